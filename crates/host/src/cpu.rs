@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPU ids and sets of them, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Number of a logical CPU as the kernel counts them (`/sys/devices/system/cpu/cpuN`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CpuId(pub u32);
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Highest CPU number accepted: the kernel's own limit (`CONFIG_NR_CPUS` on x86-64) less one.
+pub const CPU_ID_MAX: u32 = 8191;
+
+/// Why a text is not a set of CPUs.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CpuListError {
+    /// A part is neither a number nor a range of numbers.
+    #[error("'{0}' is not a CPU number or range; write a list like 3,4,8-11 or a mask like 0x60")]
+    NotANumber(String),
+    /// A range that ends before it begins.
+    #[error("the CPU range '{0}' ends before it begins")]
+    Backwards(String),
+    /// A number over [`CPU_ID_MAX`].
+    #[error("CPU {0} is over the kernel's limit of {CPU_ID_MAX}")]
+    TooLarge(u64),
+}
+
+/// A set of CPUs, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CpuList(BTreeSet<CpuId>);
+
+impl CpuList {
+    /// The empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// CPUs in ascending order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = CpuId> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Number of CPUs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True for the empty set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True when `cpu` is in the set.
+    #[must_use]
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.0.contains(&cpu)
+    }
+
+    /// Adds one CPU.
+    pub fn insert(&mut self, cpu: CpuId) {
+        self.0.insert(cpu);
+    }
+
+    /// The lowest CPU.
+    #[must_use]
+    pub fn first(&self) -> Option<CpuId> {
+        self.0.first().copied()
+    }
+
+    /// CPUs in both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).copied().collect())
+    }
+
+    /// CPUs in either set.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        Self(self.0.union(&other.0).copied().collect())
+    }
+
+    /// CPUs of this set that are not in the other.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        Self(self.0.difference(&other.0).copied().collect())
+    }
+
+    /// The mask form: `0x` and hexadecimal digits, CPU 0 the lowest bit.
+    #[must_use]
+    pub fn to_mask(&self) -> String {
+        let digits = self.0.last().map_or(1, |cpu| cpu.0 as usize / 4 + 1);
+        let mut nibbles = vec![0u8; digits];
+        for cpu in &self.0 {
+            nibbles[cpu.0 as usize / 4] |= 1 << (cpu.0 % 4);
+        }
+        let hex: String = nibbles.iter().rev().map(|n| format!("{n:x}")).collect();
+        format!("0x{hex}")
+    }
+
+    fn from_mask(digits: &str, whole: &str) -> Result<Self, CpuListError> {
+        let mut cpus = BTreeSet::new();
+        let clean: Vec<char> = digits.chars().filter(|c| *c != ',' && *c != '_').collect();
+        if clean.is_empty() {
+            return Err(CpuListError::NotANumber(whole.to_owned()));
+        }
+        for (position, digit) in clean.iter().rev().enumerate() {
+            let value = digit
+                .to_digit(16)
+                .ok_or_else(|| CpuListError::NotANumber(whole.to_owned()))?;
+            for bit in (0..4u64).filter(|bit| value & (1 << bit) != 0) {
+                cpus.insert(checked_id(position as u64 * 4 + bit)?);
+            }
+        }
+        Ok(Self(cpus))
+    }
+}
+
+fn checked_id(number: u64) -> Result<CpuId, CpuListError> {
+    u32::try_from(number)
+        .ok()
+        .filter(|n| *n <= CPU_ID_MAX)
+        .map(CpuId)
+        .ok_or(CpuListError::TooLarge(number))
+}
+
+fn parse_id(text: &str) -> Result<CpuId, CpuListError> {
+    let number: u64 = text
+        .trim()
+        .parse()
+        .map_err(|_| CpuListError::NotANumber(text.to_owned()))?;
+    checked_id(number)
+}
+
+impl FromStr for CpuList {
+    type Err = CpuListError;
+
+    /// Reads a list (`3,4,8-11`, as in cpuset(7) "List format") or a mask (`0x60`). Blank text is the empty set.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim();
+        if let Some(mask) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            return Self::from_mask(mask, text);
+        }
+        let mut cpus = BTreeSet::new();
+        if text.is_empty() {
+            return Ok(Self(cpus));
+        }
+        for part in text.split(',') {
+            match part.split_once('-') {
+                None => {
+                    cpus.insert(parse_id(part)?);
+                }
+                Some((low, high)) => {
+                    let (low, high) = (parse_id(low)?, parse_id(high)?);
+                    if low > high {
+                        return Err(CpuListError::Backwards(part.to_owned()));
+                    }
+                    cpus.extend((low.0..=high.0).map(CpuId));
+                }
+            }
+        }
+        Ok(Self(cpus))
+    }
+}
+
+impl TryFrom<String> for CpuList {
+    type Error = CpuListError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<CpuList> for String {
+    fn from(list: CpuList) -> Self {
+        list.to_string()
+    }
+}
+
+impl FromIterator<CpuId> for CpuList {
+    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
+}
+
+impl fmt::Display for CpuList {
+    /// The kernel's list form, ranges joined: `3-4,8-11`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for cpu in &self.0 {
+            match ranges.last_mut() {
+                Some((_, high)) if *high + 1 == cpu.0 => *high = cpu.0,
+                _ => ranges.push((cpu.0, cpu.0)),
+            }
+        }
+        for (index, (low, high)) in ranges.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            if low == high {
+                write!(f, "{comma}{low}")?;
+            } else {
+                write!(f, "{comma}{low}-{high}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> CpuList {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn list_and_mask_name_the_same_cpus() {
+        assert_eq!(list("5,6"), list("0x0060"));
+        assert_eq!(list("3,4,8-11").to_string(), "3-4,8-11");
+        assert_eq!(list("3,4,8-11").to_mask(), "0xf18");
+        assert_eq!(list("").to_mask(), "0x0");
+        assert_eq!(list("0x00000001,00000000"), list("32"));
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        assert_eq!(
+            "3-1".parse::<CpuList>(),
+            Err(CpuListError::Backwards("3-1".into()))
+        );
+        assert_eq!(
+            "1,x".parse::<CpuList>(),
+            Err(CpuListError::NotANumber("x".into()))
+        );
+        assert_eq!(
+            "0xg".parse::<CpuList>(),
+            Err(CpuListError::NotANumber("0xg".into()))
+        );
+        assert_eq!(
+            "0x".parse::<CpuList>(),
+            Err(CpuListError::NotANumber("0x".into()))
+        );
+        assert_eq!(
+            "99999".parse::<CpuList>(),
+            Err(CpuListError::TooLarge(99999))
+        );
+        assert!("1,,2".parse::<CpuList>().is_err());
+        assert!("0-4294967295".parse::<CpuList>().is_err());
+    }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The machine: what it has, who gets which CPU, and how to change and restore
+//! that. Everything is read below a root directory given by the caller, so that
+//! recorded machines are test data. Knows nothing of DPDK.
+
+pub mod cpu;
+
+pub use cpu::{CpuId, CpuList};

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a trial asks for, and what was seen.
+
+use serde::{Deserialize, Serialize};
+
+/// Frame sizes offered in a trial, in octets with FCS (RFC 2544, section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FrameSizes {
+    /// Every frame has this size: 64 to 9000 octets with FCS.
+    Fixed(u16),
+    /// The simple IMIX: 64, 594 and 1518 octets in the ratio 7:4:1 (RFC 6985, section 3).
+    Imix,
+}
+
+/// Which tester ports transmit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Directions {
+    /// The first port transmits, the second receives.
+    OneWay,
+    /// Both ports transmit and receive at once; rates are sums over both.
+    Both,
+}
+
+/// One trial, as asked for (RFC 2544, section 24: "Trial description").
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Offered load in frames per second, summed over all transmitting ports.
+    pub offered_rate_pps: f64,
+    /// How long frames are offered, seconds.
+    pub duration_s: f64,
+    /// How long the same load is offered before anything is counted, seconds.
+    pub warm_up_s: f64,
+    /// How long the tester goes on receiving after the last frame, seconds.
+    pub drain_s: f64,
+    /// Frame sizes with FCS.
+    pub frame_sizes: FrameSizes,
+    /// Which ports transmit.
+    pub directions: Directions,
+    /// Flows per transmitting port (distinct UDP source ports), 1 to 65535.
+    pub flows: u16,
+    /// Distinct destination MAC addresses per transmitting port, at least 1.
+    pub mac_addresses: u32,
+}
+
+/// Latency of all counted frames of one trial, nanoseconds. All zero when `samples` is zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Number of frames measured.
+    pub samples: u64,
+    /// Smallest latency.
+    pub min_ns: u64,
+    /// Arithmetic mean.
+    pub mean_ns: f64,
+    /// 50th percentile.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p99_9_ns: u64,
+    /// 99.99th percentile.
+    pub p99_99_ns: u64,
+    /// Largest latency.
+    pub max_ns: u64,
+    /// The whole histogram, HdrHistogram V2 compressed, base64 (empty when no samples).
+    pub histogram_v2_base64: String,
+}
+
+/// How well the tester itself did. Anything here is the tester's own doing, not the device's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TesterHealth {
+    /// Frames that the schedule held and the tester never offered.
+    pub unsent_frames: u64,
+    /// `unsent_frames` over the frames of the schedule: by how much the rate was missed.
+    pub pacing_miss_ratio: f64,
+    /// Bursts that started later than one burst time after their due time.
+    pub late_bursts: u64,
+    /// All bursts sent.
+    pub bursts: u64,
+    /// Longest time between two turns of the tester's own loop, nanoseconds.
+    pub longest_gap_ns: u64,
+    /// Number of gaps of the tester's own loop over 100 microseconds.
+    pub gaps_over_100us: u64,
+    /// Sum of those gaps, nanoseconds.
+    pub gap_time_ns: u64,
+    /// Whether the tester thread had real-time priority.
+    pub realtime: bool,
+    /// Frames that the tester's own receive path dropped (port counters).
+    pub receive_drops: u64,
+}
+
+/// Whether the trial says anything about the device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state", content = "reasons")]
+pub enum Validity {
+    /// The tester did what it was asked to do.
+    Valid,
+    /// The tester failed; each reason is one sentence.
+    Invalid(Vec<String>),
+}
+
+/// What one tester port saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortResult {
+    /// Name given to the port.
+    pub name: String,
+    /// Frames offered to the device (taken by it or refused by its full queue).
+    pub offered_frames: u64,
+    /// Of those, frames that the device's receive queue refused because it was full.
+    pub refused_frames: u64,
+    /// Counted frames received, duplicates not included.
+    pub received_frames: u64,
+    /// Frames received that this trial did not send (other traffic, damaged, earlier trials).
+    pub foreign_frames: u64,
+}
+
+/// What happened to one flow. Listed only for flows in which something did happen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowResult {
+    /// Index of the transmitting port.
+    pub port: u16,
+    /// Index of the flow on that port.
+    pub flow: u16,
+    /// Frames offered.
+    pub offered_frames: u64,
+    /// Distinct frames received.
+    pub received_frames: u64,
+    /// Frames received more than once.
+    pub duplicate_frames: u64,
+    /// Frames received after one with a higher sequence number (RFC 4737, section 3.3, type-P-reordered).
+    pub reordered_frames: u64,
+}
+
+/// What was seen in one trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// What was asked for.
+    pub trial: Trial,
+    /// When the counted part began, nanoseconds since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// Length of the counted part, from the first frame offered to the last, seconds.
+    pub elapsed_s: f64,
+    /// Frames that the schedule held: rate times duration.
+    pub scheduled_frames: u64,
+    /// Frames offered to the device.
+    pub offered_frames: u64,
+    /// Distinct frames that came back.
+    pub received_frames: u64,
+    /// `offered_frames - received_frames`.
+    pub lost_frames: u64,
+    /// Lost over offered, 0 to 1.
+    pub loss_ratio: f64,
+    /// Frames received more than once.
+    pub duplicate_frames: u64,
+    /// Frames received out of order within their flow.
+    pub reordered_frames: u64,
+    /// Rate really offered, frames per second, summed over ports.
+    pub achieved_rate_pps: f64,
+    /// Rate received, frames per second, summed over ports (RFC 2285, section 3.6.1: forwarding rate).
+    pub forwarding_rate_pps: f64,
+    /// Latency of the frames received.
+    pub latency: LatencySummary,
+    /// Per port.
+    pub ports: Vec<PortResult>,
+    /// Flows with loss, duplicates or reordering; at most the first 64.
+    pub flows: Vec<FlowResult>,
+    /// The tester's own health.
+    pub health: TesterHealth,
+    /// Whether the result counts.
+    pub validity: Validity,
+}
+
+impl TrialResult {
+    /// True when the tester did what it was asked to do.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.validity == Validity::Valid
+    }
+}
