@@ -1,2 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! Safe bindings to DPDK: EAL, mempool, mbuf bursts, Ethernet ports and their
+//! queues, threads known to DPDK. All unsafe code of the project lives here;
+//! no raw pointer leaves this crate's API. Decides nothing about packets.
+//!
+//! Lifetimes are carried by reference counts: a queue keeps its port started, a
+//! port keeps its mempool and the EAL. A port cannot be started twice
+//! ([`Port::start`] takes it by value) or used after its stop (it stops when its
+//! last queue and handle are dropped).
+#![allow(unsafe_code)]
+
+mod burst;
+pub mod cycles;
+mod eal;
+mod error;
+mod mempool;
+mod port;
+mod sys;
+pub mod thread;
+mod uri;
+
+pub use burst::{BURST_MAX, Burst, Mbuf};
+pub use eal::{Eal, EalOptions, HugePages, Memory};
+pub use error::{Error, Fault};
+pub use mempool::Mempool;
+pub use port::{Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
+pub use uri::{PortUri, Role, UriError};
+
+/// Version of the DPDK that the program runs on, as the library says it (`DPDK 22.11.11`).
+#[must_use]
+pub fn version() -> String {
+    // SAFETY: rte_version returns a pointer to a static, terminated string.
+    unsafe { std::ffi::CStr::from_ptr(sys::rte_version()) }
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds Debian's libdpdk through pkg-config, compiles the shim, generates the bindings.
+
+use std::env;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What the bindings need of DPDK; everything else stays out.
+const FUNCTIONS: &[&str] = &[
+    "qw_.*",
+    "rte_eal_init",
+    "rte_eal_cleanup",
+    "rte_mp_disable",
+    "rte_strerror",
+    "rte_thread_register",
+    "rte_thread_unregister",
+    "rte_get_tsc_hz",
+    "rte_version",
+    "rte_log_set_global_level",
+    "rte_openlog_stream",
+    "rte_pktmbuf_pool_create",
+    "rte_pktmbuf_free_bulk",
+    "rte_mempool_free",
+    "rte_mempool_avail_count",
+    "rte_mempool_lookup",
+    "rte_dev_probe",
+    "rte_dev_remove",
+    "rte_eth_dev_get_port_by_name",
+    "rte_eth_dev_info_get",
+    "rte_eth_dev_configure",
+    "rte_eth_dev_adjust_nb_rx_tx_desc",
+    "rte_eth_dev_start",
+    "rte_eth_dev_stop",
+    "rte_eth_dev_close",
+    "rte_eth_dev_socket_id",
+    "rte_eth_dev_set_mtu",
+    "rte_eth_rx_queue_setup",
+    "rte_eth_tx_queue_setup",
+    "rte_eth_promiscuous_enable",
+    "rte_eth_link_get_nowait",
+    "rte_eth_macaddr_get",
+    "rte_eth_stats_get",
+];
+
+const TYPES: &[&str] = &[
+    "rte_mbuf",
+    "rte_mempool",
+    "rte_eth_dev_info",
+    "rte_eth_conf",
+    "rte_eth_stats",
+    "rte_eth_link",
+    "rte_ether_addr",
+];
+
+const VARIABLES: &[&str] = &[
+    "RTE_PKTMBUF_HEADROOM",
+    "RTE_MBUF_DEFAULT_DATAROOM",
+    "RTE_ETH_LINK_UP",
+];
+
+/// Oldest libdpdk whose API these bindings were written for.
+const DPDK_VERSION_MIN: &str = "22.11";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=shim/shim.h");
+    println!("cargo:rerun-if-changed=shim/shim.c");
+    let flags = dpdk_cflags()?;
+
+    let mut shim = cc::Build::new();
+    shim.file("shim/shim.c").opt_level(3).warnings(false);
+    for flag in &flags {
+        shim.flag(flag);
+    }
+    shim.try_compile("quietwire_shim")?;
+    // After the shim, so that the linker resolves the shim's own references.
+    probe(true)?;
+
+    let mut builder = bindgen::Builder::default()
+        .header("shim/shim.h")
+        .clang_args(&flags)
+        .allowlist_recursively(true)
+        .layout_tests(false)
+        .derive_default(true)
+        .generate_comments(false)
+        .prepend_enum_name(false)
+        // Packed structures inside unions that Rust cannot express; never touched from Rust.
+        .opaque_type(
+            "rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2.*|rte_gtp_psc.*|rte_ipv4_hdr|rte_ipv6_hdr",
+        );
+    for name in FUNCTIONS {
+        builder = builder.allowlist_function(name);
+    }
+    for name in TYPES {
+        builder = builder.allowlist_type(name);
+    }
+    for name in VARIABLES {
+        builder = builder.allowlist_var(name);
+    }
+    let out = PathBuf::from(env::var("OUT_DIR")?).join("bindings.rs");
+    builder.generate()?.write_to_file(out)?;
+    Ok(())
+}
+
+fn probe(emit: bool) -> Result<(), String> {
+    pkg_config::Config::new()
+        .atleast_version(DPDK_VERSION_MIN)
+        .cargo_metadata(emit)
+        .probe("libdpdk")
+        .map(|_| ())
+        .map_err(|error| {
+            format!("libdpdk {DPDK_VERSION_MIN} or later was not found; run scripts/setup, or `apt-get install libdpdk-dev pkg-config`\n{error}")
+        })
+}
+
+/// Compiler flags of libdpdk. Asked of pkg-config directly: the crate drops `-include` and `-march`.
+fn dpdk_cflags() -> Result<Vec<String>, Box<dyn Error>> {
+    probe(false)?;
+    let output = Command::new("pkg-config")
+        .args(["--cflags", "libdpdk"])
+        .output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    Ok(String::from_utf8(output.stdout)?
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect())
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What bindgen reads, and the functions that DPDK offers only as inline code.
+ * Every function here is called once per burst (or at set-up), never per packet.
+ */
+#ifndef QUIETWIRE_SHIM_H
+#define QUIETWIRE_SHIM_H
+
+#include <rte_common.h>
+#include <rte_cycles.h>
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_version.h>
+
+/* Receives up to n frames of one queue. Returns how many (rte_eth_rx_burst). */
+uint16_t qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+
+/* Hands n frames to one queue; takes over the first returned-value of them (rte_eth_tx_burst). */
+uint16_t qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+
+/* Takes n mbufs from a pool, all or none; 0 or a negative errno (rte_pktmbuf_alloc_bulk). */
+int qw_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
+
+/* Value of rte_errno of the calling thread. */
+int qw_errno(void);
+
+/* The time stamp counter (rte_rdtsc). */
+uint64_t qw_tsc(void);
+
+#endif

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bursts of frames: how they move from receive queues to transmit queues.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::{ptr, slice};
+
+use crate::eal::Eal;
+use crate::mempool::Mempool;
+use crate::sys;
+
+/// Frames in one burst at most.
+pub const BURST_MAX: usize = 64;
+
+/// Up to [`BURST_MAX`] frames, owned. Frames left in it when it is dropped go back to their pool.
+#[derive(Debug)]
+pub struct Burst {
+    mbufs: [*mut sys::rte_mbuf; BURST_MAX],
+    len: usize,
+    // Buffers live in the EAL's memory.
+    _eal: Eal,
+}
+
+// SAFETY: the buffers are owned, and buffers may be freed by another thread than took them.
+unsafe impl Send for Burst {}
+
+/// One frame, taken out of a burst. Dropped, it goes back to its pool.
+#[derive(Debug)]
+pub struct Mbuf<'eal> {
+    mbuf: *mut sys::rte_mbuf,
+    _eal: PhantomData<&'eal Eal>,
+}
+
+/// The octets of a buffer's first segment.
+///
+/// # Safety
+/// The caller owns `mbuf` for `'a`, and writes only where nobody shares it.
+#[inline(always)]
+unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
+    // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off + data_len within the buffer.
+    unsafe {
+        let data = (*mbuf).buf_addr.cast::<u8>().add((*mbuf).data_off as usize);
+        slice::from_raw_parts_mut(data, (*mbuf).data_len as usize)
+    }
+}
+
+impl Burst {
+    /// An empty burst.
+    #[must_use]
+    pub fn new(eal: &Eal) -> Self {
+        Self {
+            mbufs: [ptr::null_mut(); BURST_MAX],
+            len: 0,
+            _eal: eal.clone(),
+        }
+    }
+
+    /// Number of frames.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True without frames.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Room left.
+    #[inline(always)]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        BURST_MAX - self.len
+    }
+
+    #[inline(always)]
+    fn held(&self) -> &[*mut sys::rte_mbuf] {
+        // `len` never passes BURST_MAX, so the fallback is never taken and nothing can panic.
+        self.mbufs.get(..self.len).unwrap_or(&[])
+    }
+
+    /// The octets of each frame, without FCS; of a frame in several segments, those of the first.
+    #[inline(always)]
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        // SAFETY: the buffers are owned by this burst, which is borrowed; shared segments are only read.
+        self.held()
+            .iter()
+            .map(|mbuf| unsafe { &*first_segment(*mbuf) })
+    }
+
+    /// Length of each whole frame without FCS, all segments together, octets.
+    #[inline(always)]
+    pub fn lengths(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        // SAFETY: the buffers are owned by this burst.
+        self.held().iter().map(|mbuf| unsafe { (**mbuf).pkt_len })
+    }
+
+    /// Asks the processor to load the first cache line of each frame.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for mbuf in self.held() {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: the buffer is owned; a prefetch touches nothing.
+            unsafe {
+                let data = (**mbuf)
+                    .buf_addr
+                    .cast::<i8>()
+                    .add((**mbuf).data_off as usize);
+                _mm_prefetch(data, _MM_HINT_T0);
+            }
+        }
+    }
+
+    /// Fills an empty burst with `count` empty buffers (at most [`BURST_MAX`]), all or none.
+    /// False when the pool has too few, or the burst is not empty.
+    #[inline]
+    #[must_use]
+    pub fn allocate(&mut self, pool: &Mempool, count: usize) -> bool {
+        let count = count.min(BURST_MAX);
+        if self.len != 0 {
+            return false;
+        }
+        // SAFETY: the array has room for `count`; the pool is alive.
+        let code =
+            unsafe { sys::qw_alloc_bulk(pool.as_ptr(), self.mbufs.as_mut_ptr(), count as u32) };
+        if code == 0 {
+            self.len = count;
+        }
+        code == 0
+    }
+
+    /// Calls `write` with each frame's index and octets, set to the length (without FCS) that `length`
+    /// gives for the index. Frames that are shared, or have no room for the length, are left as they are.
+    #[inline(always)]
+    pub fn write_each(
+        &mut self,
+        mut length: impl FnMut(usize) -> u16,
+        mut write: impl FnMut(usize, &mut [u8]),
+    ) {
+        for (index, mbuf) in self.held().iter().enumerate() {
+            // SAFETY: owned, and not shared (checked); the length stays within the buffer (checked).
+            unsafe {
+                let mbuf = *mbuf;
+                let wanted = length(index);
+                let room = (*mbuf).buf_len.saturating_sub((*mbuf).data_off);
+                if (*mbuf).refcnt != 1 || (*mbuf).nb_segs != 1 || wanted > room {
+                    continue;
+                }
+                (*mbuf).data_len = wanted;
+                (*mbuf).pkt_len = u32::from(wanted);
+                write(index, first_segment(mbuf));
+            }
+        }
+    }
+
+    /// Takes all frames out, one by one. Those not taken to the end are freed.
+    #[inline(always)]
+    pub fn drain(&mut self) -> Drain<'_> {
+        let end = self.len;
+        // Whatever happens to the iterator, no frame is owned twice.
+        self.len = 0;
+        Drain {
+            burst: self,
+            next: 0,
+            end,
+        }
+    }
+
+    /// Adds a frame; gives it back when there is no room.
+    ///
+    /// # Errors
+    /// The frame itself.
+    #[inline(always)]
+    pub fn push<'eal>(&mut self, frame: Mbuf<'eal>) -> Result<(), Mbuf<'eal>> {
+        match self.mbufs.get_mut(self.len) {
+            Some(place) => {
+                *place = frame.mbuf;
+                std::mem::forget(frame);
+                self.len += 1;
+                Ok(())
+            }
+            None => Err(frame),
+        }
+    }
+
+    /// Gives all frames back to their pools.
+    #[inline]
+    pub fn free(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `len` buffers are owned, and forgotten afterwards.
+            unsafe { sys::rte_pktmbuf_free_bulk(self.mbufs.as_mut_ptr(), self.len as u32) };
+            self.len = 0;
+        }
+    }
+
+    /// Receives into an empty burst; returns the number of frames. Nothing happens when it is not empty.
+    #[inline(always)]
+    pub(crate) fn fill_from(&mut self, port: u16, queue: u16, most: usize) -> usize {
+        if self.len == 0 {
+            let most = most.min(BURST_MAX) as u16;
+            // SAFETY: the array has room for `most`; the caller owns the started queue.
+            self.len =
+                unsafe { sys::qw_rx_burst(port, queue, self.mbufs.as_mut_ptr(), most) } as usize;
+        }
+        self.len
+    }
+
+    /// Hands frames to a queue; those not taken stay, in order.
+    #[inline(always)]
+    pub(crate) fn hand_to(&mut self, port: u16, queue: u16) -> usize {
+        if self.len == 0 {
+            return 0;
+        }
+        // SAFETY: `len` buffers are owned; the first `sent` of them belong to the queue afterwards.
+        let sent =
+            unsafe { sys::qw_tx_burst(port, queue, self.mbufs.as_mut_ptr(), self.len as u16) }
+                as usize;
+        let sent = sent.min(self.len);
+        if sent < self.len {
+            self.mbufs.copy_within(sent..self.len, 0);
+        }
+        self.len -= sent;
+        sent
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+/// Frames on their way out of a [`Burst`].
+#[derive(Debug)]
+pub struct Drain<'burst> {
+    burst: &'burst mut Burst,
+    next: usize,
+    end: usize,
+}
+
+impl<'burst> Iterator for Drain<'burst> {
+    type Item = Mbuf<'burst>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Mbuf<'burst>> {
+        if self.next == self.end {
+            return None;
+        }
+        let mbuf = *self.burst.mbufs.get(self.next)?;
+        self.next += 1;
+        Some(Mbuf {
+            mbuf,
+            _eal: PhantomData,
+        })
+    }
+}
+
+impl Drop for Drain<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        for frame in self.by_ref() {
+            drop(frame);
+        }
+    }
+}
+
+impl Mbuf<'_> {
+    /// The octets of the first segment, without FCS.
+    #[inline(always)]
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
+        // SAFETY: owned by this value, which is borrowed.
+        unsafe { first_segment(self.mbuf) }
+    }
+
+    /// Length of the whole frame without FCS, all segments together, octets.
+    #[inline(always)]
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        // SAFETY: owned by this value.
+        unsafe { (*self.mbuf).pkt_len }
+    }
+
+    /// A second handle on the same octets, to send one frame to several ports. From then on neither
+    /// handle's octets can be changed.
+    #[inline]
+    #[must_use]
+    pub fn share(&self) -> Self {
+        let mut segment = self.mbuf;
+        while !segment.is_null() {
+            // SAFETY: the segments of an owned buffer are a list that ends with null; the count is
+            // changed atomically, as rte_mbuf_refcnt_update does.
+            unsafe {
+                AtomicU16::from_ptr(&raw mut (*segment).refcnt).fetch_add(1, Ordering::Relaxed);
+                segment = (*segment).next;
+            }
+        }
+        Self {
+            mbuf: self.mbuf,
+            _eal: PhantomData,
+        }
+    }
+}
+
+impl Drop for Mbuf<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: owned by this value.
+        unsafe { sys::rte_pktmbuf_free_bulk(&raw mut self.mbuf, 1) };
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong, and whose fault it is.
+
+use std::ffi::CStr;
+use std::path::PathBuf;
+
+use crate::uri::UriError;
+
+/// Whose fault an error is, which decides the program's exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller asked for something that makes no sense (exit code 2).
+    BadInput,
+    /// The machine lacks something (exit code 3).
+    Lacks,
+    /// Anything else (exit code 1).
+    Failed,
+}
+
+/// An error of DPDK or of its use.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The URI of a port cannot be read.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// The EAL may be started once in a process.
+    #[error("DPDK's EAL was started before in this process, and it can be started only once")]
+    EalTwice,
+    /// The EAL did not start.
+    #[error("DPDK's EAL did not start with `{arguments}`: {cause}. {advice}")]
+    Eal {
+        /// The arguments it was given.
+        arguments: String,
+        /// What rte_eal_init said.
+        cause: String,
+        /// What to do.
+        advice: String,
+    },
+    /// Huge pages were required and there are too few.
+    #[error(
+        "{wanted_mib} MiB of huge pages were asked for and {free_mib} MiB are free; reserve some with `echo {pages} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`, or ask for huge pages 'auto'"
+    )]
+    HugePages {
+        /// Memory asked for.
+        wanted_mib: u32,
+        /// Memory in free 2 MiB pages.
+        free_mib: u64,
+        /// Number of 2 MiB pages that would do.
+        pages: u64,
+    },
+    /// A mempool could not be made.
+    #[error(
+        "no memory for the buffer pool '{name}' of {count} buffers: {cause}; give more with --memory-mib"
+    )]
+    Mempool {
+        /// Name of the pool.
+        name: String,
+        /// Buffers asked for.
+        count: u32,
+        /// What DPDK said.
+        cause: String,
+    },
+    /// A network interface named in a URI does not exist.
+    #[error(
+        "port '{port}': there is no network interface '{interface}'; `ip link` lists those that exist"
+    )]
+    NoInterface {
+        /// Name of the port.
+        port: String,
+        /// The interface asked for.
+        interface: String,
+    },
+    /// The directory of a socket does not exist.
+    #[error("port '{port}': the directory of the socket {path} does not exist; make it first")]
+    NoSocketDirectory {
+        /// Name of the port.
+        port: String,
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Somebody listens on a socket already.
+    #[error(
+        "port '{port}': another process listens on {path} already; stop it or choose another path"
+    )]
+    SocketInUse {
+        /// Name of the port.
+        port: String,
+        /// The socket.
+        path: PathBuf,
+    },
+    /// A file that is not a socket stands where a socket should be made.
+    #[error(
+        "port '{port}': {path} exists and is not a socket, and is left alone; choose another path"
+    )]
+    NotASocket {
+        /// Name of the port.
+        port: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// DPDK could not open a port.
+    #[error("port '{port}' ({uri}) could not be opened: {step} said: {cause}")]
+    PortOpen {
+        /// Name of the port.
+        port: String,
+        /// Its URI.
+        uri: String,
+        /// The DPDK function that failed.
+        step: &'static str,
+        /// What it said.
+        cause: String,
+    },
+    /// A size or a count that a port cannot have.
+    #[error("port '{port}': {what}")]
+    PortOptions {
+        /// Name of the port.
+        port: String,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// A thread could not be pinned, prioritised or registered.
+    #[error("{what}: {cause}")]
+    Thread {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        cause: String,
+    },
+}
+
+impl Error {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Uri(_)
+            | Self::NoInterface { .. }
+            | Self::NoSocketDirectory { .. }
+            | Self::SocketInUse { .. }
+            | Self::NotASocket { .. }
+            | Self::PortOptions { .. }
+            | Self::PortOpen { .. } => Fault::BadInput,
+            Self::HugePages { .. } | Self::Mempool { .. } | Self::Eal { .. } => Fault::Lacks,
+            Self::EalTwice | Self::Thread { .. } => Fault::Failed,
+        }
+    }
+}
+
+/// Text of a (positive or negative) DPDK error number.
+pub(crate) fn text(errno: i32) -> String {
+    // SAFETY: rte_strerror returns a terminated string valid in this thread until its next call.
+    unsafe { CStr::from_ptr(crate::sys::rte_strerror(errno.abs())) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Text of the calling thread's rte_errno.
+pub(crate) fn last() -> String {
+    // SAFETY: reads a thread-local integer.
+    text(unsafe { crate::sys::qw_errno() })
+}

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ethernet ports and their queues.
+//!
+//! [`Port::open`] gives a configured port, [`Port::start`] turns it into a [`StartedPort`]: queues,
+//! each owned by one thread at a time, and a [`PortHandle`] for counters. The port stops, and its
+//! device and socket go, when the last of them is dropped.
+
+use std::ffi::CString;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::{fs, mem, ptr};
+
+use crate::burst::Burst;
+use crate::eal::Eal;
+use crate::error::{self, Error};
+use crate::mempool::Mempool;
+use crate::sys;
+use crate::uri::PortUri;
+
+/// How a port is to be set up.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// Name for people: in messages and tables.
+    pub name: String,
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors in each receive ring: a power of two, 32 to 16384.
+    pub rx_ring_size: u16,
+    /// Descriptors in each transmit ring: a power of two, 32 to 16384.
+    pub tx_ring_size: u16,
+    /// Largest frame with FCS, octets.
+    pub frame_size_max: u16,
+}
+
+/// Counters of a port as its driver keeps them (`struct rte_eth_stats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Octets received.
+    pub rx_octets: u64,
+    /// Octets sent.
+    pub tx_octets: u64,
+    /// Frames lost since the receive ring was full.
+    pub rx_missed: u64,
+    /// Damaged frames received.
+    pub rx_errors: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+    /// Frames lost for want of buffers.
+    pub rx_no_buffers: u64,
+}
+
+/// Octets of an Ethernet header and FCS.
+const ETHERNET_OVERHEAD: u16 = 18;
+
+/// rte_ethdev.h, RTE_ETH_TX_OFFLOAD_MULTI_SEGS and RTE_ETH_RX_OFFLOAD_SCATTER: macros that bindgen cannot read.
+const TX_OFFLOAD_MULTI_SEGS: u64 = 1 << 15;
+const RX_OFFLOAD_SCATTER: u64 = 1 << 13;
+
+#[derive(Debug)]
+struct Device {
+    id: u16,
+    started: bool,
+    device: *mut sys::rte_device,
+    name: String,
+    uri: PortUri,
+    eal: Eal,
+    // Buffers in the rings come from here.
+    _pool: Mempool,
+}
+
+// SAFETY: the pointer is only used in `drop`, by the thread that drops the last reference; DPDK's
+// control calls on distinct ports may come from any thread.
+unsafe impl Send for Device {}
+// SAFETY: shared uses are counters, link and address, which DPDK lets any thread read.
+unsafe impl Sync for Device {}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: the port exists and no queue of it is left (each holds an Arc of this).
+        unsafe {
+            if self.started {
+                let code = sys::rte_eth_dev_stop(self.id);
+                if code != 0 {
+                    tracing::warn!("port '{}' did not stop: {}", self.name, error::text(code));
+                }
+            }
+            let code = sys::rte_dev_remove(self.device);
+            if code != 0 {
+                tracing::warn!(
+                    "port '{}' was not removed: {}",
+                    self.name,
+                    error::text(code)
+                );
+            }
+        }
+        if let Some(path) = self.uri.own_socket() {
+            self.eal.forget_socket(path);
+        }
+    }
+}
+
+/// A port that is open and configured and not started.
+#[derive(Debug)]
+pub struct Port {
+    device: Device,
+    options: PortOptions,
+}
+
+/// A started port: its queues, to be given to threads, and its handle.
+#[derive(Debug)]
+pub struct StartedPort {
+    /// Receive queues, in order.
+    pub rx: Vec<RxQueue>,
+    /// Transmit queues, in order.
+    pub tx: Vec<TxQueue>,
+    /// Counters, link and address.
+    pub handle: PortHandle,
+}
+
+/// One receive queue; one thread has it at a time.
+#[derive(Debug)]
+pub struct RxQueue {
+    port: u16,
+    queue: u16,
+    _device: Arc<Device>,
+}
+
+/// One transmit queue; one thread has it at a time.
+#[derive(Debug)]
+pub struct TxQueue {
+    port: u16,
+    queue: u16,
+    _device: Arc<Device>,
+}
+
+/// What may be asked of a started port from any thread.
+#[derive(Clone, Debug)]
+pub struct PortHandle {
+    device: Arc<Device>,
+}
+
+impl RxQueue {
+    /// Receives at most `most` frames into an empty burst; returns how many.
+    #[inline(always)]
+    pub fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        burst.fill_from(self.port, self.queue, most)
+    }
+}
+
+impl TxQueue {
+    /// Hands the burst's frames to the ring; returns how many it took. The others stay in the burst.
+    #[inline(always)]
+    pub fn send(&mut self, burst: &mut Burst) -> usize {
+        burst.hand_to(self.port, self.queue)
+    }
+}
+
+impl PortHandle {
+    /// Name for people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// Where the port is.
+    #[must_use]
+    pub fn uri(&self) -> &PortUri {
+        &self.device.uri
+    }
+
+    /// Counters of the driver.
+    #[must_use]
+    pub fn stats(&self) -> PortStats {
+        // SAFETY: plain integers, for which zero is a value; the port exists.
+        let stats = unsafe {
+            let mut stats: sys::rte_eth_stats = mem::zeroed();
+            sys::rte_eth_stats_get(self.device.id, &raw mut stats);
+            stats
+        };
+        PortStats {
+            rx_frames: stats.ipackets,
+            tx_frames: stats.opackets,
+            rx_octets: stats.ibytes,
+            tx_octets: stats.obytes,
+            rx_missed: stats.imissed,
+            rx_errors: stats.ierrors,
+            tx_errors: stats.oerrors,
+            rx_no_buffers: stats.rx_nombuf,
+        }
+    }
+
+    /// True while a peer is connected or the cable carries.
+    #[must_use]
+    pub fn link_is_up(&self) -> bool {
+        // SAFETY: plain integers; the port exists.
+        unsafe {
+            let mut link: sys::rte_eth_link = mem::zeroed();
+            sys::rte_eth_link_get_nowait(self.device.id, &raw mut link) == 0
+                && link.link_status() == 1
+        }
+    }
+
+    /// The port's own MAC address.
+    #[must_use]
+    pub fn mac_address(&self) -> [u8; 6] {
+        // SAFETY: plain octets; the port exists.
+        unsafe {
+            let mut address: sys::rte_ether_addr = mem::zeroed();
+            sys::rte_eth_macaddr_get(self.device.id, &raw mut address);
+            address.addr_bytes
+        }
+    }
+}
+
+impl Port {
+    /// Opens and configures a port.
+    ///
+    /// # Errors
+    /// What is wrong with the URI's socket or interface, with the options, or what DPDK said.
+    pub fn open(
+        eal: &Eal,
+        uri: &PortUri,
+        options: &PortOptions,
+        pool: &Mempool,
+    ) -> Result<Self, Error> {
+        check_options(options)?;
+        check_place(eal, uri, &options.name)?;
+        let device = probe(eal, uri, options, pool)?;
+        let port = Self {
+            device,
+            options: options.clone(),
+        };
+        port.configure(pool)?;
+        Ok(port)
+    }
+
+    /// Starts the port.
+    ///
+    /// # Errors
+    /// What DPDK said.
+    pub fn start(mut self) -> Result<StartedPort, Error> {
+        // SAFETY: configured and not started (this type).
+        let code = unsafe { sys::rte_eth_dev_start(self.device.id) };
+        self.check(code, "rte_eth_dev_start")?;
+        self.device.started = true;
+        if let Some(path) = self.device.uri.own_socket() {
+            restrict(path);
+        }
+        // SAFETY: started. Not every virtual device knows of promiscuous mode; those that don't receive all.
+        unsafe { sys::rte_eth_promiscuous_enable(self.device.id) };
+        let id = self.device.id;
+        let device = Arc::new(self.device);
+        let rx = (0..self.options.rx_queues)
+            .map(|queue| RxQueue {
+                port: id,
+                queue,
+                _device: Arc::clone(&device),
+            })
+            .collect();
+        let tx = (0..self.options.tx_queues)
+            .map(|queue| TxQueue {
+                port: id,
+                queue,
+                _device: Arc::clone(&device),
+            })
+            .collect();
+        Ok(StartedPort {
+            rx,
+            tx,
+            handle: PortHandle { device },
+        })
+    }
+
+    fn configure(&self, pool: &Mempool) -> Result<(), Error> {
+        let id = self.device.id;
+        let options = &self.options;
+        // SAFETY: plain integers for which zero is a value, filled by DPDK or set below; the port
+        // exists, the pool outlives it (Device holds it).
+        unsafe {
+            let mut info: sys::rte_eth_dev_info = mem::zeroed();
+            self.check(
+                sys::rte_eth_dev_info_get(id, &raw mut info),
+                "rte_eth_dev_info_get",
+            )?;
+            self.check_queues(&info)?;
+            let mut conf: sys::rte_eth_conf = mem::zeroed();
+            conf.rxmode.mtu = u32::from(options.frame_size_max.saturating_sub(ETHERNET_OVERHEAD))
+                .min(u32::from(info.max_mtu))
+                .max(u32::from(info.min_mtu));
+            conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
+            conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
+            let code = sys::rte_eth_dev_configure(
+                id,
+                options.rx_queues,
+                options.tx_queues,
+                &raw const conf,
+            );
+            self.check(code, "rte_eth_dev_configure")?;
+            let (mut rx_size, mut tx_size) = (options.rx_ring_size, options.tx_ring_size);
+            let code =
+                sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_size, &raw mut tx_size);
+            self.check(code, "rte_eth_dev_adjust_nb_rx_tx_desc")?;
+            let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
+            for queue in 0..options.rx_queues {
+                let code = sys::rte_eth_rx_queue_setup(
+                    id,
+                    queue,
+                    rx_size,
+                    node,
+                    ptr::null(),
+                    pool.as_ptr(),
+                );
+                self.check(code, "rte_eth_rx_queue_setup")?;
+            }
+            for queue in 0..options.tx_queues {
+                let code = sys::rte_eth_tx_queue_setup(id, queue, tx_size, node, ptr::null());
+                self.check(code, "rte_eth_tx_queue_setup")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_queues(&self, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
+        let options = &self.options;
+        if options.rx_queues <= info.max_rx_queues && options.tx_queues <= info.max_tx_queues {
+            return Ok(());
+        }
+        Err(Error::PortOptions {
+            port: options.name.clone(),
+            what: format!(
+                "{} receive and {} transmit queues were asked for, and the device has {} and {}; use fewer forwarding CPUs",
+                options.rx_queues, options.tx_queues, info.max_rx_queues, info.max_tx_queues
+            ),
+        })
+    }
+
+    fn check(&self, code: i32, step: &'static str) -> Result<(), Error> {
+        if code >= 0 {
+            return Ok(());
+        }
+        Err(Error::PortOpen {
+            port: self.options.name.clone(),
+            uri: self.device.uri.to_string(),
+            step,
+            cause: error::text(code),
+        })
+    }
+}
+
+fn check_options(options: &PortOptions) -> Result<(), Error> {
+    const RING: std::ops::RangeInclusive<u16> = 32..=16384;
+    const FRAME: std::ops::RangeInclusive<u16> = 64..=9216;
+    let wrong = |what: String| {
+        Err(Error::PortOptions {
+            port: options.name.clone(),
+            what,
+        })
+    };
+    for (which, size) in [
+        ("receive", options.rx_ring_size),
+        ("transmit", options.tx_ring_size),
+    ] {
+        if !size.is_power_of_two() || !RING.contains(&size) {
+            return wrong(format!(
+                "the {which} ring size {size} is not a power of two from 32 to 16384"
+            ));
+        }
+    }
+    if options.rx_queues == 0 || options.tx_queues == 0 {
+        return wrong("a port needs a receive and a transmit queue at least".to_owned());
+    }
+    if !FRAME.contains(&options.frame_size_max) {
+        return wrong(format!(
+            "the largest frame of {} octets is not within 64 to 9216",
+            options.frame_size_max
+        ));
+    }
+    Ok(())
+}
+
+/// Looks at the place a URI names before DPDK does, since DPDK's own words for these mistakes say little.
+fn check_place(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
+    if let Some(interface) = uri.interface()
+        && !Path::new("/sys/class/net").join(interface).exists()
+    {
+        return Err(Error::NoInterface {
+            port: port.to_owned(),
+            interface: interface.to_owned(),
+        });
+    }
+    let Some(path) = uri.own_socket() else {
+        return Ok(());
+    };
+    if !path.parent().is_some_and(Path::is_dir) {
+        return Err(Error::NoSocketDirectory {
+            port: port.to_owned(),
+            path: path.to_owned(),
+        });
+    }
+    let mut sockets = eal.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+    if !sockets.contains_key(path) {
+        clear_socket(path, port)?;
+    }
+    *sockets.entry(path.to_owned()).or_default() += 1;
+    Ok(())
+}
+
+/// Removes a socket on which nobody listens any more: what a killed process leaves behind.
+fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
+    let Ok(metadata) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(Error::NotASocket {
+            port: port.to_owned(),
+            path: path.to_owned(),
+        });
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(Error::SocketInUse {
+            port: port.to_owned(),
+            path: path.to_owned(),
+        });
+    }
+    fs::remove_file(path).map_err(|error| Error::PortOpen {
+        port: port.to_owned(),
+        uri: path.display().to_string(),
+        step: "removing the socket that a former process left",
+        cause: error.to_string(),
+    })
+}
+
+/// Lets only the owner use a socket that a port listens on.
+fn restrict(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    if let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600)) {
+        tracing::debug!("the mode of {} could not be set: {error}", path.display());
+    }
+}
+
+fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
+    let arguments = uri.device_arguments(eal.next_device(), options.rx_ring_size);
+    let fail = |step: &'static str, cause: String| {
+        if let Some(path) = uri.own_socket() {
+            eal.forget_socket(path);
+        }
+        Error::PortOpen {
+            port: options.name.clone(),
+            uri: uri.to_string(),
+            step,
+            cause,
+        }
+    };
+    let is_pci = matches!(uri, PortUri::Pci { .. });
+    let name = arguments.split(',').next().unwrap_or(&arguments).to_owned();
+    let (Ok(c_arguments), Ok(c_name)) = (CString::new(arguments), CString::new(name)) else {
+        return Err(fail("reading the URI", "it holds a zero octet".to_owned()));
+    };
+    // SAFETY: the EAL is started; strings are terminated; the structures are plain integers and
+    // pointers for which zero is a value.
+    unsafe {
+        // PCI devices were probed when the EAL started (`-a`).
+        if !is_pci {
+            let code = sys::rte_dev_probe(c_arguments.as_ptr());
+            if code != 0 {
+                return Err(fail("rte_dev_probe", error::text(code)));
+            }
+        }
+        let mut id = 0;
+        let code = sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id);
+        if code != 0 {
+            let cause = if is_pci {
+                "no such device, or its driver is not one that DPDK can use; bind it with `dpdk-devbind.py --bind=vfio-pci`".to_owned()
+            } else {
+                error::text(code)
+            };
+            return Err(fail("rte_eth_dev_get_port_by_name", cause));
+        }
+        let mut info: sys::rte_eth_dev_info = mem::zeroed();
+        let code = sys::rte_eth_dev_info_get(id, &raw mut info);
+        if code != 0 {
+            return Err(fail("rte_eth_dev_info_get", error::text(code)));
+        }
+        Ok(Device {
+            id,
+            started: false,
+            device: info.device,
+            name: options.name.clone(),
+            uri: uri.clone(),
+            eal: eal.clone(),
+            _pool: pool.clone(),
+        })
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The calling thread: its CPUs, its priority, and DPDK's knowledge of it.
+
+use std::marker::PhantomData;
+
+use nix::libc;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::eal::Eal;
+use crate::error::{self, Error};
+use crate::sys;
+
+fn failed(what: String, cause: impl ToString) -> Error {
+    Error::Thread {
+        what,
+        cause: cause.to_string(),
+    }
+}
+
+/// CPUs that the calling thread may run on (sched_getaffinity(2)).
+///
+/// # Errors
+/// [`Error::Thread`] with the system's word.
+pub fn affinity() -> Result<Vec<u32>, Error> {
+    let set = sched_getaffinity(Pid::from_raw(0))
+        .map_err(|cause| failed("reading the CPUs of a thread".to_owned(), cause))?;
+    Ok((0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .filter_map(|cpu| u32::try_from(cpu).ok())
+        .collect())
+}
+
+/// Lets the calling thread run on `cpus` only (sched_setaffinity(2)).
+///
+/// # Errors
+/// [`Error::Thread`] when a CPU does not exist, is offline or outside the process's cpuset.
+pub fn pin(cpus: &[u32]) -> Result<(), Error> {
+    let what = || format!("pinning a thread to CPUs {cpus:?}");
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        set.set(*cpu as usize)
+            .map_err(|cause| failed(what(), cause))?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(|cause| failed(what(), cause))
+}
+
+/// Gives the calling thread real-time priority (SCHED_FIFO of sched(7)), 1 to 99. Children do not inherit it.
+///
+/// # Errors
+/// [`Error::Thread`], in most cases for want of CAP_SYS_NICE.
+pub fn set_realtime(priority: u8) -> Result<(), Error> {
+    schedule(
+        libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+        i32::from(priority),
+    )
+}
+
+/// Gives the calling thread ordinary priority again (SCHED_OTHER).
+///
+/// # Errors
+/// [`Error::Thread`] with the system's word.
+pub fn set_ordinary() -> Result<(), Error> {
+    schedule(libc::SCHED_OTHER, 0)
+}
+
+fn schedule(policy: i32, priority: i32) -> Result<(), Error> {
+    let parameter = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: thread 0 is the caller; `parameter` outlives the call.
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } == 0 {
+        Ok(())
+    } else {
+        Err(failed(
+            format!("giving a thread scheduling policy {policy} and priority {priority}"),
+            std::io::Error::last_os_error(),
+        ))
+    }
+}
+
+/// The calling thread as one that DPDK knows, with a buffer cache of its own. Ends with the value.
+#[derive(Debug)]
+pub struct Registered {
+    _eal: Eal,
+    // The registration belongs to the thread: the value cannot leave it.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Registered {
+    /// Registers the calling thread (`rte_thread_register`).
+    ///
+    /// # Errors
+    /// [`Error::Thread`] when DPDK has no room for more threads (RTE_MAX_LCORE).
+    pub fn new(eal: &Eal) -> Result<Self, Error> {
+        // SAFETY: the EAL is started; the thread is not registered twice through this type
+        // (a second registration is refused by DPDK).
+        if unsafe { sys::rte_thread_register() } < 0 {
+            return Err(failed(
+                "registering a thread with DPDK".to_owned(),
+                error::last(),
+            ));
+        }
+        Ok(Self {
+            _eal: eal.clone(),
+            _not_send: PhantomData,
+        })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: registered by `new` in this very thread.
+        unsafe { sys::rte_thread_unregister() }
+    }
+}
