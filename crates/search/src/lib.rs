@@ -1,2 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! Rate-search methods as pure state machines: which rate to try next, given what was seen so far.
+//!
+//! What lives here: one file a method, all behind [`Method`]; the numbers that go in ([`TrialRequest`]'s
+//! rate and duration, [`Outcome`]'s loss ratio) and the [`SearchResult`] that comes out, with every trial in it.
+//!
+//! What must not: clocks, files, sockets, threads, and any knowledge of what a packet is. Whoever runs the
+//! trials decides whether a trial was valid; a method only decides what an invalid one means for the search.
+//!
+//! ```
+//! use quietwire_search::{LossRatio, Method, Outcome, SingleRun, SingleRunConfig, Step};
+//!
+//! let mut search = SingleRun::new(SingleRunConfig {
+//!     start_rate_pps: 1e6,
+//!     start_step_pps: 1e6,
+//!     resolution_pps: 1e4,
+//!     loss_tolerance: LossRatio::ZERO,
+//!     trial_duration_s: 1.0,
+//!     min_rate_pps: 1e4,
+//!     max_rate_pps: 20e6,
+//!     max_invalid_repeats: 3,
+//!     max_trials: 200,
+//! })?;
+//! let result = loop {
+//!     match search.step() {
+//!         Step::Run(request) => {
+//!             // Here a device that forwards 7.3 Mpps stands for the real trial.
+//!             let loss_ratio = (1.0 - 7.3e6 / request.rate_pps).max(0.0);
+//!             search.record(Outcome::Valid { loss_ratio })?;
+//!         }
+//!         Step::Done(result) => break result,
+//!     }
+//! };
+//! assert!(result.history.len() < 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod ledger;
+mod loss_ratio;
+mod loss_sweep;
+mod method;
+mod single_run;
+#[cfg(test)]
+mod tests;
+
+pub use error::{ConfigError, RecordError};
+pub use loss_ratio::LossRatio;
+pub use loss_sweep::{LossSweep, LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
+pub use method::{Attempt, Findings, Method, Outcome, SearchResult, Step, TrialRequest};
+pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};

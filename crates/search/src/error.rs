@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can be wrong with a search's parameters, and with the way it is driven.
+
+/// Why a search cannot begin with these parameters. `name` is the parameter's field name.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// A loss ratio outside \[0, 1), or not a number.
+    #[error("the loss ratio {0} is not in [0, 1); 0 means no loss at all, 0.005 means 0.5 %")]
+    LossRatio(f64),
+    /// A value that must be finite and above zero.
+    #[error("{name} is {value}; it must be a finite number above zero")]
+    NotPositive {
+        /// Name of the parameter.
+        name: &'static str,
+        /// The value given.
+        value: f64,
+    },
+    /// A count that must be at least one.
+    #[error("{name} is 0; it must be at least 1")]
+    Zero {
+        /// Name of the parameter.
+        name: &'static str,
+    },
+    /// The floor lies over the ceiling.
+    #[error(
+        "min_rate_pps {min_rate_pps} is over max_rate_pps {max_rate_pps}; swap them or widen the range"
+    )]
+    BoundsCrossed {
+        /// Lowest rate allowed.
+        min_rate_pps: f64,
+        /// Highest rate allowed.
+        max_rate_pps: f64,
+    },
+    /// The first rate is one that the bounds forbid.
+    #[error(
+        "start_rate_pps {start_rate_pps} is outside {min_rate_pps} to {max_rate_pps}; start between the bounds"
+    )]
+    StartOutsideBounds {
+        /// First rate to try.
+        start_rate_pps: f64,
+        /// Lowest rate allowed.
+        min_rate_pps: f64,
+        /// Highest rate allowed.
+        max_rate_pps: f64,
+    },
+    /// The search would stop before its first halving.
+    #[error(
+        "resolution_pps {resolution_pps} is over start_step_pps {start_step_pps}; the search halves the step until it is under the resolution, so the resolution must not be larger"
+    )]
+    ResolutionOverStep {
+        /// Step under which the search stops.
+        resolution_pps: f64,
+        /// First step.
+        start_step_pps: f64,
+    },
+    /// The first step is lost in rounding, so the linear phase would stand still.
+    #[error(
+        "start_step_pps {start_step_pps} is too small beside max_rate_pps {max_rate_pps} to change it; use a larger step"
+    )]
+    StepVanishes {
+        /// First step.
+        start_step_pps: f64,
+        /// Highest rate allowed.
+        max_rate_pps: f64,
+    },
+    /// A sweep without rates.
+    #[error("rates_pps is empty; a sweep needs at least one rate")]
+    NoRates,
+    /// The same rate twice in a sweep.
+    #[error("rates_pps holds {0} more than once; a sweep tries each rate once")]
+    RepeatedRate(f64),
+    /// A sweep with more points than anyone can wait for.
+    #[error("the sweep would have {points} points, over the limit of {limit}; use a larger step")]
+    TooManyRates {
+        /// Points asked for, rounded.
+        points: f64,
+        /// Most points allowed.
+        limit: u32,
+    },
+}
+
+/// Why an outcome was not taken. The search is as it was before the call.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RecordError {
+    /// No trial was asked for since the last outcome.
+    #[error(
+        "no trial is pending: call step() first, and record exactly one outcome for each request it gives"
+    )]
+    NothingPending,
+    /// A ratio that no trial can have.
+    #[error(
+        "the loss ratio {0} of the trial is not in [0, 1]; a trial without a usable ratio must be recorded as invalid"
+    )]
+    LossRatio(f64),
+}
+
+/// `value` when it is finite and above zero.
+pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64, ConfigError> {
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        Err(ConfigError::NotPositive { name, value })
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The bookkeeping that all methods share: the pending request, the trials so far, invalid trials in a row.
+
+use crate::{Attempt, Outcome, RecordError, TrialRequest};
+
+/// Which trial is out, and what came back so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    pending: Option<TrialRequest>,
+    history: Vec<Attempt>,
+    invalid_in_a_row: usize,
+}
+
+/// What a recorded trial means to a method.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    /// A valid trial with this loss ratio.
+    Loss(f64),
+    /// The trial was invalid and may be repeated.
+    Repeat,
+    /// The trial was invalid and so were all the repeats that are allowed.
+    GiveUp,
+}
+
+impl Ledger {
+    /// Notes that `request` is out. Asking again before it is answered changes nothing.
+    pub(crate) fn issue(&mut self, request: TrialRequest) -> TrialRequest {
+        *self.pending.get_or_insert(request)
+    }
+
+    /// Takes the answer to the pending request; the request that it answers comes back beside the verdict.
+    pub(crate) fn settle(
+        &mut self,
+        outcome: Outcome,
+        max_invalid_repeats: u32,
+    ) -> Result<(TrialRequest, Verdict), RecordError> {
+        let request = self.pending.ok_or(RecordError::NothingPending)?;
+        let verdict = match &outcome {
+            Outcome::Valid { loss_ratio } if (0.0..=1.0).contains(loss_ratio) => {
+                self.invalid_in_a_row = 0;
+                Verdict::Loss(*loss_ratio)
+            }
+            Outcome::Valid { loss_ratio } => return Err(RecordError::LossRatio(*loss_ratio)),
+            Outcome::Invalid { .. } => {
+                self.invalid_in_a_row += 1;
+                if self.invalid_in_a_row > max_invalid_repeats as usize {
+                    Verdict::GiveUp
+                } else {
+                    Verdict::Repeat
+                }
+            }
+        };
+        self.pending = None;
+        self.history.push(Attempt { request, outcome });
+        Ok((request, verdict))
+    }
+
+    /// Reasons of the invalid trials since the last valid one or [`Ledger::forgive`], oldest first.
+    pub(crate) fn invalid_reasons(&self) -> Vec<String> {
+        let from = self.history.len() - self.invalid_in_a_row;
+        self.history[from..]
+            .iter()
+            .filter_map(|attempt| match &attempt.outcome {
+                Outcome::Invalid { reason } => Some(reason.clone()),
+                Outcome::Valid { .. } => None,
+            })
+            .collect()
+    }
+
+    /// Starts counting invalid trials anew, for a method that goes on to another rate.
+    pub(crate) fn forgive(&mut self) {
+        self.invalid_in_a_row = 0;
+    }
+
+    /// All trials so far.
+    pub(crate) fn history(&self) -> &[Attempt] {
+        &self.history
+    }
+}

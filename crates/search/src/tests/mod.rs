@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the methods through their public face, on simulated devices.
+
+mod by_hand;
+mod properties;
+mod reference;
+mod sweep;
+
+use crate::{Findings, LossRatio, Method, Outcome, SearchResult, SingleRunConfig, Step};
+
+/// Loss of a device that forwards up to `capacity_pps` and drops the rest.
+fn loss_of(capacity_pps: f64, rate_pps: f64) -> Outcome {
+    Outcome::Valid {
+        loss_ratio: (1.0 - capacity_pps / rate_pps).clamp(0.0, 1.0),
+    }
+}
+
+fn invalid(reason: &str) -> Outcome {
+    Outcome::Invalid {
+        reason: reason.to_owned(),
+    }
+}
+
+/// Drives `search` to its end; `device` is told the number of the trial and the rate. A search of more than `limit`
+/// trials fails the test.
+fn drive(
+    search: &mut dyn Method,
+    limit: usize,
+    mut device: impl FnMut(usize, f64) -> Outcome,
+) -> SearchResult {
+    for trial in 0..=limit {
+        match search.step() {
+            Step::Done(result) => return result,
+            Step::Run(request) => search.record(device(trial, request.rate_pps)).unwrap(),
+        }
+    }
+    panic!("{} did not end within {limit} trials", search.name());
+}
+
+/// The small search that the tests worked by hand use.
+fn small() -> SingleRunConfig {
+    SingleRunConfig {
+        start_rate_pps: 10.0,
+        start_step_pps: 4.0,
+        resolution_pps: 1.0,
+        loss_tolerance: LossRatio::ZERO,
+        trial_duration_s: 2.0,
+        min_rate_pps: 0.1,
+        max_rate_pps: 100.0,
+        max_invalid_repeats: 2,
+        max_trials: 100,
+    }
+}
+
+fn rates(result: &SearchResult) -> Vec<f64> {
+    result
+        .history
+        .iter()
+        .map(|attempt| attempt.request.rate_pps)
+        .collect()
+}
+
+fn single(result: &SearchResult) -> &crate::SingleRunFindings {
+    match &result.findings {
+        Findings::SingleRun(findings) => findings,
+        other => panic!("findings of another method: {other:?}"),
+    }
+}
