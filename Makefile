@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything a person types in this repository. `make` lists it.
+# Needs Debian 12, git, make and cargo; scripts/setup brings the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Recipes share the lab, the CPUs and the target directory: one at a time.
+.NOTPARALLEL:
+
+# Elsewhere than on Debian 12, with the equivalents installed by hand: make SETUP=: …
+SETUP ?= scripts/setup
+# CPU sets, huge pages and real-time priority are root's.
+AS_ROOT ?= $(if $(filter 0,$(shell id -u)),,sudo)
+STUDY ?= studies/noisy-neighbours.toml
+RESULTS ?= results
+# --fresh moves the store of an earlier run aside. To go on with a run that was interrupted:
+# make demo STUDY_FLAGS=--resume
+STUDY_FLAGS ?= --fresh
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+
+target_dir := $(or $(CARGO_TARGET_DIR),target)
+study_name := $(basename $(notdir $(STUDY)))
+page := $(RESULTS)/$(study_name).html
+quietwire := $(target_dir)/release/quietwire
+# The Python that has scapy, for tests that compare with it.
+export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv/bin/python
+
+.PHONY: help setup build demo test lint bench fuzz deny clean-lab
+
+help: ## List what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install the Debian packages that building and running need
+	@$(SETUP)
+
+build: setup ## Build the binary, optimised
+	cargo build --release --locked
+
+demo: build ## Run the noisy-neighbours study and write its page into results/
+	@mkdir -p $(RESULTS)
+	$(AS_ROOT) $(quietwire) study run $(STUDY) --store $(RESULTS)/$(study_name).sqlite --html $(page) $(STUDY_FLAGS)
+	@printf '\nThe page: %s\n' "$(abspath $(page))"
+
+test: ## Lint, build and run every test; ends with what ran and what did not
+	@if [ "$(SETUP)" = scripts/setup ]; then $(SETUP) --with-tests; else $(SETUP); fi
+	@$(MAKE) --no-print-directory lint
+	cargo build --release --locked
+	@scripts/run-tests --locked
+
+lint: ## Formatting, clippy, licence lines, directions between crates, documentation
+	cargo fmt --all --check
+	@scripts/check-sources
+	@scripts/check-directions
+	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE '^#!.*bash' scripts/* .ci/*); \
+	else echo 'shellcheck: not installed, the scripts were not checked'; fi
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+
+bench: setup ## Run the benchmarks
+	cargo bench -p quietwire --locked
+
+fuzz: ## Run every fuzz target for FUZZ_SECONDS each (needs rustup's nightly)
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+deny: ## Check dependencies: licences, sources, known vulnerabilities
+	@scripts/deny
+
+clean-lab: ## Remove what an interrupted study left on the machine
+	@if [ ! -x $(quietwire) ]; then cargo build --release --locked; fi
+	$(AS_ROOT) $(quietwire) lab clean
