@@ -4,5 +4,6 @@
 //! recorded machines are test data. Knows nothing of DPDK.
 
 pub mod cpu;
+pub mod doctor;
 
 pub use cpu::{CpuId, CpuList};

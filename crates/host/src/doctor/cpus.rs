@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPUs: how many, what they share, how steady their clocks are.
+
+use std::collections::BTreeSet;
+
+use super::{Check, Machine};
+use crate::CpuList;
+
+/// One CPU measures, another one is measured.
+const CPUS_NEEDED: usize = 2;
+
+/// Clock sources that threads read without a system call, of x86-64 and arm64.
+const STEADY_CLOCKS: [&str; 2] = ["tsc", "arch_sys_counter"];
+
+pub(super) fn examine(machine: &Machine) -> Vec<Check> {
+    let online = machine.cpu_list("online");
+    vec![
+        count(machine, online.as_ref()),
+        hyper_threads(machine, online.as_ref()),
+        isolation(machine),
+        frequency(machine, online.as_ref()),
+        clock(machine),
+    ]
+}
+
+/// CPUs that this process may use, of `Cpus_allowed_list` in `/proc/self/status`.
+fn allowed(machine: &Machine) -> Option<CpuList> {
+    const STATUS: &str = "/proc/self/status";
+    let status = machine.text(STATUS)?;
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    machine.parse(STATUS, list.trim())
+}
+
+fn count(machine: &Machine, online: Option<&CpuList>) -> Check {
+    const NAME: &str = "cpus";
+    let Some(online) = online else {
+        return Check::unavailable(NAME, "the kernel doesn't say which CPUs are online");
+    };
+    let usable = allowed(machine).map_or_else(|| online.clone(), |cpus| cpus.intersection(online));
+    let seen = if usable == *online {
+        format!("{online} online")
+    } else {
+        format!("{online} online, of which this process may use {usable}")
+    };
+    if usable.len() >= CPUS_NEEDED {
+        return Check::ok(NAME, seen);
+    }
+    let check = Check::missing(
+        NAME,
+        format!("{seen}; the tester and what it measures need one CPU each"),
+    );
+    if online.len() >= CPUS_NEEDED {
+        check.mend(format!("taskset --cpu-list {online} quietwire …"))
+    } else {
+        check.mend(format!(
+            "give the virtual machine {CPUS_NEEDED} CPUs, or take another machine"
+        ))
+    }
+}
+
+fn hyper_threads(machine: &Machine, online: Option<&CpuList>) -> Check {
+    const NAME: &str = "hyper-threads";
+    let cores: BTreeSet<String> = online
+        .into_iter()
+        .flat_map(CpuList::iter)
+        .filter_map(|cpu| machine.cpu_list(&format!("cpu{cpu}/topology/thread_siblings_list")))
+        .filter(|siblings| siblings.len() > 1)
+        .map(|siblings| siblings.to_string())
+        .collect();
+    if !cores.is_empty() {
+        let cores: Vec<String> = cores.into_iter().collect();
+        return Check::warning(
+            NAME,
+            format!(
+                "CPUs share cores ({}): work on one slows the other",
+                cores.join("; ")
+            ),
+        )
+        .mend("keep a forwarding CPU's sibling idle, or: echo off > /sys/devices/system/cpu/smt/control");
+    }
+    if machine
+        .cpu_list("cpu0/topology/thread_siblings_list")
+        .is_none()
+    {
+        return Check::unavailable(NAME, "the kernel doesn't say which CPUs share a core");
+    }
+    Check::ok(NAME, "every CPU has a core of its own")
+}
+
+fn isolation(machine: &Machine) -> Check {
+    const NAME: &str = "isolated-cpus";
+    match machine.cpu_list("isolated") {
+        None => Check::unavailable(NAME, "the kernel doesn't say which CPUs are isolated"),
+        Some(cpus) if cpus.is_empty() => Check::warning(
+            NAME,
+            "none; CPU sets keep other processes off a forwarding CPU, the kernel's own work still gets there",
+        )
+        .mend("add isolcpus=, nohz_full= and rcu_nocbs= with the forwarding CPUs to the kernel command line"),
+        Some(cpus) => Check::ok(NAME, cpus.to_string()),
+    }
+}
+
+fn frequency(machine: &Machine, online: Option<&CpuList>) -> Check {
+    const NAME: &str = "cpu-frequency";
+    let governors: BTreeSet<String> = online
+        .into_iter()
+        .flat_map(CpuList::iter)
+        .filter_map(|cpu| machine.cpu_text(&format!("cpu{cpu}/cpufreq/scaling_governor")))
+        .collect();
+    if governors.is_empty() {
+        return Check::unavailable(
+            NAME,
+            "no cpufreq: the hypervisor or the firmware sets the frequency, unseen from here",
+        );
+    }
+    let seen = governors.iter().cloned().collect::<Vec<_>>().join(", ");
+    if governors.iter().all(|governor| governor == "performance") {
+        return Check::ok(NAME, format!("governor {seen}"));
+    }
+    Check::warning(
+        NAME,
+        format!("governor {seen}: the frequency changes while something is measured"),
+    )
+    .mend("echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
+}
+
+fn clock(machine: &Machine) -> Check {
+    const NAME: &str = "clock";
+    const DIRECTORY: &str = "/sys/devices/system/clocksource/clocksource0";
+    let Some(current) = machine.text(&format!("{DIRECTORY}/current_clocksource")) else {
+        return Check::unavailable(NAME, "the kernel doesn't say which clock source it uses");
+    };
+    if !STEADY_CLOCKS.contains(&current.as_str()) {
+        let available = machine
+            .text(&format!("{DIRECTORY}/available_clocksource"))
+            .unwrap_or_default();
+        let check = Check::warning(
+            NAME,
+            format!("clock source {current}: reading it is slow or uneven, which blurs latencies"),
+        );
+        let better = available
+            .split_whitespace()
+            .find(|name| STEADY_CLOCKS.contains(name));
+        return match better {
+            Some(name) => check.mend(format!("echo {name} > {DIRECTORY}/current_clocksource")),
+            None => check,
+        };
+    }
+    if current == "tsc" && !tsc_is_invariant(machine) {
+        return Check::warning(
+            NAME,
+            "tsc, not invariant: it changes its pace with the CPU's frequency or sleep",
+        );
+    }
+    Check::ok(NAME, format!("{current}, at a constant rate"))
+}
+
+/// Both flags together are the invariant TSC (Intel SDM volume 3, section "Invariant TSC").
+fn tsc_is_invariant(machine: &Machine) -> bool {
+    let text = machine.text("/proc/cpuinfo").unwrap_or_default();
+    let flags: Vec<&str> = text
+        .lines()
+        .find(|line| line.starts_with("flags"))
+        .map(|line| line.split_whitespace().collect())
+        .unwrap_or_default();
+    flags.contains(&"constant_tsc") && flags.contains(&"nonstop_tsc")
+}

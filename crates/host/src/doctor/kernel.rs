@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the running kernel offers.
+
+use super::{Check, Machine};
+
+/// The kernel of Debian 11; older ones were never tried.
+const RELEASE_TRIED: (u32, u32) = (5, 10);
+/// From here on AF_XDP has what DPDK's driver wants: need-wakeup and unaligned chunks.
+const RELEASE_AF_XDP: (u32, u32) = (5, 4);
+
+pub(super) fn examine(machine: &Machine) -> Vec<Check> {
+    let text = machine
+        .text("/proc/sys/kernel/osrelease")
+        .unwrap_or_default();
+    let version = version(&text);
+    vec![
+        release(&text, version),
+        cpusets(machine),
+        real_time_share(machine),
+        resctrl(machine),
+        perf_counters(machine),
+        af_xdp(machine, version),
+        tun(machine),
+        kvm(machine),
+        vfio(machine, &text),
+    ]
+}
+
+/// The first two numbers of a release such as `6.1.0-18-cloud-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn release(text: &str, version: Option<(u32, u32)>) -> Check {
+    const NAME: &str = "kernel";
+    match version {
+        Some(version) if version >= RELEASE_TRIED => Check::ok(NAME, text),
+        Some(_) => Check::warning(NAME, format!("{text}, older than any that was tried"))
+            .mend("apt-get install linux-image-amd64"),
+        None => Check::unavailable(NAME, format!("'{text}' is no kernel release that's known")),
+    }
+}
+
+/// The controller that keeps neighbours and forwarding apart, in either version of control groups (cgroups(7)).
+fn cpusets(machine: &Machine) -> Check {
+    const NAME: &str = "cpusets";
+    let mounts = machine.mounts();
+    let first = mounts.iter().find(|mount| {
+        mount.kind == "cgroup" && mount.options.iter().any(|option| option == "cpuset")
+    });
+    let second = mounts.iter().find(|mount| {
+        mount.kind == "cgroup2"
+            && machine
+                .text(&format!("{}/cgroup.controllers", mount.point))
+                .is_some_and(|list| list.split_whitespace().any(|name| name == "cpuset"))
+    });
+    let found = first
+        .map(|mount| (mount, "v1"))
+        .or(second.map(|mount| (mount, "v2")));
+    if let Some((mount, version)) = found {
+        let seen = format!("{version} at {}", mount.point);
+        if mount.options.iter().any(|option| option == "ro") {
+            return Check::missing(NAME, format!("{seen}, mounted read-only"))
+                .mend(format!("mount -o remount,rw {}", mount.point));
+        }
+        return Check::ok(NAME, seen);
+    }
+    let known = machine
+        .text("/proc/cgroups")
+        .is_some_and(|text| text.lines().any(|line| line.starts_with("cpuset\t")));
+    let missing = Check::missing(
+        NAME,
+        "no cpuset controller in any mounted control group tree",
+    );
+    if known {
+        missing.mend(
+            "mkdir -p /sys/fs/cgroup/cpuset && mount -t cgroup -o cpuset cpuset /sys/fs/cgroup/cpuset",
+        )
+    } else {
+        missing.mend("boot a kernel with CONFIG_CPUSETS, such as Debian's")
+    }
+}
+
+/// How long real-time threads may run in a period (Documentation/scheduler/sched-rt-group.rst).
+fn real_time_share(machine: &Machine) -> Check {
+    const NAME: &str = "real-time-share";
+    const FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+    let Some(runtime_us) = machine.value::<i64>(FILE) else {
+        return Check::unavailable(NAME, format!("{FILE} says nothing"));
+    };
+    let period_us = machine
+        .value::<i64>("/proc/sys/kernel/sched_rt_period_us")
+        .unwrap_or(1_000_000);
+    if runtime_us < 0 || runtime_us >= period_us {
+        return Check::ok(
+            NAME,
+            format!("{runtime_us}: a busy real-time thread is never stopped"),
+        );
+    }
+    Check::warning(
+        NAME,
+        format!(
+            "{runtime_us} of {period_us} us: a real-time thread that never sleeps can be stopped for the rest, \
+             which looks like loss (before Linux 6.12 always, later only when others wait for its CPU)"
+        ),
+    )
+    .mend(
+        "keep others off the tester's CPU with CPU sets; or, while another CPU stays free for the system: \
+         sysctl -w kernel.sched_rt_runtime_us=-1",
+    )
+}
+
+/// Cache and memory bandwidth partitions (Documentation/arch/x86/resctrl.rst).
+fn resctrl(machine: &Machine) -> Check {
+    const NAME: &str = "resctrl";
+    let mounted = machine
+        .mounts()
+        .into_iter()
+        .find(|mount| mount.kind == "resctrl");
+    if let Some(mount) = mounted {
+        return Check::ok(NAME, format!("mounted at {}", mount.point));
+    }
+    if machine.knows_filesystem("resctrl") {
+        return Check::warning(NAME, "there, but not mounted: caches are not partitioned")
+            .mend("mount -t resctrl resctrl /sys/fs/resctrl");
+    }
+    Check::unavailable(
+        NAME,
+        "this CPU or kernel can't partition caches or memory bandwidth",
+    )
+}
+
+/// Whether the CPU's own counters can be had (perf_event_open(2)).
+fn perf_counters(machine: &Machine) -> Check {
+    const NAME: &str = "perf-counters";
+    let Some(paranoid) = machine.text("/proc/sys/kernel/perf_event_paranoid") else {
+        return Check::unavailable(NAME, "the kernel has no perf events");
+    };
+    let units: Vec<String> = machine
+        .names("/sys/bus/event_source/devices")
+        .into_iter()
+        .filter(|name| {
+            ["cpu", "cpu_core", "cpu_atom"].contains(&name.as_str()) || name.starts_with("armv8")
+        })
+        .collect();
+    if units.is_empty() {
+        return Check::unavailable(
+            NAME,
+            format!(
+                "no counter unit of the CPU is known to the kernel, so software events only \
+                 (perf_event_paranoid {paranoid})"
+            ),
+        );
+    }
+    Check::ok(
+        NAME,
+        format!(
+            "unit {}, perf_event_paranoid {paranoid}; only a run can tell whether it counts",
+            units.join(", ")
+        ),
+    )
+}
+
+fn af_xdp(machine: &Machine, version: Option<(u32, u32)>) -> Check {
+    const NAME: &str = "af-xdp";
+    if version.is_some_and(|version| version < RELEASE_AF_XDP) {
+        return Check::unavailable(NAME, "this kernel is older than 5.4: no af-xdp ports")
+            .mend("use af-packet ports");
+    }
+    let listed = machine.text("/proc/net/protocols").is_some_and(|text| {
+        text.lines()
+            .any(|line| line.split_whitespace().next() == Some("XDP"))
+    });
+    if listed {
+        Check::ok(NAME, "the kernel has AF_XDP sockets")
+    } else {
+        Check::unavailable(
+            NAME,
+            "this kernel is built without CONFIG_XDP_SOCKETS: no af-xdp ports",
+        )
+        .mend("use af-packet ports")
+    }
+}
+
+fn tun(machine: &Machine) -> Check {
+    const NAME: &str = "tun";
+    if machine.exists("/dev/net/tun") {
+        Check::ok(NAME, "/dev/net/tun")
+    } else {
+        Check::unavailable(NAME, "/dev/net/tun is not there: no tap interfaces")
+            .mend("modprobe tun")
+    }
+}
+
+fn kvm(machine: &Machine) -> Check {
+    const NAME: &str = "kvm";
+    if machine.exists("/dev/kvm") {
+        Check::ok(
+            NAME,
+            "/dev/kvm is there, which says nothing about whether guests boot under it",
+        )
+    } else {
+        Check::unavailable(
+            NAME,
+            "/dev/kvm is not there: guests run in software emulation, far slower",
+        )
+    }
+}
+
+fn vfio(machine: &Machine, release: &str) -> Check {
+    const NAME: &str = "vfio";
+    if machine.exists("/dev/vfio/vfio") {
+        return Check::ok(NAME, "/dev/vfio/vfio");
+    }
+    let check = Check::unavailable(
+        NAME,
+        "/dev/vfio/vfio is not there: no pci ports through vfio-pci",
+    );
+    // Without modules for the running kernel, modprobe has nothing to load.
+    if machine.exists(&format!("/lib/modules/{release}/modules.dep")) {
+        check.mend("modprobe vfio-pci")
+    } else {
+        check
+    }
+}
