@@ -1,2 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! Frames as bytes: views of headers, one pass over a whole frame, builders of test frames, checksums.
+//!
+//! What lives here: everything that knows where a field is. Views ([`EthernetHeader`], [`Ipv4Header`], …) borrow
+//! the bytes, allocate nothing and cannot read past them; [`parse`] says in one pass what a frame is and where its
+//! parts begin, or how it is damaged ([`Damage`]); [`UdpFrame`] and [`EthernetFrame`] write frames into a slice.
+//!
+//! What must not: packet buffers of any library, tables, and decisions about what to do with a frame.
+//!
+//! Frames are as drivers hand them over: from the destination address to the end of the data, without preamble and
+//! without FCS. Where a size counts the FCS, its name says so.
+
+mod arp;
+mod build;
+mod checksum;
+mod damage;
+mod ethernet;
+mod ip;
+mod ipv4;
+mod ipv6;
+mod mac;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+pub use arp::{ARP_LENGTH, ArpOperation, ArpPacket};
+pub use build::{BuildError, EthernetFrame, FCS_LENGTH, UdpChecksum, UdpFrame};
+pub use checksum::{Checksum, checksum, update_checksum_u16, update_checksum_u32};
+pub use damage::Damage;
+pub use ethernet::{
+    ETHERNET_HEADER_LENGTH, EtherType, EthernetHeader, VLAN_TAG_LENGTH, VLAN_TAGS_MAX, VlanId,
+    VlanIdError, VlanTag,
+};
+pub use ip::{Fragment, IpProtocol};
+pub use ipv4::{IPV4_HEADER_MIN, Ipv4Header};
+pub use ipv6::{
+    IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH, Ipv6Extensions, Ipv6Header, walk_ipv6_extensions,
+};
+pub use mac::{MacAddress, MacAddressError};
+pub use parse::{FRAME_MAX, Ip, Network, Parsed, Transport, parse};
+pub use transport::{
+    ICMP_HEADER_LENGTH, IcmpHeader, TCP_HEADER_MIN, TcpHeader, UDP_HEADER_LENGTH, UdpHeader,
+};
+
+/// Two octets of a header at a fixed place. The index is a constant at every call, so the compiler removes the bounds
+/// checks, and a wrong one fails every test that touches the field.
+#[inline]
+const fn be16<const N: usize>(header: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([header[at], header[at + 1]])
+}
+
+/// Four octets of a header at a fixed place.
+#[inline]
+const fn be32<const N: usize>(header: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}

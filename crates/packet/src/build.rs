@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Builders of test frames (RFC 2544, section 9 and appendix C). They write into a slice and allocate nothing.
+
+use std::net::Ipv4Addr;
+
+use crate::{
+    Checksum, ETHERNET_HEADER_LENGTH, EtherType, IPV4_HEADER_MIN, IpProtocol, MacAddress,
+    UDP_HEADER_LENGTH, VLAN_TAG_LENGTH, VlanTag, checksum,
+};
+
+/// Octets of the frame check sequence: counted in sizes of frames, never in the slice.
+pub const FCS_LENGTH: usize = 4;
+
+/// Why a frame was not written. The slice is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// Headers and payload are more than the size asked for.
+    #[error(
+        "a frame of {size_with_fcs} octets with FCS is too small: its headers and payload need {needed_with_fcs}"
+    )]
+    SizeTooSmall {
+        /// Size asked for.
+        size_with_fcs: u16,
+        /// Size that would do.
+        needed_with_fcs: usize,
+    },
+    /// The slice is shorter than the frame.
+    #[error("the buffer holds {buffer} octets and the frame without FCS needs {needed}")]
+    BufferTooSmall {
+        /// Octets of the buffer.
+        buffer: usize,
+        /// Octets of the frame without FCS.
+        needed: usize,
+    },
+}
+
+/// Whether a UDP frame carries a checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UdpChecksum {
+    /// The right one.
+    Computed,
+    /// Zero, which for UDP over IPv4 means that there is none (RFC 768): for senders that change the payload of every
+    /// frame and have no time to sum it.
+    Absent,
+}
+
+/// A frame of Ethernet, with or without a VLAN tag, and a payload of any type.
+#[derive(Clone, Copy, Debug)]
+pub struct EthernetFrame<'a> {
+    /// Destination address.
+    pub destination: MacAddress,
+    /// Source address.
+    pub source: MacAddress,
+    /// Tag, if any.
+    pub tag: Option<VlanTag>,
+    /// Type of the payload.
+    pub ethertype: EtherType,
+    /// First octets of the payload; zeros follow up to the frame's size.
+    pub payload: &'a [u8],
+    /// Size of the frame with FCS, as in RFC 2544. Ethernet's least is 64; smaller ones are written, too.
+    pub size_with_fcs: u16,
+}
+
+impl EthernetFrame<'_> {
+    /// Writes the frame to the start of `buffer`; gives its length, which is without FCS.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BuildError> {
+        let needed = link_length(self.tag) + self.payload.len();
+        let frame = room(buffer, self.size_with_fcs, needed)?;
+        let payload = write_link(
+            frame,
+            self.destination,
+            self.source,
+            self.tag,
+            self.ethertype,
+        );
+        write_padded(payload, self.payload);
+        Ok(frame.len())
+    }
+}
+
+/// A frame with UDP over IPv4. IPv4 and UDP lengths cover the frame to its end: what `payload` leaves is zeros within
+/// the UDP payload, not padding behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct UdpFrame<'a> {
+    /// Destination MAC address.
+    pub destination_mac: MacAddress,
+    /// Source MAC address.
+    pub source_mac: MacAddress,
+    /// Tag, if any.
+    pub tag: Option<VlanTag>,
+    /// Destination IPv4 address.
+    pub destination_ip: Ipv4Addr,
+    /// Source IPv4 address.
+    pub source_ip: Ipv4Addr,
+    /// Time to live, hops.
+    pub ttl: u8,
+    /// Destination UDP port.
+    pub destination_port: u16,
+    /// Source UDP port.
+    pub source_port: u16,
+    /// Whether there is a UDP checksum.
+    pub udp_checksum: UdpChecksum,
+    /// First octets of the UDP payload; zeros follow up to the frame's size.
+    pub payload: &'a [u8],
+    /// Size of the frame with FCS, as in RFC 2544. Ethernet's least is 64; smaller ones are written, too.
+    pub size_with_fcs: u16,
+}
+
+impl UdpFrame<'_> {
+    /// Where the UDP payload begins, octets from the start of the frame.
+    #[must_use]
+    pub fn payload_offset(&self) -> usize {
+        link_length(self.tag) + IPV4_HEADER_MIN + UDP_HEADER_LENGTH
+    }
+
+    /// Writes the frame to the start of `buffer`; gives its length, which is without FCS.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BuildError> {
+        let needed = self.payload_offset() + self.payload.len();
+        let frame = room(buffer, self.size_with_fcs, needed)?;
+        let packet = write_link(
+            frame,
+            self.destination_mac,
+            self.source_mac,
+            self.tag,
+            EtherType::IPV4,
+        );
+        // Neither length overflows: the whole frame's size is a u16.
+        let ip_length = packet.len() as u16;
+        let udp_length = ip_length - IPV4_HEADER_MIN as u16;
+        let (ip, datagram) = packet.split_at_mut(IPV4_HEADER_MIN);
+        ip.copy_from_slice(&self.ip_header(ip_length));
+        let (udp, payload) = datagram.split_at_mut(UDP_HEADER_LENGTH);
+        write_padded(payload, self.payload);
+        udp.copy_from_slice(&self.udp_header(udp_length, payload));
+        Ok(frame.len())
+    }
+
+    fn ip_header(&self, total_length: u16) -> [u8; IPV4_HEADER_MIN] {
+        let mut header = [0; IPV4_HEADER_MIN];
+        header[0] = 0x45;
+        header[2..4].copy_from_slice(&total_length.to_be_bytes());
+        // Don't fragment: such a datagram needs no identification of its own (RFC 6864, section 4.1).
+        header[6] = 0x40;
+        header[8] = self.ttl;
+        header[9] = IpProtocol::UDP.0;
+        header[12..16].copy_from_slice(&self.source_ip.octets());
+        header[16..20].copy_from_slice(&self.destination_ip.octets());
+        let sum = checksum(&header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        header
+    }
+
+    fn udp_header(&self, length: u16, payload: &[u8]) -> [u8; UDP_HEADER_LENGTH] {
+        let mut header = [0; UDP_HEADER_LENGTH];
+        header[0..2].copy_from_slice(&self.source_port.to_be_bytes());
+        header[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        header[4..6].copy_from_slice(&length.to_be_bytes());
+        if self.udp_checksum == UdpChecksum::Computed {
+            let mut sum = Checksum::new();
+            // The pseudo header of RFC 768.
+            sum.add(&self.source_ip.octets());
+            sum.add(&self.destination_ip.octets());
+            sum.add(&[0, IpProtocol::UDP.0]);
+            sum.add(&length.to_be_bytes());
+            sum.add(&header);
+            sum.add(payload);
+            // A checksum that comes out as zero is sent as all ones: zero means that there is none.
+            let sum = match sum.finish() {
+                0 => u16::MAX,
+                sum => sum,
+            };
+            header[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        header
+    }
+}
+
+fn link_length(tag: Option<VlanTag>) -> usize {
+    ETHERNET_HEADER_LENGTH + tag.map_or(0, |_| VLAN_TAG_LENGTH)
+}
+
+/// The part of `buffer` that a frame of this size fills.
+fn room(buffer: &mut [u8], size_with_fcs: u16, needed: usize) -> Result<&mut [u8], BuildError> {
+    let length = usize::from(size_with_fcs).saturating_sub(FCS_LENGTH);
+    if length < needed {
+        return Err(BuildError::SizeTooSmall {
+            size_with_fcs,
+            needed_with_fcs: needed + FCS_LENGTH,
+        });
+    }
+    let available = buffer.len();
+    buffer.get_mut(..length).ok_or(BuildError::BufferTooSmall {
+        buffer: available,
+        needed: length,
+    })
+}
+
+/// Writes the Ethernet header and the tag; gives what is behind. `frame` has been seen to be long enough.
+fn write_link(
+    frame: &mut [u8],
+    destination: MacAddress,
+    source: MacAddress,
+    tag: Option<VlanTag>,
+    ethertype: EtherType,
+) -> &mut [u8] {
+    let (link, rest) = frame.split_at_mut(link_length(tag));
+    let (addresses, types) = link.split_at_mut(12);
+    addresses[..6].copy_from_slice(&destination.0);
+    addresses[6..].copy_from_slice(&source.0);
+    let (tag_octets, ethertype_octets) = types.split_at_mut(types.len() - 2);
+    if let Some(tag) = tag {
+        tag_octets[..2].copy_from_slice(&tag.tpid.0.to_be_bytes());
+        tag_octets[2..].copy_from_slice(&tag.tci.to_be_bytes());
+    }
+    ethertype_octets.copy_from_slice(&ethertype.0.to_be_bytes());
+    rest
+}
+
+/// Fills `to` with `payload`, which is no longer, and zeros.
+fn write_padded(to: &mut [u8], payload: &[u8]) {
+    let (head, padding) = to.split_at_mut(payload.len());
+    head.copy_from_slice(payload);
+    padding.fill(0);
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Internet checksum (RFC 1071) and its incremental update (RFC 1624).
+
+/// A sum in the making: feed the pieces, then [`Checksum::finish`]. Pieces of odd length may stand anywhere; the result
+/// is that of all bytes in a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checksum {
+    /// Sum of 16-bit words in network order, not folded. Each piece adds less than 2^16, so it never overflows.
+    sum: u64,
+    odd: bool,
+}
+
+impl Checksum {
+    /// An empty sum.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { sum: 0, odd: false }
+    }
+
+    /// Adds bytes.
+    #[inline]
+    pub fn add(&mut self, bytes: &[u8]) {
+        let word = u16::from_be(fold(native_sum(bytes)));
+        // RFC 1071, section 2 (B): a piece that begins at an odd place counts with its bytes swapped.
+        let word = if self.odd { word.swap_bytes() } else { word };
+        self.sum += u64::from(word);
+        self.odd ^= bytes.len() % 2 == 1;
+    }
+
+    /// The checksum as it is written in a header: the complement of the sum. Over bytes that hold their own right
+    /// checksum it is zero.
+    #[must_use]
+    #[inline]
+    pub fn finish(self) -> u16 {
+        !fold(self.sum)
+    }
+}
+
+/// Checksum of bytes in one piece.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum = Checksum::new();
+    sum.add(bytes);
+    sum.finish()
+}
+
+/// Checksum after a 16-bit word of the data changed from `old` to `new` (RFC 1624, section 3, equation 3).
+///
+/// It equals the checksum made anew, except where all data are zero: then one is 0 and the other 0xffff, which are the
+/// same number in this arithmetic. A UDP checksum of 0 means that there is none: leave it, and write 0xffff where an
+/// updated one comes out as 0.
+#[must_use]
+#[inline]
+pub const fn update_checksum_u16(checksum: u16, old: u16, new: u16) -> u16 {
+    !fold(!checksum as u64 + !old as u64 + new as u64)
+}
+
+/// The same for a 32-bit word at an even place, such as an IPv4 address.
+#[must_use]
+#[inline]
+pub const fn update_checksum_u32(checksum: u16, old: u32, new: u32) -> u16 {
+    let half = update_checksum_u16(checksum, (old >> 16) as u16, (new >> 16) as u16);
+    update_checksum_u16(half, old as u16, new as u16)
+}
+
+/// Sum of 16-bit words in the machine's own order (RFC 1071, section 2 (B): the order of bytes does not matter to the
+/// sum but for a final swap), eight octets at a time.
+#[inline]
+fn native_sum(bytes: &[u8]) -> u64 {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    let mut sum = 0;
+    for chunk in chunks.iter().chain([&last]) {
+        let word = u64::from_ne_bytes(*chunk);
+        // Under 2^33 each: no overflow before 2^31 chunks, more than any memory holds of one frame.
+        sum += (word & 0xffff_ffff) + (word >> 32);
+    }
+    sum
+}
+
+/// Adds the upper parts to the lowest 16 bits until nothing is left above.
+#[inline]
+const fn fold(mut sum: u64) -> u16 {
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Straight from RFC 1071, section 1: adjacent octets paired to 16-bit words, one's complement sum, complement.
+    fn obvious(bytes: &[u8]) -> u16 {
+        let mut sum = 0u16;
+        for pair in bytes.chunks(2) {
+            let word = u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]);
+            let (added, carry) = sum.overflowing_add(word);
+            sum = added + u16::from(carry);
+        }
+        !sum
+    }
+
+    #[test]
+    fn example_of_rfc_1071() {
+        // Section 3: the sum is 0xddf2.
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(checksum(&bytes), !0xddf2);
+        assert_eq!(checksum(&[]), 0xffff);
+    }
+
+    #[test]
+    fn example_of_rfc_1624() {
+        // Section 4: checksum 0xdd2f, a word from 0x5555 to 0x3285; the older equation gives 0xffff here.
+        assert_eq!(update_checksum_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_sum_to_the_whole(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        ) {
+            let mut places: Vec<usize> = cuts.iter().map(|c| c.index(bytes.len() + 1)).collect();
+            places.extend([0, bytes.len()]);
+            places.sort_unstable();
+            let mut sum = Checksum::new();
+            for pair in places.windows(2) {
+                sum.add(&bytes[pair[0]..pair[1]]);
+            }
+            prop_assert_eq!(sum.finish(), obvious(&bytes));
+            prop_assert_eq!(checksum(&bytes), obvious(&bytes));
+        }
+
+        #[test]
+        fn update_equals_making_anew(
+            mut bytes in prop::collection::vec(any::<u8>(), 4..80),
+            place in any::<prop::sample::Index>(),
+            wide in any::<bool>(),
+            new in prop_oneof![any::<u32>(), Just(0), Just(u32::MAX)],
+        ) {
+            let at = place.index(bytes.len() / 2 - 1) * 2;
+            let old_checksum = checksum(&bytes);
+            let updated = if wide {
+                let old = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+                bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
+                update_checksum_u32(old_checksum, old, new)
+            } else {
+                let old = u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap());
+                bytes[at..at + 2].copy_from_slice(&(new as u16).to_be_bytes());
+                update_checksum_u16(old_checksum, old, new as u16)
+            };
+            if bytes.iter().any(|b| *b != 0) {
+                prop_assert_eq!(updated, checksum(&bytes));
+            } else {
+                prop_assert_eq!(updated, 0);
+            }
+        }
+    }
+}

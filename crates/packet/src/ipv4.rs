@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! IPv4 header (RFC 791, section 3.1).
+
+use std::net::Ipv4Addr;
+
+use crate::{Checksum, Damage, Fragment, IpProtocol, be16, be32};
+
+/// Octets of an IPv4 header without options.
+pub const IPV4_HEADER_MIN: usize = 20;
+
+/// An IPv4 header whose lengths fit the bytes it was taken from.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv4Header<'a> {
+    fixed: &'a [u8; IPV4_HEADER_MIN],
+    options: &'a [u8],
+}
+
+impl<'a> Ipv4Header<'a> {
+    /// The header, and the payload up to the packet's own total length: padding behind it is left out.
+    ///
+    /// # Errors
+    /// [`Damage::TruncatedIpv4`], [`Damage::Ipv4VersionLies`], [`Damage::Ipv4HeaderLengthLies`],
+    /// [`Damage::Ipv4LengthLies`].
+    #[inline]
+    pub fn split(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Damage> {
+        let fixed = bytes
+            .first_chunk::<IPV4_HEADER_MIN>()
+            .ok_or(Damage::TruncatedIpv4)?;
+        if fixed[0] >> 4 != 4 {
+            return Err(Damage::Ipv4VersionLies);
+        }
+        let header_length = usize::from(fixed[0] & 0x0f) * 4;
+        if header_length < IPV4_HEADER_MIN {
+            return Err(Damage::Ipv4HeaderLengthLies);
+        }
+        let options = bytes
+            .get(IPV4_HEADER_MIN..header_length)
+            .ok_or(Damage::TruncatedIpv4)?;
+        let payload = bytes
+            .get(header_length..usize::from(be16(fixed, 2)))
+            .ok_or(Damage::Ipv4LengthLies)?;
+        Ok((Self { fixed, options }, payload))
+    }
+
+    /// Octets of the header with its options, 20 to 60.
+    #[must_use]
+    #[inline]
+    pub fn length(&self) -> usize {
+        IPV4_HEADER_MIN + self.options.len()
+    }
+
+    /// Options as they stand, padding included.
+    #[must_use]
+    pub fn options(&self) -> &'a [u8] {
+        self.options
+    }
+
+    /// Octets of the whole packet, header included.
+    #[must_use]
+    pub fn total_length(&self) -> u16 {
+        be16(self.fixed, 2)
+    }
+
+    /// Differentiated services code point, 0 to 63 (RFC 2474, section 3).
+    #[must_use]
+    pub fn dscp(&self) -> u8 {
+        self.fixed[1] >> 2
+    }
+
+    /// Explicit congestion notification, 0 to 3 (RFC 3168, section 5).
+    #[must_use]
+    pub fn ecn(&self) -> u8 {
+        self.fixed[1] & 0x03
+    }
+
+    /// Identification of the datagram that fragments belong to.
+    #[must_use]
+    pub fn identification(&self) -> u16 {
+        be16(self.fixed, 4)
+    }
+
+    /// True when routers must not fragment it.
+    #[must_use]
+    pub fn dont_fragment(&self) -> bool {
+        self.fixed[6] & 0x40 != 0
+    }
+
+    /// Which part of a datagram this is.
+    #[must_use]
+    #[inline]
+    pub fn fragment(&self) -> Fragment {
+        Fragment::from_fields(be16(self.fixed, 6) & 0x1fff, self.fixed[6] & 0x20 != 0)
+    }
+
+    /// Time to live, hops.
+    #[must_use]
+    pub fn ttl(&self) -> u8 {
+        self.fixed[8]
+    }
+
+    /// What it carries.
+    #[must_use]
+    #[inline]
+    pub fn protocol(&self) -> IpProtocol {
+        IpProtocol(self.fixed[9])
+    }
+
+    /// Header checksum as it stands.
+    #[must_use]
+    pub fn checksum(&self) -> u16 {
+        be16(self.fixed, 10)
+    }
+
+    /// True when the header checksum is right. A router must check it (RFC 1812, section 5.2.2), a bridge not.
+    #[must_use]
+    pub fn checksum_is_right(&self) -> bool {
+        let mut sum = Checksum::new();
+        sum.add(self.fixed);
+        sum.add(self.options);
+        sum.finish() == 0
+    }
+
+    /// Source address.
+    #[must_use]
+    #[inline]
+    pub fn source(&self) -> Ipv4Addr {
+        be32(self.fixed, 12).into()
+    }
+
+    /// Destination address.
+    #[must_use]
+    #[inline]
+    pub fn destination(&self) -> Ipv4Addr {
+        be32(self.fixed, 16).into()
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! IPv6 header (RFC 8200, section 3) and a bounded walk over extension headers (section 4).
+
+use std::net::Ipv6Addr;
+
+use crate::{Damage, Fragment, IpProtocol, be16, be32};
+
+/// Octets of the IPv6 header without extension headers.
+pub const IPV6_HEADER_LENGTH: usize = 40;
+/// Extension headers that are followed before a packet is called damaged: RFC 8200, section 4.1, has seven places
+/// for one at most, and a bound keeps a hostile packet from costing more than others.
+pub const IPV6_EXTENSIONS_MAX: usize = 8;
+
+/// An IPv6 header whose payload length fits the bytes it was taken from.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6Header<'a>(&'a [u8; IPV6_HEADER_LENGTH]);
+
+impl<'a> Ipv6Header<'a> {
+    /// The header, and the payload (extension headers included) up to the packet's own length: padding behind
+    /// it is left out. A jumbogram (RFC 2675), which says zero here, is not followed: its payload is empty.
+    ///
+    /// # Errors
+    /// [`Damage::TruncatedIpv6`], [`Damage::Ipv6VersionLies`], [`Damage::Ipv6LengthLies`].
+    #[inline]
+    pub fn split(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Damage> {
+        let (header, rest) = bytes
+            .split_first_chunk::<IPV6_HEADER_LENGTH>()
+            .ok_or(Damage::TruncatedIpv6)?;
+        if header[0] >> 4 != 6 {
+            return Err(Damage::Ipv6VersionLies);
+        }
+        let payload = rest
+            .get(..usize::from(be16(header, 4)))
+            .ok_or(Damage::Ipv6LengthLies)?;
+        Ok((Self(header), payload))
+    }
+
+    /// Octets behind this header.
+    #[must_use]
+    pub fn payload_length(&self) -> u16 {
+        be16(self.0, 4)
+    }
+
+    /// Traffic class: DSCP in the upper six bits, ECN in the lower two.
+    #[must_use]
+    pub fn traffic_class(&self) -> u8 {
+        self.0[0] << 4 | self.0[1] >> 4
+    }
+
+    /// Flow label, 20 bits (RFC 6437).
+    #[must_use]
+    pub fn flow_label(&self) -> u32 {
+        be32(self.0, 0) & 0x000f_ffff
+    }
+
+    /// What follows this header: an extension header or the transport.
+    #[must_use]
+    #[inline]
+    pub fn next_header(&self) -> IpProtocol {
+        IpProtocol(self.0[6])
+    }
+
+    /// Hop limit.
+    #[must_use]
+    pub fn hop_limit(&self) -> u8 {
+        self.0[7]
+    }
+
+    /// Source address.
+    #[must_use]
+    pub fn source(&self) -> Ipv6Addr {
+        self.address::<8>()
+    }
+
+    /// Destination address.
+    #[must_use]
+    pub fn destination(&self) -> Ipv6Addr {
+        self.address::<24>()
+    }
+
+    fn address<const AT: usize>(&self) -> Ipv6Addr {
+        let high = u64::from(be32(self.0, AT)) << 32 | u64::from(be32(self.0, AT + 4));
+        let low = u64::from(be32(self.0, AT + 8)) << 32 | u64::from(be32(self.0, AT + 12));
+        (u128::from(high) << 64 | u128::from(low)).into()
+    }
+}
+
+/// Where a walk over extension headers ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Extensions {
+    /// What follows the last header walked: in a later fragment what the whole datagram would carry.
+    pub protocol: IpProtocol,
+    /// Octets of all headers walked: at most [`IPV6_EXTENSIONS_MAX`] times 2048.
+    pub length: usize,
+    /// Which part of a datagram this is.
+    pub fragment: Fragment,
+}
+
+/// Walks over the extension headers at the start of `payload`, the first of which is of kind `protocol`. The walk ends
+/// before anything that is not an extension header it can measure (encrypted payload counts as such), and behind the
+/// fragment header of a later fragment.
+///
+/// # Errors
+/// [`Damage::TruncatedIpv6Extension`], [`Damage::TooManyIpv6Extensions`].
+#[inline]
+pub fn walk_ipv6_extensions(
+    mut protocol: IpProtocol,
+    payload: &[u8],
+) -> Result<Ipv6Extensions, Damage> {
+    let mut length = 0;
+    let mut fragment = Fragment::Whole;
+    for walked in 0.. {
+        let done = Ipv6Extensions {
+            protocol,
+            length,
+            fragment,
+        };
+        if fragment == Fragment::Later || !is_extension(protocol) {
+            return Ok(done);
+        }
+        if walked == IPV6_EXTENSIONS_MAX {
+            break;
+        }
+        let rest = payload.get(length..).unwrap_or_default();
+        let header = rest
+            .first_chunk::<8>()
+            .ok_or(Damage::TruncatedIpv6Extension)?;
+        let octets = match protocol {
+            IpProtocol::FRAGMENT => 8,
+            // RFC 4302, section 2.2: in words of four octets, less two.
+            IpProtocol::AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
+            _ => (usize::from(header[1]) + 1) * 8,
+        };
+        if octets > rest.len() {
+            return Err(Damage::TruncatedIpv6Extension);
+        }
+        if protocol == IpProtocol::FRAGMENT {
+            fragment = Fragment::from_fields(be16(header, 2) >> 3, header[3] & 1 != 0);
+        }
+        protocol = IpProtocol(header[0]);
+        length += octets;
+    }
+    Err(Damage::TooManyIpv6Extensions)
+}
+
+#[inline]
+const fn is_extension(protocol: IpProtocol) -> bool {
+    matches!(
+        protocol,
+        IpProtocol::HOP_BY_HOP
+            | IpProtocol::ROUTING
+            | IpProtocol::FRAGMENT
+            | IpProtocol::AUTHENTICATION
+            | IpProtocol::DESTINATION_OPTIONS
+            | IpProtocol::MOBILITY
+            | IpProtocol::HOST_IDENTITY
+            | IpProtocol::SHIM6
+    )
+}
