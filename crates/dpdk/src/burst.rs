@@ -133,27 +133,14 @@ impl Burst {
         code == 0
     }
 
-    /// Calls `write` with each frame's index and octets, set to the length (without FCS) that `length`
-    /// gives for the index. Frames that are shared, or have no room for the length, are left as they are.
+    /// Calls `write` with each frame in turn, to be given a length and octets.
     #[inline(always)]
-    pub fn write_each(
-        &mut self,
-        mut length: impl FnMut(usize) -> u16,
-        mut write: impl FnMut(usize, &mut [u8]),
-    ) {
-        for (index, mbuf) in self.held().iter().enumerate() {
-            // SAFETY: owned, and not shared (checked); the length stays within the buffer (checked).
-            unsafe {
-                let mbuf = *mbuf;
-                let wanted = length(index);
-                let room = (*mbuf).buf_len.saturating_sub((*mbuf).data_off);
-                if (*mbuf).refcnt != 1 || (*mbuf).nb_segs != 1 || wanted > room {
-                    continue;
-                }
-                (*mbuf).data_len = wanted;
-                (*mbuf).pkt_len = u32::from(wanted);
-                write(index, first_segment(mbuf));
-            }
+    pub fn write_each(&mut self, mut write: impl FnMut(&mut Blank<'_>)) {
+        for mbuf in self.held() {
+            write(&mut Blank {
+                mbuf: *mbuf,
+                _burst: PhantomData,
+            });
         }
     }
 
@@ -231,6 +218,33 @@ impl Burst {
 impl Drop for Burst {
     fn drop(&mut self) {
         self.free();
+    }
+}
+
+/// A frame of a [`Burst`] that is being written.
+#[derive(Debug)]
+pub struct Blank<'burst> {
+    mbuf: *mut sys::rte_mbuf,
+    _burst: PhantomData<&'burst mut Burst>,
+}
+
+impl Blank<'_> {
+    /// Sets the frame's length (octets without FCS) and gives its octets, which hold whatever they held
+    /// before. `None`, and no change, when the frame is shared, in several segments, or has no such room.
+    #[inline(always)]
+    pub fn octets(&mut self, length: u16) -> Option<&mut [u8]> {
+        // SAFETY: owned by the burst that is borrowed; not shared (checked); the length stays within
+        // the buffer (checked).
+        unsafe {
+            let mbuf = self.mbuf;
+            let room = (*mbuf).buf_len.saturating_sub((*mbuf).data_off);
+            if (*mbuf).refcnt != 1 || (*mbuf).nb_segs != 1 || length > room {
+                return None;
+            }
+            (*mbuf).data_len = length;
+            (*mbuf).pkt_len = u32::from(length);
+            Some(first_segment(mbuf))
+        }
     }
 }
 

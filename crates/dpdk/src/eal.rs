@@ -46,12 +46,19 @@ pub enum Memory {
     OrdinaryPages,
 }
 
+/// Ports of this process on one socket.
+#[derive(Debug, Default)]
+pub(crate) struct SocketUse {
+    pub(crate) ports: usize,
+    pub(crate) made_here: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct EalInner {
     memory: Memory,
     devices: AtomicU32,
-    /// Sockets on which ports of this process listen, with the number of ports.
-    pub(crate) sockets: Mutex<HashMap<PathBuf, usize>>,
+    /// Sockets that ports of this process use.
+    pub(crate) sockets: Mutex<HashMap<PathBuf, SocketUse>>,
 }
 
 /// The started EAL. Clones share it; it is cleaned up when the last one, and the last object made
@@ -70,7 +77,7 @@ impl Eal {
     /// All CPUs are named explicitly: without that the EAL pins the calling thread to one CPU of its
     /// own choice and every thread made later inherits it. The caller's affinity is the same
     /// afterwards as before. No file is left in the huge page mount, since memory is anonymous
-    /// (`--in-memory`); the huge page pool itself is never changed.
+    /// (`--in-memory`, `--no-huge`); the huge page pool itself is never changed.
     ///
     /// # Errors
     /// [`Error::EalTwice`], [`Error::HugePages`], [`Error::Eal`], [`Error::Thread`].
@@ -111,26 +118,31 @@ impl Eal {
         self.0.devices.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// One port less uses a socket. The last one removes it, when it was made here.
     pub(crate) fn forget_socket(&self, path: &Path) {
         let mut sockets = self
             .0
             .sockets
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(ports) = sockets.get_mut(path) {
-            *ports -= 1;
-            if *ports == 0 {
-                sockets.remove(path);
-                // DPDK removes the socket of a port that was closed in good order; this one is ours alone.
-                if let Err(error) = fs::remove_file(path)
-                    && error.kind() != std::io::ErrorKind::NotFound
-                {
-                    tracing::warn!(
-                        "the socket {} could not be removed: {error}",
-                        path.display()
-                    );
-                }
-            }
+        let Some(socket) = sockets.get_mut(path) else {
+            return;
+        };
+        socket.ports -= 1;
+        if socket.ports > 0 {
+            return;
+        }
+        let made_here = socket.made_here;
+        sockets.remove(path);
+        // DPDK removes the sockets of most ports itself.
+        if made_here
+            && let Err(error) = fs::remove_file(path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(
+                "the socket {} could not be removed: {error}",
+                path.display()
+            );
         }
     }
 }
@@ -183,11 +195,13 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
     let mut arguments = vec![
         "quietwire".to_owned(),
         format!("--lcores=0@({})", cpus.join(",")),
-        "--in-memory".to_owned(),
         "--no-telemetry".to_owned(),
         format!("--file-prefix={}", options.file_prefix),
         "-m".to_owned(),
         options.memory_mib.to_string(),
+        // At 'warning' this driver complains of each port that there are no secondary processes. Of patterns
+        // that match a driver loaded later, EAL applies the first.
+        "--log-level=pmd.net.memif:error".to_owned(),
         format!(
             "--log-level=*:{}",
             std::env::var("QUIETWIRE_DPDK_LOG").unwrap_or_else(|_| "warning".to_owned())
@@ -195,8 +209,15 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
     ];
     match memory {
         // One file a page size, or virtio-user cannot hand the memory over ('Failed to set memory table').
-        Memory::HugePages => arguments.push("--single-file-segments".to_owned()),
-        Memory::OrdinaryPages => arguments.push("--no-huge".to_owned()),
+        Memory::HugePages => {
+            arguments.push("--in-memory".to_owned());
+            arguments.push("--single-file-segments".to_owned());
+        }
+        // Implies legacy memory, which --in-memory refuses; nothing is shared with other processes either way.
+        Memory::OrdinaryPages => {
+            arguments.push("--no-huge".to_owned());
+            arguments.push("--no-shconf".to_owned());
+        }
     }
     if options.pci_devices.is_empty() {
         arguments.push("--no-pci".to_owned());

@@ -88,6 +88,16 @@ pub enum Error {
         /// The socket.
         path: PathBuf,
     },
+    /// The peer that a port connects to is not there.
+    #[error(
+        "port '{port}': there is no socket {path}; start the peer, which has role=server, first"
+    )]
+    NoPeer {
+        /// Name of the port.
+        port: String,
+        /// The socket.
+        path: PathBuf,
+    },
     /// A file that is not a socket stands where a socket should be made.
     #[error(
         "port '{port}': {path} exists and is not a socket, and is left alone; choose another path"
@@ -138,6 +148,7 @@ impl Error {
             | Self::NoSocketDirectory { .. }
             | Self::SocketInUse { .. }
             | Self::NotASocket { .. }
+            | Self::NoPeer { .. }
             | Self::PortOptions { .. }
             | Self::PortOpen { .. } => Fault::BadInput,
             Self::HugePages { .. } | Self::Mempool { .. } | Self::Eal { .. } => Fault::Lacks,

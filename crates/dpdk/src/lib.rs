@@ -19,7 +19,7 @@ mod sys;
 pub mod thread;
 mod uri;
 
-pub use burst::{BURST_MAX, Burst, Mbuf};
+pub use burst::{BURST_MAX, Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::{Error, Fault};
 pub use mempool::Mempool;

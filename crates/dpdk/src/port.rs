@@ -17,7 +17,7 @@ use crate::eal::Eal;
 use crate::error::{self, Error};
 use crate::mempool::Mempool;
 use crate::sys;
-use crate::uri::PortUri;
+use crate::uri::{PortUri, Role};
 
 /// How a port is to be set up.
 #[derive(Clone, Debug)]
@@ -32,8 +32,16 @@ pub struct PortOptions {
     pub rx_ring_size: u16,
     /// Descriptors in each transmit ring: a power of two, 32 to 16384.
     pub tx_ring_size: u16,
-    /// Largest frame with FCS, octets.
+    /// Largest frame with FCS, octets: 64 to 9216. Both sides of a shared-memory port need the same.
     pub frame_size_max: u16,
+}
+
+impl PortOptions {
+    /// Octets that each buffer of the port's pool has to hold.
+    #[must_use]
+    pub fn data_room(&self) -> u16 {
+        buffer_size(self)
+    }
 }
 
 /// Counters of a port as its driver keeps them (`struct rte_eth_stats`).
@@ -101,7 +109,7 @@ impl Drop for Device {
                 );
             }
         }
-        if let Some(path) = self.uri.own_socket() {
+        if let Some(path) = self.uri.socket() {
             self.eal.forget_socket(path);
         }
     }
@@ -232,6 +240,17 @@ impl Port {
         pool: &Mempool,
     ) -> Result<Self, Error> {
         check_options(options)?;
+        if pool.data_room() < buffer_size(options) {
+            return Err(Error::PortOptions {
+                port: options.name.clone(),
+                what: format!(
+                    "frames of up to {} octets need pool buffers of {} octets, and they have {}",
+                    options.frame_size_max,
+                    buffer_size(options),
+                    pool.data_room()
+                ),
+            });
+        }
         check_place(eal, uri, &options.name)?;
         let device = probe(eal, uri, options, pool)?;
         let port = Self {
@@ -292,9 +311,7 @@ impl Port {
             )?;
             self.check_queues(&info)?;
             let mut conf: sys::rte_eth_conf = mem::zeroed();
-            conf.rxmode.mtu = u32::from(options.frame_size_max.saturating_sub(ETHERNET_OVERHEAD))
-                .min(u32::from(info.max_mtu))
-                .max(u32::from(info.min_mtu));
+            conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
             let code = sys::rte_eth_dev_configure(
@@ -355,6 +372,30 @@ impl Port {
     }
 }
 
+/// MTU for frames of a size, as far as the driver goes. Drivers of shared-memory ports name the smallest
+/// limits and carry larger frames all the same, in several buffers.
+fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
+    u32::from(frame_size.saturating_sub(ETHERNET_OVERHEAD))
+        .min(
+            info.max_rx_pktlen
+                .saturating_sub(u32::from(ETHERNET_OVERHEAD)),
+        )
+        .min(u32::from(info.max_mtu))
+        .max(u32::from(info.min_mtu))
+}
+
+/// Size of a shared-memory buffer that holds the largest frame whole. DPDK's memif driver leaves the 'more
+/// follows' mark on a descriptor that once began a frame of several buffers, so a later small frame there
+/// would be taken for the head of another: frames never may need several buffers.
+fn buffer_size(options: &PortOptions) -> u16 {
+    const LINE: u16 = 64;
+    const BUFFER_SIZE_MIN: u16 = 2048;
+    options
+        .frame_size_max
+        .next_multiple_of(LINE)
+        .max(BUFFER_SIZE_MIN)
+}
+
 fn check_options(options: &PortOptions) -> Result<(), Error> {
     const RING: std::ops::RangeInclusive<u16> = 32..=16384;
     const FRAME: std::ops::RangeInclusive<u16> = 64..=9216;
@@ -396,20 +437,35 @@ fn check_place(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
             interface: interface.to_owned(),
         });
     }
-    let Some(path) = uri.own_socket() else {
-        return Ok(());
-    };
-    if !path.parent().is_some_and(Path::is_dir) {
-        return Err(Error::NoSocketDirectory {
+    if let PortUri::Memif {
+        path,
+        role: Role::Client,
+        ..
+    } = uri
+        && !path.exists()
+    {
+        return Err(Error::NoPeer {
             port: port.to_owned(),
-            path: path.to_owned(),
+            path: path.clone(),
         });
     }
     let mut sockets = eal.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-    if !sockets.contains_key(path) {
-        clear_socket(path, port)?;
+    if let Some(path) = uri.own_socket() {
+        if !path.parent().is_some_and(Path::is_dir) {
+            return Err(Error::NoSocketDirectory {
+                port: port.to_owned(),
+                path: path.to_owned(),
+            });
+        }
+        if !sockets.get(path).is_some_and(|socket| socket.made_here) {
+            clear_socket(path, port)?;
+        }
     }
-    *sockets.entry(path.to_owned()).or_default() += 1;
+    if let Some(path) = uri.socket() {
+        let socket = sockets.entry(path.to_owned()).or_default();
+        socket.ports += 1;
+        socket.made_here |= uri.own_socket().is_some();
+    }
     Ok(())
 }
 
@@ -447,9 +503,13 @@ fn restrict(path: &Path) {
 }
 
 fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
-    let arguments = uri.device_arguments(eal.next_device(), options.rx_ring_size);
+    let arguments = uri.device_arguments(
+        eal.next_device(),
+        options.rx_ring_size,
+        buffer_size(options),
+    );
     let fail = |step: &'static str, cause: String| {
-        if let Some(path) = uri.own_socket() {
+        if let Some(path) = uri.socket() {
             eal.forget_socket(path);
         }
         Error::PortOpen {

@@ -251,11 +251,27 @@ impl PortUri {
         )
     }
 
-    /// DPDK's device arguments for this port, the `index`-th of its kind in this process.
-    pub(crate) fn device_arguments(&self, index: u32, rx_ring_size: u16) -> String {
+    /// The socket that the port uses, made by itself or by its peer.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        match self {
+            Self::Memif { path, .. } | Self::VirtioUser { path, .. } | Self::Vhost { path, .. } => {
+                Some(path)
+            }
+            _ => None,
+        }
+    }
+
+    /// DPDK's device arguments for this port, the `index`-th of its kind in this process. `buffer_size`
+    /// holds the largest frame.
+    pub(crate) fn device_arguments(
+        &self,
+        index: u32,
+        rx_ring_size: u16,
+        buffer_size: u16,
+    ) -> String {
         match self {
             Self::Memif { path, role, id } => format!(
-                "net_memif{index},role={},id={id},socket={},socket-abstract=no,rsize={}",
+                "net_memif{index},role={},id={id},socket={},socket-abstract=no,rsize={},bsize={buffer_size}",
                 match role {
                     Role::Server => "server",
                     Role::Client => "client",

@@ -4,9 +4,26 @@
 //!
 //! It never decides which rate comes next (that is `quietwire-search`) and it
 //! never calls a trial in which it failed itself a loss of the device.
+//!
+//! A thread serves its ports in turns: send what is due, receive what has come.
+//! So a thread that is held up sends nothing meanwhile, and what is in flight
+//! fits the rings: its own stalls show as a missed rate, not as loss.
 
+mod assemble;
+mod engine;
+mod error;
+mod frame;
+mod judge;
+mod lane;
+mod latency;
+mod pacer;
+mod tester;
+mod tracker;
 mod trial;
 
+pub use error::TesterError;
+pub use judge::Limits;
+pub use tester::{Tester, TesterOptions};
 pub use trial::{
     Directions, FlowResult, FrameSizes, LatencySummary, PortResult, TesterHealth, Trial,
     TrialResult, Validity,

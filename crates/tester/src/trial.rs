@@ -180,3 +180,47 @@ impl TrialResult {
         self.validity == Validity::Valid
     }
 }
+
+/// Smallest and largest frame, octets with FCS.
+const FRAME_SIZES: std::ops::RangeInclusive<u16> = 64..=9000;
+
+impl Trial {
+    /// Checks what the trial asks for.
+    ///
+    /// # Errors
+    /// One sentence: the key, what is wrong and what would be right.
+    pub fn validate(&self) -> Result<(), String> {
+        let positive = |name: &str, value: f64| {
+            if value.is_finite() && value > 0.0 {
+                Ok(())
+            } else {
+                Err(format!("{name} is {value}, and has to be a number above 0"))
+            }
+        };
+        let not_negative = |name: &str, value: f64| {
+            if value.is_finite() && value >= 0.0 {
+                Ok(())
+            } else {
+                Err(format!("{name} is {value}, and has to be 0 or more"))
+            }
+        };
+        positive("offered_rate_pps", self.offered_rate_pps)?;
+        positive("duration_s", self.duration_s)?;
+        not_negative("warm_up_s", self.warm_up_s)?;
+        not_negative("drain_s", self.drain_s)?;
+        if let FrameSizes::Fixed(size) = self.frame_sizes
+            && !FRAME_SIZES.contains(&size)
+        {
+            return Err(format!(
+                "the frame size is {size}, and has to be 64 to 9000 octets with FCS, or 'imix'"
+            ));
+        }
+        if self.flows == 0 {
+            return Err("flows is 0, and has to be 1 to 65535".to_owned());
+        }
+        if self.mac_addresses == 0 {
+            return Err("mac_addresses is 0, and has to be 1 or more".to_owned());
+        }
+        Ok(())
+    }
+}

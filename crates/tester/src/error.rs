@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a trial could not be run at all. A trial that ran and in which the tester failed is not an
+//! error but a result marked invalid.
+
+use quietwire_dpdk::Fault;
+
+/// Why a trial could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum TesterError {
+    /// A port or a thread could not be had.
+    #[error(transparent)]
+    Dpdk(#[from] quietwire_dpdk::Error),
+    /// The trial asks for something that makes no sense.
+    #[error("the trial cannot be run: {0}")]
+    BadTrial(String),
+    /// A peer did not connect in time.
+    #[error(
+        "no link on {ports} after {waited_s} s: is the device under test running, and does it use the other role on the same socket?"
+    )]
+    NoLink {
+        /// The ports without link.
+        ports: String,
+        /// How long was waited, seconds.
+        waited_s: f64,
+    },
+    /// The run was aborted from outside.
+    #[error("the trial was aborted")]
+    Aborted,
+    /// A tester thread could not be made or ended badly.
+    #[error("a tester thread failed: {0}")]
+    Thread(String),
+    /// Results could not be put together.
+    #[error("the result could not be put together: {0}")]
+    Result(String),
+}
+
+impl TesterError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Dpdk(error) => error.fault(),
+            Self::BadTrial(_) => Fault::BadInput,
+            _ => Fault::Failed,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One port's part in a trial: what it sends, and what it makes of what it receives.
+
+use quietwire_dpdk::{Burst, Eal, Mempool, RxQueue, TxQueue, cycles};
+
+use crate::frame::{Epoch, FrameWriter, Signature};
+use crate::latency::Recorder;
+use crate::pacer::Pacer;
+use crate::tracker::FlowTracker;
+
+/// Frames in a transmit burst at most. Short, so that a paced stream stays even.
+pub(crate) const TX_BURST: u64 = 32;
+/// Frames in a receive burst at most.
+const RX_BURST: usize = 64;
+/// Receive bursts in one turn at most, so that transmission is never held up for long.
+const RX_BURSTS_A_TURN: usize = 4;
+
+/// What one port does in one trial.
+#[derive(Debug)]
+pub(crate) struct Lane<'port> {
+    rx: &'port mut RxQueue,
+    tx: &'port mut TxQueue,
+    pool: &'port Mempool,
+    /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
+    drops_when_full: bool,
+    pub(crate) writer: FrameWriter,
+    /// Whether the port sends more than its learning frames.
+    transmits: bool,
+    pub(crate) pacer: Option<Pacer>,
+    tx_burst: Burst,
+    rx_burst: Burst,
+    pub(crate) seen: Seen,
+    pub(crate) sent: Sent,
+}
+
+/// What a lane sent in the counted part.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sent {
+    pub(crate) bursts: u64,
+    pub(crate) late_bursts: u64,
+    pub(crate) refused: u64,
+    pub(crate) no_buffers: u64,
+    pub(crate) last_tick: u64,
+}
+
+/// What a lane received.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    epoch: Epoch,
+    pub(crate) flows: usize,
+    /// By source port, then flow.
+    pub(crate) trackers: Vec<FlowTracker>,
+    pub(crate) latency: Recorder,
+    pub(crate) foreign: u64,
+}
+
+impl Seen {
+    pub(crate) fn new(epoch: Epoch, ports: usize, flows: usize) -> Self {
+        Self {
+            epoch,
+            flows,
+            trackers: vec![FlowTracker::default(); ports * flows],
+            latency: Recorder::default(),
+            foreign: 0,
+        }
+    }
+
+    /// Takes note of frames that arrived together at tick `now`.
+    #[inline(always)]
+    pub(crate) fn record<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>, now: u64) {
+        // Frames of one transmit burst carry one time stamp: their latency is recorded once.
+        let (mut stamp, mut count) = (now, 0);
+        for frame in frames {
+            let Some(signature) =
+                Signature::read(frame).filter(|signature| signature.epoch == self.epoch)
+            else {
+                self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.epoch));
+                continue;
+            };
+            let index = usize::from(signature.port) * self.flows + usize::from(signature.flow);
+            let Some(tracker) = self.trackers.get_mut(index) else {
+                self.foreign += 1;
+                continue;
+            };
+            tracker.record(signature.sequence);
+            if signature.tick == stamp {
+                count += 1;
+            } else {
+                if count > 0 {
+                    self.latency.record(now.saturating_sub(stamp), count);
+                }
+                (stamp, count) = (signature.tick, 1);
+            }
+        }
+        if count > 0 {
+            self.latency.record(now.saturating_sub(stamp), count);
+        }
+    }
+}
+
+impl<'port> Lane<'port> {
+    pub(crate) fn new(
+        eal: &Eal,
+        (rx, tx): (&'port mut RxQueue, &'port mut TxQueue),
+        pool: &'port Mempool,
+        drops_when_full: bool,
+        writer: FrameWriter,
+        transmits: bool,
+        seen: Seen,
+    ) -> Self {
+        Self {
+            rx,
+            tx,
+            pool,
+            drops_when_full,
+            writer,
+            transmits,
+            pacer: None,
+            tx_burst: Burst::new(eal),
+            rx_burst: Burst::new(eal),
+            seen,
+            sent: Sent::default(),
+        }
+    }
+
+    /// Begins a part of the trial: from now on frames are of this epoch and on this schedule.
+    pub(crate) fn begin(&mut self, epoch: Epoch, pacer: Pacer) {
+        self.writer.begin(epoch);
+        self.sent = Sent::default();
+        self.pacer = self.transmits.then_some(pacer);
+    }
+
+    /// True when nothing is left to send.
+    #[inline(always)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.pacer.as_ref().is_none_or(Pacer::is_done)
+    }
+
+    /// Sends what is due.
+    #[inline(always)]
+    pub(crate) fn transmit(&mut self) {
+        let Some(pacer) = &mut self.pacer else {
+            return;
+        };
+        if !self.tx_burst.is_empty() {
+            // Only where a full queue makes the tester wait.
+            self.tx.send(&mut self.tx_burst);
+            if !self.tx_burst.is_empty() {
+                return;
+            }
+        }
+        let now = cycles::now();
+        let due = pacer.due(now, TX_BURST);
+        if due.frames == 0 {
+            return;
+        }
+        if !self.tx_burst.allocate(self.pool, due.frames as usize) {
+            self.sent.no_buffers += due.frames;
+            return;
+        }
+        self.writer.write(&mut self.tx_burst, now);
+        self.tx.send(&mut self.tx_burst);
+        self.sent.bursts += 1;
+        self.sent.late_bursts += u64::from(due.late);
+        self.sent.last_tick = now;
+        if self.drops_when_full {
+            self.sent.refused += self.tx_burst.len() as u64;
+            self.tx_burst.free();
+        }
+    }
+
+    /// Receives what has come.
+    #[inline(always)]
+    pub(crate) fn receive(&mut self) {
+        for _ in 0..RX_BURSTS_A_TURN {
+            let received = self.rx.receive(&mut self.rx_burst, RX_BURST);
+            if received == 0 {
+                return;
+            }
+            self.rx_burst.prefetch();
+            self.seen.record(self.rx_burst.frames(), cycles::now());
+            self.rx_burst.free();
+            if received < RX_BURST {
+                return;
+            }
+        }
+    }
+
+    /// Frees frames that wait for a full queue; returns how many. They were never offered.
+    pub(crate) fn give_up(&mut self) -> u64 {
+        let waiting = self.tx_burst.len() as u64;
+        self.tx_burst.free();
+        waiting
+    }
+
+    /// Sends the learning frames (RFC 2889, section 5.6.3): one from each source address, in bursts, each
+    /// followed by a turn of receiving.
+    pub(crate) fn learning_turn(&mut self) -> bool {
+        let left = self.writer.learning_frames_left();
+        if left > 0
+            && self.tx_burst.is_empty()
+            && self
+                .tx_burst
+                .allocate(self.pool, left.min(TX_BURST as usize))
+        {
+            self.writer.write_learning(&mut self.tx_burst);
+        }
+        self.tx.send(&mut self.tx_burst);
+        self.tx_burst.is_empty() && self.writer.learning_frames_left() == 0
+    }
+}

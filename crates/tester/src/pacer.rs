@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The transmit schedule of one port: which frames are due at an instant.
+//!
+//! Frame `k` is due at `start + k / rate`. A tester that was held up may send late frames in a row only
+//! up to a limit; frames further behind are struck from the schedule and counted as unsent. So a stall of
+//! the tester shows as a missed rate, which is said, and not as a flood that the device would be blamed for.
+
+/// How frames are spaced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pace {
+    /// This many frames per second.
+    Rate(f64),
+    /// As fast as the tester can.
+    Unpaced,
+}
+
+/// What to do at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// Frames to send now, at most the burst asked for.
+    pub(crate) frames: u64,
+    /// True when the first of them was due more than one burst ago.
+    pub(crate) late: bool,
+}
+
+/// The schedule of one port. Times are ticks of one clock.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    start: u64,
+    frames_per_tick: f64,
+    scheduled: u64,
+    catch_up: u64,
+    offered: u64,
+    unsent: u64,
+}
+
+impl Pacer {
+    /// A schedule of `rate * duration_ticks` frames from `start` on; frames more than `catch_up` behind are struck.
+    #[must_use]
+    pub(crate) fn new(
+        pace: Pace,
+        start: u64,
+        duration_ticks: u64,
+        ticks_per_second: u64,
+        catch_up: u64,
+    ) -> Self {
+        let frames_per_tick = match pace {
+            Pace::Rate(rate_pps) => rate_pps / ticks_per_second as f64,
+            Pace::Unpaced => 0.0,
+        };
+        let scheduled = match pace {
+            Pace::Rate(_) => (frames_per_tick * duration_ticks as f64).round() as u64,
+            Pace::Unpaced => u64::MAX,
+        };
+        Self {
+            start,
+            frames_per_tick,
+            scheduled,
+            catch_up,
+            offered: 0,
+            unsent: 0,
+        }
+    }
+
+    /// Frames due at `now`, at most `burst`. The caller offers exactly that many.
+    #[inline(always)]
+    pub(crate) fn due(&mut self, now: u64, burst: u64) -> Due {
+        let elapsed = now.saturating_sub(self.start);
+        // Frame 0 is due at the start, hence the one.
+        let due = if self.scheduled == u64::MAX {
+            self.offered + burst
+        } else {
+            ((elapsed as f64 * self.frames_per_tick) as u64 + 1).min(self.scheduled)
+        };
+        let done = self.offered + self.unsent;
+        let mut behind = due.saturating_sub(done);
+        if behind > self.catch_up {
+            self.unsent += behind - self.catch_up;
+            behind = self.catch_up;
+        }
+        let frames = behind.min(burst);
+        self.offered += frames;
+        Due {
+            frames,
+            late: behind >= 2 * burst,
+        }
+    }
+
+    /// True when every frame of the schedule was offered or struck.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn is_done(&self) -> bool {
+        self.offered + self.unsent >= self.scheduled
+    }
+
+    /// Ends the schedule early: what is left counts as unsent.
+    pub(crate) fn close(&mut self) {
+        if self.scheduled != u64::MAX {
+            self.unsent = self.scheduled - self.offered;
+        }
+    }
+
+    /// Frames that the schedule holds; for an unpaced one, the frames offered.
+    #[must_use]
+    pub(crate) fn scheduled(&self) -> u64 {
+        if self.scheduled == u64::MAX {
+            self.offered
+        } else {
+            self.scheduled
+        }
+    }
+
+    /// Frames offered so far.
+    #[cfg(test)]
+    pub(crate) fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// Frames struck from the schedule so far.
+    #[must_use]
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HZ: u64 = 2_600_000_000;
+
+    #[test]
+    fn a_punctual_tester_offers_every_frame_and_none_early() {
+        let rate = 1_234_567.0;
+        let mut pacer = Pacer::new(Pace::Rate(rate), 1000, HZ, HZ, 512);
+        let mut now = 1000;
+        while !pacer.is_done() {
+            let due = pacer.due(now, 32);
+            assert!(!due.late);
+            let latest = ((now - 1000) as f64 / HZ as f64 * rate) as u64 + 1;
+            assert!(pacer.offered() <= latest);
+            now += 5000;
+        }
+        assert_eq!((pacer.offered(), pacer.unsent()), (1_234_567, 0));
+        assert!(now <= 1000 + HZ + 10_000);
+    }
+
+    #[test]
+    fn a_long_stall_is_struck_and_a_short_one_is_made_up() {
+        let mut pacer = Pacer::new(Pace::Rate(1e6), 0, HZ, HZ, 512);
+        pacer.due(0, 32);
+        // 400 frames behind: within the limit, all sent in bursts, the first of them late.
+        let now = HZ / 1_000_000 * 400;
+        assert!(pacer.due(now, 32).late);
+        while pacer.due(now, 32).frames > 0 {}
+        assert_eq!((pacer.offered(), pacer.unsent()), (401, 0));
+        // 4000 more frames behind: 512 are sent, the others struck.
+        let now = now + HZ / 1_000_000 * 4000;
+        while pacer.due(now, 32).frames > 0 {}
+        assert_eq!((pacer.offered(), pacer.unsent()), (401 + 512, 4000 - 512));
+    }
+
+    #[test]
+    fn an_unpaced_schedule_never_ends_and_misses_nothing() {
+        let mut pacer = Pacer::new(Pace::Unpaced, 0, HZ, HZ, 512);
+        for now in 0..100 {
+            assert_eq!(
+                pacer.due(now, 32),
+                Due {
+                    frames: 32,
+                    late: false
+                }
+            );
+        }
+        pacer.close();
+        assert!(!pacer.is_done());
+        assert_eq!((pacer.scheduled(), pacer.unsent()), (3200, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn offered_and_unsent_make_up_the_schedule(
+            rate in 1.0f64..2e7,
+            steps in prop::collection::vec(0u64..5_000_000, 1..200),
+            catch_up in 64u64..2048,
+        ) {
+            let mut pacer = Pacer::new(Pace::Rate(rate), 0, HZ / 10, HZ, catch_up);
+            let mut now = 0;
+            for step in steps {
+                now += step;
+                let due = pacer.due(now, 32);
+                prop_assert!(due.frames <= 32);
+                prop_assert!(pacer.offered() + pacer.unsent() <= pacer.scheduled());
+            }
+            pacer.close();
+            prop_assert!(pacer.is_done());
+            prop_assert_eq!(pacer.offered() + pacer.unsent(), pacer.scheduled());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Real frames over a real memif link whose two ends are the tester's own ports: what it offers it must
+//! see again, to the frame.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_tester::{Directions, FrameSizes, Limits, Tester, TesterOptions, Trial};
+
+fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
+    Trial {
+        offered_rate_pps: rate,
+        duration_s: 0.2,
+        warm_up_s: 0.05,
+        drain_s: 0.05,
+        frame_sizes: sizes,
+        directions,
+        flows: 3,
+        mac_addresses: 100,
+    }
+}
+
+fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
+    let socket = directory.join(format!("{pool}.sock"));
+    let port = |name: &str, role: &str| {
+        let uri: PortUri = format!("memif:{}?role={role}", socket.display())
+            .parse()
+            .unwrap();
+        (name.to_owned(), uri)
+    };
+    let options = TesterOptions {
+        cpus: vec![0],
+        realtime_priority: None,
+        ring_size: 1024,
+        frame_size_max: 9000,
+        // The machine that runs the tests may be busy: what is checked here is the counting.
+        limits: Limits {
+            pacing_miss_ratio: 1.0,
+        },
+    };
+    let tester = Tester::open(
+        eal,
+        pool,
+        &[port("a", "server"), port("b", "client")],
+        options,
+    )
+    .unwrap();
+    tester.wait_for_links(Duration::from_secs(10)).unwrap();
+    tester
+}
+
+// One test: the EAL can be started once in a process.
+#[test]
+fn what_is_offered_is_seen_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![0],
+        memory_mib: 192,
+        huge_pages: HugePages::Never,
+        pci_devices: Vec::new(),
+        file_prefix: "quietwire-test".to_owned(),
+    })
+    .unwrap();
+    let mut tester = tester(&eal, directory.path(), "first");
+    for (sizes, rate) in [
+        (FrameSizes::Fixed(64), 200e3),
+        (FrameSizes::Fixed(1518), 50e3),
+        (FrameSizes::Fixed(9000), 5e3),
+        (FrameSizes::Imix, 50e3),
+    ] {
+        for directions in [Directions::OneWay, Directions::Both] {
+            let result = tester.run(&trial(rate, sizes, directions)).unwrap();
+            let asked = rate * 0.2;
+            assert!(result.is_valid(), "{:?}", result.validity);
+            assert!(
+                (result.scheduled_frames as f64 - asked).abs() <= 2.0,
+                "{result:?}"
+            );
+            assert_eq!(
+                result.offered_frames + result.health.unsent_frames,
+                result.scheduled_frames
+            );
+            assert_eq!(
+                result.received_frames + result.lost_frames,
+                result.offered_frames
+            );
+            assert_eq!(
+                result.lost_frames,
+                result
+                    .ports
+                    .iter()
+                    .map(|port| port.refused_frames)
+                    .sum::<u64>(),
+                "{result:?}"
+            );
+            assert_eq!((result.duplicate_frames, result.reordered_frames), (0, 0));
+            assert_eq!(result.latency.samples, result.received_frames);
+            assert!(result.latency.min_ns > 0 && result.latency.min_ns <= result.latency.p50_ns);
+            assert!(result.latency.p99_99_ns <= result.latency.max_ns);
+            assert_eq!(
+                result
+                    .ports
+                    .iter()
+                    .map(|port| port.foreign_frames)
+                    .sum::<u64>(),
+                0
+            );
+            let idle = result.ports[1].offered_frames == 0;
+            assert_eq!(idle, directions == Directions::OneWay);
+        }
+    }
+
+    let unpaced = tester
+        .run_unpaced(&trial(1.0, FrameSizes::Fixed(64), Directions::OneWay))
+        .unwrap();
+    assert_eq!(unpaced.health.unsent_frames, 0);
+    assert_eq!(unpaced.scheduled_frames, unpaced.offered_frames);
+    assert!(unpaced.offered_frames > 10_000, "{unpaced:?}");
+
+    let error = tester
+        .run(&trial(f64::NAN, FrameSizes::Fixed(64), Directions::Both))
+        .unwrap_err();
+    assert!(error.to_string().contains("offered_rate_pps"), "{error}");
+    let error = tester
+        .run(&trial(1.0, FrameSizes::Fixed(63), Directions::Both))
+        .unwrap_err();
+    assert!(error.to_string().contains("frame size"), "{error}");
+
+    tester
+        .abort_flag()
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(
+        tester
+            .run(&trial(1e3, FrameSizes::Fixed(64), Directions::Both))
+            .is_err()
+    );
+
+    // Ports are released with the tester, and their place can be taken again.
+    drop(tester);
+    assert!(!directory.path().join("first.sock").exists());
+    let again = self::tester(&eal, directory.path(), "first");
+    drop(again);
+
+    // Nobody on the other side: an error, not a hang.
+    let options = || TesterOptions {
+        cpus: vec![0],
+        realtime_priority: None,
+        ring_size: 1024,
+        frame_size_max: 1518,
+        limits: Limits::default(),
+    };
+    let port = |role: &str| -> (String, PortUri) {
+        let path = directory.path().join("nobody.sock");
+        (
+            "a".to_owned(),
+            format!("memif:{}?role={role}", path.display())
+                .parse()
+                .unwrap(),
+        )
+    };
+    let error = Tester::open(&eal, "lonely", &[port("client")], options()).unwrap_err();
+    assert!(error.to_string().contains("start the peer"), "{error}");
+    let lonely = Tester::open(&eal, "lonely", &[port("server")], options()).unwrap();
+    let error = lonely
+        .wait_for_links(Duration::from_millis(50))
+        .unwrap_err();
+    assert!(error.to_string().contains("no link on a"), "{error}");
+}
