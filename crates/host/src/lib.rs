@@ -5,5 +5,6 @@
 
 pub mod cpu;
 pub mod doctor;
+pub mod threads;
 
 pub use cpu::{CpuId, CpuList};
