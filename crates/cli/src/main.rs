@@ -1,4 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The `quietwire` command.
+//! The `quietwire` command: reads arguments, calls the crates that do the work, prints, and chooses the
+//! exit code. Holds no logic of its own.
 
-fn main() {}
+mod commands;
+mod exit;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Makes a server forward packets as if it were alone on the machine, and proves it.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Generate(commands::generate::GenerateArgs),
+    Doctor(commands::doctor::DoctorArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter =
+        EnvFilter::try_from_env("QUIETWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    let outcome = match &cli.command {
+        Command::Generate(args) => commands::generate::run(args),
+        Command::Doctor(args) => commands::doctor::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error),
+    }
+}

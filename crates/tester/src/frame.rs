@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 use quietwire_dpdk::Burst;
 use quietwire_packet::{BuildError, MacAddress, UdpChecksum, UdpFrame};
 
-use crate::trial::{FrameSizes, Trial};
+use crate::trial::Trial;
 
 /// Octets of the smallest Ethernet frame without FCS: what each frame begins with.
 pub(crate) const HEAD: usize = 60;
@@ -102,19 +102,6 @@ pub(crate) struct FrameWriter {
     written: u64,
 }
 
-/// Sizes with FCS in the order in which they are sent. IMIX is spread, not sent in runs.
-fn size_pattern(sizes: FrameSizes) -> Vec<u16> {
-    match sizes {
-        FrameSizes::Fixed(size) => vec![size],
-        FrameSizes::Imix => vec![64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 594, 64],
-    }
-}
-
-/// Largest frame of a size selection, octets with FCS.
-pub(crate) fn size_max(sizes: FrameSizes) -> u16 {
-    size_pattern(sizes).into_iter().max().unwrap_or(0)
-}
-
 /// First octets of a frame of `size` octets with FCS. Addresses are of the range set aside for
 /// benchmarks (RFC 2544, appendix C.2.2); the UDP checksum is absent, since each frame's payload differs.
 fn head(size: u16, port: u8, peer: u8) -> Result<[u8; HEAD], BuildError> {
@@ -150,7 +137,9 @@ impl FrameWriter {
     /// # Errors
     /// A size that does not hold the headers and the signature.
     pub(crate) fn new(trial: &Trial, port: u8, peer: u8) -> Result<Self, BuildError> {
-        let pattern = size_pattern(trial.frame_sizes)
+        let pattern = trial
+            .frame_sizes
+            .pattern()
             .into_iter()
             .map(|size| Ok((size - FCS, head(size, port, peer)?)))
             .collect::<Result<_, BuildError>>()?;
@@ -271,7 +260,7 @@ mod tests {
     use quietwire_packet::{Network, Transport, parse};
 
     use super::*;
-    use crate::trial::Directions;
+    use crate::trial::{Directions, FrameSizes};
 
     fn trial(frame_sizes: FrameSizes, flows: u16, mac_addresses: u32) -> Trial {
         Trial {
@@ -330,14 +319,14 @@ mod tests {
 
     #[test]
     fn imix_has_its_sizes_in_its_ratio() {
-        let pattern = size_pattern(FrameSizes::Imix);
+        let pattern = FrameSizes::Imix.pattern();
         for (size, share) in [(64, 7), (594, 4), (1518, 1)] {
             assert_eq!(
                 pattern.iter().filter(|found| **found == size).count(),
                 share
             );
         }
-        assert_eq!(size_max(FrameSizes::Imix), 1518);
+        assert_eq!(FrameSizes::Imix.largest(), 1518);
     }
 
     #[test]

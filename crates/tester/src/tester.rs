@@ -13,7 +13,7 @@ use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri, Starte
 use crate::assemble::{LaneResult, assemble};
 use crate::engine::{self, LoopHealth, Timetable};
 use crate::error::TesterError;
-use crate::frame::{Epoch, FrameWriter, size_max};
+use crate::frame::{Epoch, FrameWriter};
 use crate::judge::{Limits, judge};
 use crate::lane::{Lane, Seen};
 use crate::pacer::Pace;
@@ -186,10 +186,10 @@ impl Tester {
         pace: Pace,
     ) -> Result<TrialResult, TesterError> {
         trial.validate().map_err(TesterError::BadTrial)?;
-        if size_max(trial.frame_sizes) > self.options.frame_size_max {
+        if trial.frame_sizes.largest() > self.options.frame_size_max {
             return Err(TesterError::BadTrial(format!(
                 "frames of {} octets are asked for, and the ports were opened for {} at most",
-                size_max(trial.frame_sizes),
+                trial.frame_sizes.largest(),
                 self.options.frame_size_max
             )));
         }

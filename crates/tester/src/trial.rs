@@ -181,6 +181,22 @@ impl TrialResult {
     }
 }
 
+impl FrameSizes {
+    /// The largest frame, octets with FCS.
+    #[must_use]
+    pub fn largest(self) -> u16 {
+        self.pattern().into_iter().max().unwrap_or(0)
+    }
+
+    /// Sizes with FCS in the order in which they are sent. IMIX is spread, not sent in runs.
+    pub(crate) fn pattern(self) -> Vec<u16> {
+        match self {
+            Self::Fixed(size) => vec![size],
+            Self::Imix => vec![64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 594, 64],
+        }
+    }
+}
+
 /// Smallest and largest frame, octets with FCS.
 const FRAME_SIZES: std::ops::RangeInclusive<u16> = 64..=9000;
 

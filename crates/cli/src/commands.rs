@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One file a command.
+
+pub(crate) mod doctor;
+pub(crate) mod generate;

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How an error becomes a message and an exit code: 1 ran and failed, 2 bad input, 3 the machine lacks something.
+
+use std::process::ExitCode;
+
+use quietwire_dpdk::Fault;
+use quietwire_tester::TesterError;
+
+/// The caller asked for something that makes no sense (exit code 2).
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
+/// Everything ran, and what was to be shown is not so (exit code 1).
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct CheckFailed(pub(crate) String);
+
+/// The machine lacks something (exit code 3).
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Lacking(pub(crate) String);
+
+const FAILED: u8 = 1;
+const BAD_INPUT: u8 = 2;
+const LACKS: u8 = 3;
+
+fn of_fault(fault: Fault) -> u8 {
+    match fault {
+        Fault::BadInput => BAD_INPUT,
+        Fault::Lacks => LACKS,
+        Fault::Failed => FAILED,
+    }
+}
+
+/// The exit code of an error: that of the first cause that knows whose fault it is.
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    for cause in error.chain() {
+        if let Some(error) = cause.downcast_ref::<quietwire_dpdk::Error>() {
+            return of_fault(error.fault());
+        }
+        if let Some(error) = cause.downcast_ref::<TesterError>() {
+            return of_fault(error.fault());
+        }
+        if cause.is::<Usage>() {
+            return BAD_INPUT;
+        }
+        if cause.is::<Lacking>() {
+            return LACKS;
+        }
+    }
+    FAILED
+}
+
+/// Prints an error with its causes as one message, and gives the exit code.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("quietwire: {error:#}");
+    ExitCode::from(code(error))
+}

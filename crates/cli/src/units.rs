@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rates, durations and frame sizes as people write them.
+
+use std::time::Duration;
+
+use quietwire_tester::FrameSizes;
+
+/// A rate asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// Frames per second, summed over directions.
+    PacketsPerSecond(f64),
+    /// As fast as the tester can.
+    Max,
+}
+
+/// Reads `250000`, `250k`, `1.5M`, `2G` or `max`.
+pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
+    if text == "max" {
+        return Ok(Rate::Max);
+    }
+    let (number, factor) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+        Some((at, 'M')) => (&text[..at], 1e6),
+        Some((at, 'G')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(Rate::PacketsPerSecond(rate * factor)),
+        _ => Err(
+            "a rate is a number of frames per second above 0, such as 250000, 250k or 1.5M, or max"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Longest duration accepted: a day.
+const DURATION_MAX_S: f64 = 86_400.0;
+
+/// Reads `10s`, `500ms`, `2m` or a plain number of seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, factor) = if let Some(number) = text.strip_suffix("ms") {
+        (number, 1e-3)
+    } else if let Some(number) = text.strip_suffix('s') {
+        (number, 1.0)
+    } else if let Some(number) = text.strip_suffix('m') {
+        (number, 60.0)
+    } else {
+        (text, 1.0)
+    };
+    match number.parse::<f64>().map(|value| value * factor) {
+        Ok(seconds) if (0.0..=DURATION_MAX_S).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(
+            "a duration is a number with ms, s or m, from 0 to a day, such as 500ms or 10s"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Reads `64` to `9000`, or `imix`.
+pub(crate) fn parse_frame_sizes(text: &str) -> Result<FrameSizes, String> {
+    if text == "imix" {
+        return Ok(FrameSizes::Imix);
+    }
+    match text.parse() {
+        Ok(size @ 64..=9000) => Ok(FrameSizes::Fixed(size)),
+        _ => Err("a frame size is 64 to 9000 octets with FCS, or imix".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_may_write_units() {
+        assert_eq!(parse_rate("1.5M"), Ok(Rate::PacketsPerSecond(1.5e6)));
+        assert_eq!(parse_rate("250k"), Ok(Rate::PacketsPerSecond(250e3)));
+        assert_eq!(parse_rate("max"), Ok(Rate::Max));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_frame_sizes("imix"), Ok(FrameSizes::Imix));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "0", "-1", "nan", "inf", "M", "1x"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+        }
+        for text in ["", "-1s", "1h", "nan", "1e9s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+        for text in ["63", "9001", "-64", "IMIX", ""] {
+            assert!(parse_frame_sizes(text).is_err(), "{text}");
+        }
+    }
+}
