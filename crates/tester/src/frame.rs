@@ -90,15 +90,21 @@ impl Signature {
 pub(crate) struct FrameWriter {
     /// Length without FCS and first octets, one a position of the size pattern.
     pattern: Vec<(u16, [u8; HEAD])>,
-    position: usize,
     epoch: Epoch,
     port: u8,
     flows: u16,
+    addresses: u32,
+    learned: u32,
+    cursor: Cursor,
+}
+
+/// What the next frame will be. Small and copied, so that it stays in registers over a burst.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    position: usize,
     flow: u16,
     sequence: u64,
-    addresses: u32,
     address: u32,
-    learned: u32,
     written: u64,
 }
 
@@ -145,39 +151,29 @@ impl FrameWriter {
             .collect::<Result<_, BuildError>>()?;
         Ok(Self {
             pattern,
-            position: 0,
             epoch: Epoch(0),
             port,
             flows: trial.flows,
-            flow: 0,
-            sequence: 0,
             addresses: trial.mac_addresses,
-            address: 0,
             learned: 0,
-            written: 0,
+            cursor: Cursor::default(),
         })
     }
 
     /// Starts numbering afresh, for another epoch.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         self.epoch = epoch;
-        (
-            self.position,
-            self.flow,
-            self.sequence,
-            self.address,
-            self.written,
-        ) = (0, 0, 0, 0, 0);
+        self.cursor = Cursor::default();
     }
 
     /// Frames written since [`Self::begin`].
     pub(crate) fn written(&self) -> u64 {
-        self.written
+        self.cursor.written
     }
 
     /// Frames written of one flow since [`Self::begin`].
     pub(crate) fn written_of_flow(&self, flow: u16) -> u64 {
-        self.sequence + u64::from(flow < self.flow)
+        self.cursor.sequence + u64::from(flow < self.cursor.flow)
     }
 
     /// Learning frames not yet written.
@@ -187,18 +183,19 @@ impl FrameWriter {
 
     /// Writes the next learning frames: warm-up frames, one from each source address.
     pub(crate) fn write_learning(&mut self, burst: &mut Burst) {
-        self.address = self.learned;
-        let before = self.written;
+        self.cursor.address = self.learned;
+        let before = self.cursor.written;
         self.write(burst, 0);
-        self.learned += u32::try_from(self.written - before).unwrap_or(u32::MAX);
+        self.learned += u32::try_from(self.cursor.written - before).unwrap_or(u32::MAX);
         self.learned = self.learned.min(self.addresses);
     }
 
     /// Writes all frames of a burst with the time stamp `tick`.
     #[inline(always)]
     pub(crate) fn write(&mut self, burst: &mut Burst, tick: u64) {
+        let mut cursor = self.cursor;
         burst.write_each(|frame| {
-            let Some((length, template)) = self.pattern.get(self.position) else {
+            let Some((length, template)) = self.pattern.get(cursor.position) else {
                 return;
             };
             let Some(head) = frame
@@ -208,44 +205,45 @@ impl FrameWriter {
                 return;
             };
             *head = *template;
-            self.stamp(head, tick);
-            self.advance();
+            self.stamp(&cursor, head, tick);
+            self.advance(&mut cursor);
         });
+        self.cursor = cursor;
     }
 
     #[inline(always)]
-    fn stamp(&self, head: &mut [u8; HEAD], tick: u64) {
+    fn stamp(&self, cursor: &Cursor, head: &mut [u8; HEAD], tick: u64) {
         if self.addresses > 1 {
-            let number = self.address.to_be_bytes();
+            let number = cursor.address.to_be_bytes();
             head[2..6].copy_from_slice(&number);
             head[8..12].copy_from_slice(&number);
         }
-        head[34..36].copy_from_slice(&self.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes());
+        head[34..36].copy_from_slice(&cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes());
         let signature = Signature {
             epoch: self.epoch,
             port: self.port,
-            flow: self.flow,
-            sequence: self.sequence as u32,
+            flow: cursor.flow,
+            sequence: cursor.sequence as u32,
             tick,
         };
         signature.write(head);
     }
 
     #[inline(always)]
-    fn advance(&mut self) {
-        self.written += 1;
-        self.flow += 1;
-        if self.flow >= self.flows {
-            self.flow = 0;
-            self.sequence += 1;
+    fn advance(&self, cursor: &mut Cursor) {
+        cursor.written += 1;
+        cursor.flow += 1;
+        if cursor.flow >= self.flows {
+            cursor.flow = 0;
+            cursor.sequence += 1;
         }
-        self.address += 1;
-        if self.address >= self.addresses {
-            self.address = 0;
+        cursor.address += 1;
+        if cursor.address >= self.addresses {
+            cursor.address = 0;
         }
-        self.position += 1;
-        if self.position >= self.pattern.len() {
-            self.position = 0;
+        cursor.position += 1;
+        if cursor.position >= self.pattern.len() {
+            cursor.position = 0;
         }
     }
 }
@@ -278,9 +276,11 @@ mod tests {
     fn frames(writer: &mut FrameWriter, count: usize) -> Vec<[u8; HEAD]> {
         (0..count)
             .map(|index| {
-                let mut head = writer.pattern[writer.position].1;
-                writer.stamp(&mut head, index as u64);
-                writer.advance();
+                let mut cursor = writer.cursor;
+                let mut head = writer.pattern[cursor.position].1;
+                writer.stamp(&cursor, &mut head, index as u64);
+                writer.advance(&mut cursor);
+                writer.cursor = cursor;
                 head
             })
             .collect()
