@@ -1,2 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! Studies: a study file (TOML) to trials to stored results (SQLite); the loop over rounds, cases, sizes and methods.
+//!
+//! What lives here: [`StudyFile`], what a study file asks for, checked; [`Store`], where every finished trial is kept;
+//! [`run_study`], which asks the search methods what to try next, has it tried on a [`Bench`] and stores what came
+//! back. The store is all that a report needs.
+//!
+//! What must not: packets, sysfs, processes. Whoever implements [`Bench`] has those.
+
+mod bench;
+mod file;
+mod plan;
+mod results;
+mod run;
+mod schema;
+#[cfg(any(test, feature = "simulated"))]
+pub mod simulated;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use bench::{Bench, BenchError, CaseSpec, Environment, Measured};
+pub use file::{
+    Case, Device, FileError, FrameSize, Goal, Idle, LatencyProbe, Link, MaxRate, Mode, Neighbours,
+    NeighboursIn, Percent, Pinning, Search, StudyFile, Sweep, Switch, TesterSettings, Topology,
+    Traffic, Trials,
+};
+pub use plan::{Estimate, StepKind, StepPlan};
+pub use results::{CaseEntry, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
+pub use run::{Progress, RunError, Silent, StudyEnd, TrialEvent, run_study};
+pub use store::{OpenMode, Store, StoreError};

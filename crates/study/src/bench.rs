@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a study is run on: whoever has the device, the neighbours and the tester implements [`Bench`].
+
+use quietwire_tester::{Trial, TrialResult};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::file::{Case, FrameSize};
+
+/// What can go wrong on a bench; told to people as it is.
+pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A case to set up: what the study file says of it, and for which frame size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CaseSpec {
+    /// The case.
+    pub case: Case,
+    /// Position in the file, from 0.
+    pub position: usize,
+    /// Which round, from 0.
+    pub round: u32,
+}
+
+/// On what, and with what, a run is made. Stored once a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// The machine's inventory.
+    pub machine: Value,
+    /// Versions of the software taking part.
+    pub versions: Value,
+}
+
+/// What came of one trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What the tester saw.
+    pub result: TrialResult,
+    /// What the machine did meanwhile, as the monitor tells it.
+    pub activity: Value,
+}
+
+/// Device, neighbours, monitor and tester, as one thing that trials are run on.
+///
+/// A case is entered before its trials and left after them, also when something failed between. No case is entered
+/// before the last one is left.
+pub trait Bench {
+    /// The machine and the software.
+    fn environment(&mut self) -> Environment;
+
+    /// Brings up device and neighbours; what comes back is every command and setting, for the record.
+    ///
+    /// # Errors
+    /// What could not be set up. Whatever was, is undone then.
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError>;
+
+    /// Undoes what [`Bench::enter_case`] did.
+    ///
+    /// # Errors
+    /// What could not be undone.
+    fn leave_case(&mut self) -> Result<(), BenchError>;
+
+    /// What 100 % of the load is for this frame size, frames per second summed over directions: what the tester
+    /// itself can send and receive. Called in a case.
+    ///
+    /// # Errors
+    /// Why that could not be found.
+    fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError>;
+
+    /// Runs one trial. One in which the tester failed is a result that says so, not an error.
+    ///
+    /// # Errors
+    /// Why the trial could not be run at all.
+    fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError>;
+}

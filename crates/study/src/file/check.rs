@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a study file that can be read may still get wrong.
+
+use std::collections::HashSet;
+
+use quietwire_host::cpu::CpuList;
+
+use super::locate::At::{Index, Key};
+use super::locate::{At, Fault};
+use super::{Case, Device, LatencyProbe, NeighboursIn, Search, StudyFile, Trials};
+
+/// Longest counted part of a trial, seconds: over an hour is a slip of the keyboard.
+const DURATION_S_MAX: f64 = 3600.0;
+/// Most rounds and repeats.
+const REPEATS_MAX: u32 = 10_000;
+/// Largest ring that DPDK's drivers for these links take.
+const RING_SIZE_MAX: u16 = 16_384;
+
+type Checked = Result<(), Fault>;
+
+/// The first fault, in the order of the file's sections.
+pub(super) fn first_fault(file: &StudyFile) -> Option<Fault> {
+    whole(file).err()
+}
+
+fn whole(file: &StudyFile) -> Checked {
+    name(&file.name, &[Key("name")])?;
+    between(file.rounds, 1, REPEATS_MAX, &[Key("rounds")])?;
+    device(&file.device)?;
+    one_tester_cpu(file)?;
+    traffic(file)?;
+    trials(&file.trials)?;
+    if let Some(search) = &file.search {
+        goals(search)?;
+        steps(search)?;
+    }
+    sweep(file)?;
+    if let Some(latency) = &file.latency {
+        latency_probe(latency)?;
+    }
+    if file.search.is_none() && file.sweep.is_none() && file.latency.is_none() {
+        return fault(
+            &[],
+            "nothing is to be measured; add a [search], a [sweep] or a [latency] section",
+        );
+    }
+    cases(file)
+}
+
+fn fault(path: &[At], message: impl Into<String>) -> Checked {
+    Err(Fault {
+        path: path.to_vec(),
+        message: message.into(),
+    })
+}
+
+fn name(text: &str, path: &[At]) -> Checked {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
+        return fault(
+            path,
+            format!(
+                "'{text}' is no name; write 1 to 64 letters, digits, '-', '_' and '.', the first not a '.'"
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn between(number: u32, low: u32, high: u32, path: &[At]) -> Checked {
+    if (low..=high).contains(&number) {
+        Ok(())
+    } else {
+        fault(path, format!("{number} has to be {low} to {high}"))
+    }
+}
+
+fn duration(seconds: f64, path: &[At]) -> Checked {
+    if seconds > 0.0 && seconds <= DURATION_S_MAX {
+        Ok(())
+    } else {
+        fault(
+            path,
+            format!("{seconds} has to be above 0 and at most {DURATION_S_MAX} seconds"),
+        )
+    }
+}
+
+fn pause(seconds: f64, path: &[At]) -> Checked {
+    if (0.0..=DURATION_S_MAX).contains(&seconds) {
+        Ok(())
+    } else {
+        fault(
+            path,
+            format!("{seconds} has to be 0 to {DURATION_S_MAX} seconds"),
+        )
+    }
+}
+
+fn device(device: &Device) -> Checked {
+    let roles = [
+        ("forwarding-cpus", &device.forwarding_cpus),
+        ("service-cpus", &device.service_cpus),
+        ("control-cpus", &device.control_cpus),
+    ];
+    for (key, cpus) in roles {
+        if cpus.is_empty() {
+            return fault(
+                &[Key("device"), Key(key)],
+                "no CPU is given; write a list like \"1\" or \"3,4,8-11\"",
+            );
+        }
+    }
+    for (key, cpus) in &roles[1..] {
+        forwarding_only(device, cpus, &[Key("device"), Key(key)])?;
+    }
+    let rings = [
+        ("rx-ring-size", device.rx_ring_size),
+        ("tx-ring-size", device.tx_ring_size),
+    ];
+    for (key, size) in rings {
+        if !size.is_power_of_two() || !(64..=RING_SIZE_MAX).contains(&size) {
+            return fault(
+                &[Key("device"), Key(key)],
+                format!("{size} has to be a power of two, 64 to {RING_SIZE_MAX}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A forwarding CPU has no other role; the others may share CPUs, since machines with two CPUs have no choice.
+fn forwarding_only(device: &Device, cpus: &CpuList, path: &[At]) -> Checked {
+    let shared = cpus.intersection(&device.forwarding_cpus);
+    if shared.is_empty() {
+        return Ok(());
+    }
+    fault(
+        path,
+        format!(
+            "CPU {shared} has two roles: it is one of the forwarding-cpus, which do nothing else; give this role another CPU"
+        ),
+    )
+}
+
+fn one_tester_cpu(file: &StudyFile) -> Checked {
+    let path = [Key("tester"), Key("cpu")];
+    if file.tester.cpu.len() != 1 {
+        return fault(
+            &path,
+            format!(
+                "'{}' has to be one CPU, and one that forwards nothing",
+                file.tester.cpu
+            ),
+        );
+    }
+    forwarding_only(&file.device, &file.tester.cpu, &path)
+}
+
+fn traffic(file: &StudyFile) -> Checked {
+    let sizes = &file.traffic.frame_sizes;
+    let path = [Key("traffic"), Key("frame-sizes")];
+    if sizes.is_empty() {
+        return fault(&path, "no frame size is given; write [64]");
+    }
+    for (index, size) in sizes.iter().enumerate() {
+        if sizes[..index].contains(size) {
+            return fault(
+                &[path[0], path[1], Index(index)],
+                format!("{size} is given twice; leave one out"),
+            );
+        }
+    }
+    if file.traffic.flows == 0 {
+        return fault(
+            &[Key("traffic"), Key("flows")],
+            "0 flows have to be 1 to 65535",
+        );
+    }
+    between(
+        file.traffic.mac_addresses,
+        1,
+        1 << 24,
+        &[Key("traffic"), Key("mac-addresses")],
+    )
+}
+
+fn trials(trials: &Trials) -> Checked {
+    duration(trials.duration_s, &[Key("trials"), Key("duration-s")])?;
+    pause(trials.warm_up_s, &[Key("trials"), Key("warm-up-s")])?;
+    pause(trials.drain_s, &[Key("trials"), Key("drain-s")])?;
+    between(
+        trials.invalid_repeats,
+        0,
+        100,
+        &[Key("trials"), Key("invalid-repeats")],
+    )
+}
+
+fn goals(search: &Search) -> Checked {
+    if search.goals.is_empty() {
+        return fault(
+            &[Key("search")],
+            "there is no goal; add a [[search.goal]] with a name and a loss-ratio",
+        );
+    }
+    let mut names = HashSet::new();
+    for (index, goal) in search.goals.iter().enumerate() {
+        let at = |key| [Key("search"), Key("goal"), Index(index), Key(key)];
+        name(&goal.name, &at("name"))?;
+        if !names.insert(&goal.name) {
+            return fault(
+                &at("name"),
+                format!(
+                    "two goals are called '{}'; call one something else",
+                    goal.name
+                ),
+            );
+        }
+        if !(0.0..1.0).contains(&goal.loss_ratio) {
+            return fault(
+                &at("loss-ratio"),
+                format!(
+                    "{} is not in [0, 1); 0 means no loss at all, 0.005 means 0.5 %",
+                    goal.loss_ratio
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Fewer digits than this and the lowest rate of a search is no rate any more.
+const RESOLUTION_PERCENT_MIN: f64 = 0.001;
+
+fn steps(search: &Search) -> Checked {
+    let path = [Key("search"), Key("resolution-percent")];
+    let (resolution, step) = (
+        search.resolution_percent.get(),
+        search.start_step_percent.get(),
+    );
+    if resolution > step {
+        return fault(
+            &path,
+            format!(
+                "{resolution} is over start-step-percent, {step}: the step is halved until it is under the resolution, so the resolution has to be smaller"
+            ),
+        );
+    }
+    if resolution < RESOLUTION_PERCENT_MIN {
+        return fault(
+            &path,
+            format!(
+                "{resolution} is finer than any trial can tell; write {RESOLUTION_PERCENT_MIN} or more"
+            ),
+        );
+    }
+    if search.start_rate_percent < search.resolution_percent {
+        return fault(
+            &[Key("search"), Key("start-rate-percent")],
+            format!(
+                "{} is under resolution-percent, {resolution}, which is the lowest rate that a search tries; start higher",
+                search.start_rate_percent.get()
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn sweep(file: &StudyFile) -> Checked {
+    let Some(sweep) = &file.sweep else {
+        return Ok(());
+    };
+    let loads = &sweep.loads_percent;
+    let path = [Key("sweep"), Key("loads-percent")];
+    if loads.is_empty() {
+        return fault(
+            &path,
+            "no load is given; write [10, 50, 100], or leave [sweep] out",
+        );
+    }
+    for (index, load) in loads.iter().enumerate() {
+        if loads[..index].contains(load) {
+            return fault(
+                &[path[0], path[1], Index(index)],
+                format!(
+                    "{} is given twice; a sweep tries each load once",
+                    load.get()
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn latency_probe(latency: &LatencyProbe) -> Checked {
+    match (latency.rate_percent, latency.rate_pps) {
+        (None, None) | (Some(_), Some(_)) => {
+            return fault(
+                &[Key("latency")],
+                "give exactly one of rate-percent and rate-pps",
+            );
+        }
+        (None, Some(rate)) if !(rate.is_finite() && rate > 0.0) => {
+            return fault(
+                &[Key("latency"), Key("rate-pps")],
+                format!("{rate} has to be above 0"),
+            );
+        }
+        _ => {}
+    }
+    duration(latency.duration_s, &[Key("latency"), Key("duration-s")])?;
+    between(
+        latency.repeats,
+        1,
+        REPEATS_MAX,
+        &[Key("latency"), Key("repeats")],
+    )
+}
+
+fn cases(file: &StudyFile) -> Checked {
+    if file.cases.is_empty() {
+        return fault(
+            &[Key("case")],
+            "there is no case; add a [[case]] with name, neighbours and pinning",
+        );
+    }
+    let mut names = HashSet::new();
+    for (index, case) in file.cases.iter().enumerate() {
+        let at = |key| [Key("case"), Index(index), Key(key)];
+        name(&case.name, &at("name"))?;
+        if !names.insert(&case.name) {
+            return fault(
+                &at("name"),
+                format!(
+                    "two cases are called '{}'; call one something else",
+                    case.name
+                ),
+            );
+        }
+    }
+    stressors(file)
+}
+
+fn stressors(file: &StudyFile) -> Checked {
+    let stressors = &file.neighbours.stressors;
+    for (index, text) in stressors.iter().enumerate() {
+        if !text.starts_with("--") || text.contains(['\0', '\n']) {
+            return fault(
+                &[Key("neighbours"), Key("stressors"), Index(index)],
+                format!("'{text}' is no stress-ng option; write one like \"--cpu 4\""),
+            );
+        }
+    }
+    let has_neighbours = |case: &Case| case.neighbours != NeighboursIn::None;
+    match file.cases.iter().position(has_neighbours) {
+        Some(index) if stressors.is_empty() => fault(
+            &[Key("case"), Index(index), Key("neighbours")],
+            "this case has neighbours, and none are described; add [neighbours] with stressors = [\"--cpu 4\"]",
+        ),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The study file: what it may say. Keys are in kebab case and carry their unit; a key that is not known is an error.
+
+mod check;
+mod locate;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::Path;
+
+use quietwire_host::cpu::CpuList;
+use quietwire_tester::Directions;
+use serde::{Deserialize, Serialize};
+
+pub use locate::FileError;
+pub use values::{
+    FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, Switch, Topology,
+};
+
+/// A whole study file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct StudyFile {
+    /// Short name in letters, digits, `-`, `_` and `.`: names files.
+    pub name: String,
+    /// What the study asks, for people.
+    pub title: String,
+    /// How often all cases are gone through, in turns, so that what changes on the machine over time meets all of them.
+    #[serde(default = "one")]
+    pub rounds: u32,
+    /// The device under test and its links.
+    pub device: Device,
+    /// The tester.
+    pub tester: TesterSettings,
+    /// What is offered.
+    #[serde(default)]
+    pub traffic: Traffic,
+    /// What all trials have in common.
+    pub trials: Trials,
+    /// The search for the throughput; none without it.
+    pub search: Option<Search>,
+    /// The frame loss rate sweep (RFC 2544, section 26.3); none without it.
+    pub sweep: Option<Sweep>,
+    /// Trials at a low load, for the round trip; none without it.
+    pub latency: Option<LatencyProbe>,
+    /// The neighbours that cases may have.
+    #[serde(default)]
+    pub neighbours: Neighbours,
+    /// The cases to compare. The first is the one that the others are set against.
+    #[serde(rename = "case")]
+    pub cases: Vec<Case>,
+}
+
+/// `[device]`: the device under test and its links.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Device {
+    /// What forwards.
+    pub switch: Switch,
+    /// How it is connected.
+    pub topology: Topology,
+    /// What the links are.
+    pub link: Link,
+    /// How it forwards.
+    #[serde(default)]
+    pub mode: Mode,
+    /// CPUs that poll ports.
+    pub forwarding_cpus: CpuList,
+    /// CPUs for what may wait a little.
+    pub service_cpus: CpuList,
+    /// CPUs for the control thread and the library's own threads.
+    pub control_cpus: CpuList,
+    /// Descriptors of each receive queue, a power of two.
+    #[serde(default = "ring_size")]
+    pub rx_ring_size: u16,
+    /// Descriptors of each transmit queue, a power of two.
+    #[serde(default = "ring_size")]
+    pub tx_ring_size: u16,
+    /// What a forwarding thread does when no packet came.
+    #[serde(default)]
+    pub idle: Idle,
+}
+
+/// `[tester]`: the tester.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TesterSettings {
+    /// The one CPU of the tester.
+    pub cpu: CpuList,
+    /// Whether the tester's thread gets real-time priority, so that neighbours disturb the device and not the tester.
+    #[serde(default = "yes")]
+    pub realtime: bool,
+    /// Huge pages to use, MiB; 0 for none.
+    #[serde(default)]
+    pub huge_pages_mib: u32,
+}
+
+/// `[traffic]`: what is offered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Traffic {
+    /// Frame sizes, octets with FCS; everything is measured at each.
+    pub frame_sizes: Vec<FrameSize>,
+    /// Which ports send.
+    pub directions: Directions,
+    /// Flows for each sending port.
+    pub flows: u16,
+    /// Destination MAC addresses for each sending port.
+    pub mac_addresses: u32,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            frame_sizes: vec![FrameSize::default()],
+            directions: Directions::Both,
+            flows: 1,
+            mac_addresses: 1,
+        }
+    }
+}
+
+/// `[trials]`: what all trials have in common.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Trials {
+    /// How long frames are counted, seconds.
+    pub duration_s: f64,
+    /// How long the load is offered before that, seconds.
+    #[serde(default = "warm_up_s")]
+    pub warm_up_s: f64,
+    /// How long the tester goes on receiving afterwards, seconds.
+    #[serde(default = "drain_s")]
+    pub drain_s: f64,
+    /// What 100 % means.
+    #[serde(default)]
+    pub max_rate_pps: MaxRate,
+    /// How often a trial in which the tester itself failed is made again.
+    #[serde(default = "invalid_repeats")]
+    pub invalid_repeats: u32,
+}
+
+/// `[search]`: the single-run search, once for each goal. Percentages are of the maximum rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Search {
+    /// First rate to try.
+    pub start_rate_percent: Percent,
+    /// Step of the linear phase, halved in the binary phase.
+    pub start_step_percent: Percent,
+    /// The search stops once its step is under this.
+    pub resolution_percent: Percent,
+    /// What to search for.
+    #[serde(rename = "goal")]
+    pub goals: Vec<Goal>,
+}
+
+/// `[[search.goal]]`: a name and the loss that it allows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Goal {
+    /// `NDR`, `PDR`.
+    pub name: String,
+    /// Lost over offered frames, 0 or more and under 1.
+    pub loss_ratio: f64,
+}
+
+/// `[sweep]`: one trial at each load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Sweep {
+    /// Offered loads, percent of the maximum rate.
+    pub loads_percent: Vec<Percent>,
+}
+
+/// `[latency]`: trials at a low load. Exactly one of the two rates is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct LatencyProbe {
+    /// Offered load, percent of the maximum rate.
+    pub rate_percent: Option<Percent>,
+    /// Offered load, frames per second.
+    pub rate_pps: Option<f64>,
+    /// How long frames are counted, seconds.
+    pub duration_s: f64,
+    /// How many trials.
+    pub repeats: u32,
+}
+
+/// `[neighbours]`: what else may run on the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Neighbours {
+    /// Options of stress-ng, one text a stressor: `--cpu 4`. All of them run at once.
+    pub stressors: Vec<String>,
+}
+
+/// `[[case]]`: one of the cases to compare.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Case {
+    /// Its name, in letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Whether there are neighbours, and where they may run.
+    pub neighbours: NeighboursIn,
+    /// Whether the device's threads are pinned to the CPUs of their roles.
+    pub pinning: Pinning,
+    /// Whether everything else on the machine is kept off the forwarding CPUs.
+    #[serde(default)]
+    pub partition: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn ring_size() -> u16 {
+    1024
+}
+
+fn warm_up_s() -> f64 {
+    0.2
+}
+
+fn drain_s() -> f64 {
+    0.1
+}
+
+fn invalid_repeats() -> u32 {
+    3
+}
+
+impl StudyFile {
+    /// Reads and checks a study file.
+    ///
+    /// # Errors
+    /// [`FileError`], with file, line and key.
+    pub fn read(path: &Path) -> Result<(Self, String), FileError> {
+        let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
+        Ok((Self::parse(&text, path)?, text))
+    }
+
+    /// Reads and checks the text of a study file. `path` is only told in errors.
+    ///
+    /// # Errors
+    /// [`FileError`], with file, line and key.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
+        let file: Self = toml::from_str(text)
+            .map_err(|error| locate::of_toml(text, path, error.message(), error.span()))?;
+        match check::first_fault(&file) {
+            None => Ok(file),
+            Some(fault) => Err(locate::of_fault(text, path, fault)),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::Estimate;
+use crate::tests::SMALL;
+
+fn parse(text: &str) -> Result<StudyFile, FileError> {
+    StudyFile::parse(text, Path::new("a/study.toml"))
+}
+
+/// The error for the small study with one text replaced; and the line that differs first.
+fn error(old: &str, new: &str) -> (String, usize) {
+    assert_eq!(
+        SMALL.matches(old).count(),
+        1,
+        "'{old}' has to be there once"
+    );
+    let text = SMALL.replace(old, new);
+    let same = text.chars().zip(SMALL.chars()).take_while(|(a, b)| a == b);
+    let line = same.filter(|(a, _)| *a == '\n').count() + 1;
+    (parse(&text).unwrap_err().to_string(), line)
+}
+
+#[track_caller]
+fn refused(old: &str, new: &str, key: &str, says: &str) {
+    let (message, line) = error(old, new);
+    let place = format!("a/study.toml:{line}:");
+    assert!(message.starts_with(&place), "{message}\nis not at {place}");
+    assert!(
+        message.contains(&format!(": {key}: ")),
+        "{message}\ndoes not name {key}"
+    );
+    assert!(message.contains(says), "{message}\ndoes not say {says}");
+}
+
+#[test]
+fn the_ready_made_study_is_read_and_takes_at_most_eight_minutes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let (file, text) = StudyFile::read(&root.join("noisy-neighbours.toml")).unwrap();
+    assert_eq!(parse(&text).unwrap(), file);
+    let names: Vec<_> = file.cases.iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(names, ["quiet", "noisy", "noisy-pinned"]);
+    let estimate = Estimate::of(&file);
+    assert!(estimate.duration_s <= 480.0, "{estimate:?}");
+}
+
+#[test]
+fn every_ready_made_study_is_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let mut count = 0;
+    for entry in std::fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            StudyFile::read(&path).unwrap();
+            count += 1;
+        }
+    }
+    assert!(count > 0);
+}
+
+#[test]
+fn a_key_that_is_not_known_is_told_with_line_and_key() {
+    refused("rounds = 2", "runds = 2", "runds", "expected one of");
+    refused(
+        "rate-percent = 1\n",
+        "rate-perzent = 1\n",
+        "latency.rate-perzent",
+        "unknown field",
+    );
+    refused(
+        r#"{ name = "PDR", loss-ratio = 0.005 }"#,
+        r#"{ name = "PDR", lossratio = 0.005 }"#,
+        "search.goal[1].lossratio",
+        "loss-ratio",
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
+    refused("rounds = 2", "rounds = \"two\"", "rounds", "u32");
+    refused(
+        "loads-percent = [10, 50, 100]",
+        "loads-percent = [10, 500, 100]",
+        "sweep.loads-percent",
+        "500 is not a percentage",
+    );
+    refused(
+        "link = \"memif\"",
+        "link = \"string\"",
+        "device.link",
+        "vhost-user",
+    );
+    refused(
+        "cpu = \"0\"",
+        "cpu = \"zero\"",
+        "tester.cpu",
+        "not a CPU number",
+    );
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_told_with_its_line() {
+    let (message, line) = error("rounds = 2", "rounds = = 2");
+    assert!(
+        message.starts_with(&format!("a/study.toml:{line}:")),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_missing_section_and_a_missing_file_are_told() {
+    let message = parse("name = \"x\"\ntitle = \"y\"\n")
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("missing field `device`"), "{message}");
+    let message = StudyFile::read(Path::new("/no/such.toml"))
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("/no/such.toml"), "{message}");
+}
+
+#[test]
+fn roles_share_no_forwarding_cpu() {
+    refused(
+        "cpu = \"0\"\n[trials]",
+        "cpu = \"1\"\n[trials]",
+        "tester.cpu",
+        "two roles",
+    );
+    refused(
+        "service-cpus = \"0\"",
+        "service-cpus = \"0-1\"",
+        "device.service-cpus",
+        "CPU 1 has two roles",
+    );
+    refused(
+        "control-cpus = \"0\"",
+        "control-cpus = \"0x2\"",
+        "device.control-cpus",
+        "two roles",
+    );
+    refused(
+        "forwarding-cpus = \"1\"",
+        "forwarding-cpus = \"\"",
+        "device.forwarding-cpus",
+        "no CPU",
+    );
+    refused(
+        "cpu = \"0\"\n[trials]",
+        "cpu = \"0,2\"\n[trials]",
+        "tester.cpu",
+        "one CPU",
+    );
+}
+
+#[test]
+fn values_out_of_range_are_told() {
+    refused(
+        "title = \"A small study\"\nrounds = 2",
+        "title = \"A small study\"\nrounds = 0",
+        "rounds",
+        "has to be 1",
+    );
+}
+
+#[test]
+fn numbers_out_of_range_are_told() {
+    refused(
+        "duration-s = 1\ninvalid-repeats = 2",
+        "duration-s = 0\ninvalid-repeats = 2",
+        "trials.duration-s",
+        "above 0",
+    );
+    refused(
+        "invalid-repeats = 2",
+        "invalid-repeats = 2\nwarm-up-s = -1.0",
+        "trials.warm-up-s",
+        "0 to",
+    );
+}
+
+#[test]
+fn goals_loads_and_cases_are_told_apart() {
+    refused(
+        "loss-ratio = 0.005",
+        "loss-ratio = 1.0",
+        "search.goal[1].loss-ratio",
+        "[0, 1)",
+    );
+    refused(
+        "name = \"PDR\"",
+        "name = \"NDR\"",
+        "search.goal[1].name",
+        "two goals",
+    );
+    refused(
+        "name = \"noisy\"",
+        "name = \"quiet\"",
+        "case[1].name",
+        "two cases",
+    );
+    refused(
+        "name = \"noisy\"",
+        "name = \"no isy\"",
+        "case[1].name",
+        "no name",
+    );
+    refused(
+        "[10, 50, 100]",
+        "[10, 50, 10]",
+        "sweep.loads-percent[2]",
+        "twice",
+    );
+    refused(
+        "resolution-percent = 5",
+        "resolution-percent = 25",
+        "search.resolution-percent",
+        "smaller",
+    );
+    refused(
+        "start-rate-percent = 20",
+        "start-rate-percent = 2",
+        "search.start-rate-percent",
+        "start higher",
+    );
+    refused(
+        "stressors = [\"--cpu 4\"]",
+        "stressors = [\"rm -rf\"]",
+        "neighbours.stressors[0]",
+        "--cpu 4",
+    );
+    let (message, _) = error("rate-percent = 1\n", "rate-percent = 1\nrate-pps = 5\n");
+    assert!(message.contains(": latency: give exactly one"), "{message}");
+}
+
+#[test]
+fn neighbours_that_are_not_described_are_told() {
+    let text = SMALL.replace("[neighbours]\nstressors = [\"--cpu 4\"]\n", "");
+    let message = parse(&text).unwrap_err().to_string();
+    assert!(message.contains("case[1].neighbours: "), "{message}");
+}
+
+#[test]
+fn nothing_to_measure_and_no_case_are_told() {
+    let cut = |from: &str, to: &str| {
+        let (start, end) = (SMALL.find(from).unwrap(), SMALL.find(to).unwrap());
+        format!("{}{}", &SMALL[..start], &SMALL[end..])
+    };
+    let message = parse(&cut("[search]", "[neighbours]"))
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("nothing is to be measured"), "{message}");
+    let at = SMALL.find("[[case]]").unwrap();
+    let message = parse(&SMALL[..at]).unwrap_err().to_string();
+    assert!(message.contains("missing field `case`"), "{message}");
+    let message = parse(&format!("case = []\n{}", &SMALL[..at]))
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("there is no case"), "{message}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
+        drop(parse(&text));
+    }
+
+    #[test]
+    fn no_change_of_one_character_makes_the_reader_panic(at in 0..SMALL.len(), with in proptest::char::any()) {
+        let text = format!("{}{with}{}", &SMALL[..at], &SMALL[at + 1..]);
+        if let Err(FileError::Wrong { line, .. }) = parse(&text) {
+            prop_assert!(line >= 1 && line <= text.matches('\n').count() + 2);
+        }
+    }
+
+    #[test]
+    fn frame_sizes_are_those_of_the_rfc(size in 0u32..20_000) {
+        let text = SMALL.replace("[tester]", &format!("[traffic]\nframe-sizes = [{size}]\n[tester]"));
+        let is_good = (64..=9000).contains(&size);
+        prop_assert_eq!(parse(&text).is_ok(), is_good);
+    }
+
+    #[test]
+    fn loss_ratios_are_in_range(ratio in -2.0f64..2.0) {
+        let text = SMALL.replace("loss-ratio = 0.005", &format!("loss-ratio = {ratio:?}"));
+        prop_assert_eq!(parse(&text).is_ok(), (0.0..1.0).contains(&ratio));
+    }
+
+    #[test]
+    fn a_file_that_is_read_can_be_written_and_read_again(rounds in 1u32..99, rate in 1.0f64..1e9, load in 0.1f64..100.0) {
+        let mut file = parse(SMALL).unwrap();
+        file.rounds = rounds;
+        file.trials.max_rate_pps = MaxRate::Pps(rate);
+        file.sweep = Some(Sweep { loads_percent: vec![Percent(load)] });
+        prop_assert_eq!(parse(&toml::to_string(&file).unwrap()).unwrap(), file);
+    }
+}

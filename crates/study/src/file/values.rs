@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Values that keys of a study file may have.
+
+use std::fmt;
+
+use quietwire_tester::FrameSizes;
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// What forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Switch {
+    /// This project's own switch.
+    Quietwire,
+}
+
+/// How device and tester are connected; names of the vNet-SLA material.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Topology {
+    /// Tester, switch on the host, tester.
+    #[serde(rename = "vNet1")]
+    VNet1,
+}
+
+/// What the links between tester and device are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Link {
+    /// Shared memory between two processes.
+    Memif,
+    /// vhost-user on the device's side, virtio-user on the tester's.
+    VhostUser,
+}
+
+/// How the device forwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// What comes in on one port goes out on the other.
+    #[default]
+    CrossConnect,
+    /// A learning bridge.
+    Bridge,
+}
+
+/// What a forwarding thread does when no packet came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Idle {
+    /// Polls again at once.
+    #[default]
+    Poll,
+    /// Yields the CPU to others first.
+    Yield,
+}
+
+/// Whether there are neighbours, and where they may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NeighboursIn {
+    /// No neighbours.
+    None,
+    /// On every CPU.
+    Everywhere,
+    /// On every CPU but those that forward.
+    OffForwardingCpus,
+}
+
+/// Whether the device's threads are pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pinning {
+    /// The scheduler decides.
+    None,
+    /// Every thread to the CPUs of its role.
+    Roles,
+}
+
+/// Percent of the maximum rate, above 0 and at most 100.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Percent(pub(crate) f64);
+
+impl Percent {
+    /// The number: 50 for 50 %.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// That part of a rate.
+    #[must_use]
+    pub fn of(self, max_rate_pps: f64) -> f64 {
+        max_rate_pps * self.0 / 100.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let percent = f64::deserialize(deserializer)?;
+        if percent > 0.0 && percent <= 100.0 {
+            Ok(Self(percent))
+        } else {
+            Err(de::Error::custom(format!(
+                "{percent} is not a percentage of the maximum rate; write a number above 0 and at most 100"
+            )))
+        }
+    }
+}
+
+/// A frame size, octets with FCS, 64 to 9000; or `imix`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameSize(pub FrameSizes);
+
+impl Default for FrameSize {
+    fn default() -> Self {
+        Self(FrameSizes::Fixed(64))
+    }
+}
+
+impl fmt::Display for FrameSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            FrameSizes::Fixed(size) => size.fmt(f),
+            FrameSizes::Imix => "imix".fmt(f),
+        }
+    }
+}
+
+impl Serialize for FrameSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            FrameSizes::Fixed(size) => serializer.serialize_u16(size),
+            FrameSizes::Imix => serializer.serialize_str("imix"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FrameSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FrameSizeVisitor)
+    }
+}
+
+struct FrameSizeVisitor;
+
+impl Visitor<'_> for FrameSizeVisitor {
+    type Value = FrameSize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a frame size of 64 to 9000 octets with FCS, or \"imix\"")
+    }
+
+    fn visit_i64<E: de::Error>(self, size: i64) -> Result<Self::Value, E> {
+        u16::try_from(size)
+            .ok()
+            .filter(|size| (64..=9000).contains(size))
+            .map(|size| FrameSize(FrameSizes::Fixed(size)))
+            .ok_or_else(|| de::Error::invalid_value(de::Unexpected::Signed(size), &self))
+    }
+
+    fn visit_u64<E: de::Error>(self, size: u64) -> Result<Self::Value, E> {
+        self.visit_i64(i64::try_from(size).unwrap_or(i64::MAX))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match text {
+            "imix" => Ok(FrameSize(FrameSizes::Imix)),
+            _ => Err(de::Error::invalid_value(de::Unexpected::Str(text), &self)),
+        }
+    }
+}
+
+/// What 100 % of the load is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum MaxRate {
+    /// What the tester itself can send and receive, found before the first trial.
+    #[default]
+    Auto,
+    /// This many frames per second, summed over directions.
+    Pps(f64),
+}
+
+impl Serialize for MaxRate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Pps(rate) => serializer.serialize_f64(*rate),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MaxRate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(MaxRateVisitor)
+    }
+}
+
+struct MaxRateVisitor;
+
+impl Visitor<'_> for MaxRateVisitor {
+    type Value = MaxRate;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of frames per second above 0, or \"auto\"")
+    }
+
+    fn visit_f64<E: de::Error>(self, rate_pps: f64) -> Result<Self::Value, E> {
+        if rate_pps.is_finite() && rate_pps > 0.0 {
+            Ok(MaxRate::Pps(rate_pps))
+        } else {
+            Err(de::Error::invalid_value(
+                de::Unexpected::Float(rate_pps),
+                &self,
+            ))
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, rate_pps: i64) -> Result<Self::Value, E> {
+        self.visit_f64(rate_pps as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, rate_pps: u64) -> Result<Self::Value, E> {
+        self.visit_f64(rate_pps as f64)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match text {
+            "auto" => Ok(MaxRate::Auto),
+            _ => Err(de::Error::invalid_value(de::Unexpected::Str(text), &self)),
+        }
+    }
+}

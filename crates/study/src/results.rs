@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a store holds, read back.
+
+use quietwire_search::Findings;
+use quietwire_tester::{Trial, TrialResult};
+use serde_json::Value;
+
+use crate::bench::Environment;
+use crate::file::{FrameSize, StudyFile};
+use crate::plan::StepKind;
+
+/// Everything in a store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StudyResults {
+    /// The study file.
+    pub file: StudyFile,
+    /// Its text.
+    pub file_text: String,
+    /// SHA-256 of the text, hexadecimal.
+    pub file_sha256: String,
+    /// When the study was started first, nanoseconds since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// Each time that it was started or resumed, in order.
+    pub runs: Vec<RunRecord>,
+    /// Each time that a case was set up, in order.
+    pub entries: Vec<CaseEntry>,
+    /// What 100 % of the load is for each frame size, frames per second.
+    pub max_rates: Vec<(FrameSize, f64)>,
+    /// Steps in the order in which they were begun.
+    pub steps: Vec<StepRecord>,
+}
+
+/// One start or resumption of a study.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunRecord {
+    /// When it began, nanoseconds since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// How and when it ended; none while it goes on and when it was killed.
+    pub end: Option<(RunEnd, u64)>,
+    /// Machine and software.
+    pub environment: Environment,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Everything was done.
+    Finished,
+    /// It was asked to stop.
+    Interrupted,
+    /// Something failed.
+    Failed(String),
+}
+
+/// One time that a case was set up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CaseEntry {
+    /// Which round, from 0.
+    pub round: u32,
+    /// Name of the case.
+    pub case_name: String,
+    /// When, nanoseconds since the Unix epoch.
+    pub entered_unix_ns: u64,
+    /// Every command and setting.
+    pub settings: Value,
+}
+
+/// One search, sweep or latency step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRecord {
+    /// Its row in the store.
+    pub id: i64,
+    /// Which round, from 0.
+    pub round: u32,
+    /// Name of the case.
+    pub case_name: String,
+    /// Frame size.
+    pub frame_size: FrameSize,
+    /// What it is for.
+    pub kind: StepKind,
+    /// Whether it came to its end.
+    pub is_finished: bool,
+    /// What a search or sweep found.
+    pub findings: Option<Findings>,
+    /// Its trials, in order, invalid ones included.
+    pub trials: Vec<TrialRecord>,
+}
+
+/// One trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrialRecord {
+    /// Position in its step, from 0.
+    pub sequence: u32,
+    /// Which run made it, an index into [`StudyResults::runs`].
+    pub run: usize,
+    /// When it was stored, nanoseconds since the Unix epoch.
+    pub stored_unix_ns: u64,
+    /// What was asked.
+    pub request: Trial,
+    /// What was seen.
+    pub result: TrialResult,
+    /// What the machine did meanwhile, as the monitor tells it.
+    pub activity: Value,
+}
+
+impl StudyResults {
+    /// All trials with their steps, in order.
+    pub fn trials(&self) -> impl Iterator<Item = (&StepRecord, &TrialRecord)> {
+        self.steps
+            .iter()
+            .flat_map(|step| step.trials.iter().map(move |trial| (step, trial)))
+    }
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loop: rounds, cases, frame sizes, steps, trials.
+//!
+//! Steps decide from stored outcomes alone, so resuming is replaying: each step is fed what the store holds, and
+//! whatever it then asks for is run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quietwire_search::{ConfigError, Outcome, RecordError, TrialRequest};
+use quietwire_tester::{Trial, TrialResult, Validity};
+
+use crate::bench::{Bench, BenchError, CaseSpec};
+use crate::file::{FrameSize, MaxRate, StudyFile};
+use crate::plan::{Machine, Next, StepKind, StepPlan};
+use crate::results::RunEnd;
+use crate::store::{Store, StoreError};
+
+/// How a study ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StudyEnd {
+    /// Everything that the file asks for is in the store.
+    Finished,
+    /// It was asked to stop; what is missing can be had by resuming.
+    Interrupted,
+}
+
+/// Why a study could not go on. What was stored stays.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The bench.
+    #[error("case {case}, round {}: {doing}: {source}", round + 1)]
+    Bench {
+        /// Name of the case.
+        case: String,
+        /// Which round, from 0.
+        round: u32,
+        /// What was being done.
+        doing: &'static str,
+        /// What went wrong.
+        source: BenchError,
+    },
+    /// A method cannot work with the rates.
+    #[error("case {case}, {kind}: {source}")]
+    Method {
+        /// Name of the case.
+        case: String,
+        /// The step.
+        kind: StepKind,
+        /// What is wrong.
+        source: ConfigError,
+    },
+    /// A trial gave what no trial can.
+    #[error("case {case}, {kind}: {source}")]
+    Outcome {
+        /// Name of the case.
+        case: String,
+        /// The step.
+        kind: StepKind,
+        /// What is wrong.
+        source: RecordError,
+    },
+    /// The stored trials are not those that this program would have made.
+    #[error(
+        "the store cannot be resumed: trial {} of case {case}, {kind}, is not the one that would be made now; was it made by another version? Start over with --fresh",
+        sequence + 1
+    )]
+    NotReplayable {
+        /// Name of the case.
+        case: String,
+        /// The step.
+        kind: StepKind,
+        /// Position of the trial in its step, from 0.
+        sequence: u32,
+    },
+    /// Something failed, and cleaning up after it did too.
+    #[error("{first}; and then {second}")]
+    Twice {
+        /// What failed first.
+        first: Box<RunError>,
+        /// What failed on the way out.
+        second: Box<RunError>,
+    },
+}
+
+/// One trial, when it is through.
+#[derive(Debug)]
+pub struct TrialEvent<'a> {
+    /// Name of its case.
+    pub case: &'a str,
+    /// Its frame size.
+    pub frame_size: FrameSize,
+    /// Its step.
+    pub kind: &'a StepKind,
+    /// Its place in the step, from 0.
+    pub sequence: u32,
+    /// What was seen.
+    pub result: &'a TrialResult,
+    /// True when it comes from the store and was not made now.
+    pub is_replayed: bool,
+}
+
+/// Told what goes on; does nothing unless told what to do.
+pub trait Progress {
+    /// A case is about to be set up.
+    fn entering(&mut self, _case: &CaseSpec) {}
+    /// A case is being undone.
+    fn leaving(&mut self, _case: &CaseSpec) {}
+    /// 100 % of the load is this.
+    fn max_rate(&mut self, _frame_size: FrameSize, _max_rate_pps: f64) {}
+    /// A trial is through.
+    fn trial(&mut self, _event: &TrialEvent<'_>) {}
+}
+
+/// Tells nobody.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {}
+
+/// Runs what of a study is not in the store yet. `stop` is looked at before every trial; setting it ends the study
+/// after the trial that is under way.
+///
+/// # Errors
+/// [`RunError`]. The case that was set up is undone then, and the store says how the run ended.
+pub fn run_study(
+    file: &StudyFile,
+    store: &mut Store,
+    bench: &mut dyn Bench,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> Result<StudyEnd, RunError> {
+    store.begin_run(&bench.environment())?;
+    let steps = StepPlan::of(file);
+    let mut runner = Runner {
+        file,
+        steps: &steps,
+        store,
+        bench,
+        progress,
+        stop,
+        entered: None,
+    };
+    let done = runner.rounds();
+    let left = runner.leave();
+    let outcome = both(done, left);
+    let end = match &outcome {
+        Ok(StudyEnd::Finished) => RunEnd::Finished,
+        Ok(StudyEnd::Interrupted) => RunEnd::Interrupted,
+        Err(error) => RunEnd::Failed(error.to_string()),
+    };
+    let noted = store.end_run(&end).map_err(RunError::from);
+    both(outcome, noted)
+}
+
+/// The first result, unless something failed; when both did, both are told.
+fn both<T>(first: Result<T, RunError>, second: Result<(), RunError>) -> Result<T, RunError> {
+    match (first, second) {
+        (first, Ok(())) => first,
+        (Ok(_), Err(second)) => Err(second),
+        (Err(first), Err(second)) => Err(RunError::Twice {
+            first: Box::new(first),
+            second: Box::new(second),
+        }),
+    }
+}
+
+struct Runner<'a> {
+    file: &'a StudyFile,
+    steps: &'a [StepPlan],
+    store: &'a mut Store,
+    bench: &'a mut dyn Bench,
+    progress: &'a mut dyn Progress,
+    stop: &'a AtomicBool,
+    entered: Option<CaseSpec>,
+}
+
+impl Runner<'_> {
+    fn rounds(&mut self) -> Result<StudyEnd, RunError> {
+        for round in 0..self.file.rounds {
+            for (position, case) in self.file.cases.iter().enumerate() {
+                let spec = CaseSpec {
+                    case: case.clone(),
+                    position,
+                    round,
+                };
+                let end = self.case(&spec)?;
+                self.leave()?;
+                if end == StudyEnd::Interrupted {
+                    return Ok(end);
+                }
+            }
+        }
+        Ok(StudyEnd::Finished)
+    }
+
+    fn case(&mut self, spec: &CaseSpec) -> Result<StudyEnd, RunError> {
+        for frame_size in &self.file.traffic.frame_sizes {
+            for step in self.steps {
+                if self.step(spec, *frame_size, step)? == StudyEnd::Interrupted {
+                    return Ok(StudyEnd::Interrupted);
+                }
+            }
+        }
+        Ok(StudyEnd::Finished)
+    }
+
+    fn step(
+        &mut self,
+        spec: &CaseSpec,
+        frame_size: FrameSize,
+        step: &StepPlan,
+    ) -> Result<StudyEnd, RunError> {
+        let Some(max_rate_pps) = self.max_rate(spec, frame_size)? else {
+            return Ok(StudyEnd::Interrupted);
+        };
+        let case = &spec.case.name;
+        let mut machine = step
+            .machine(max_rate_pps)
+            .map_err(|source| RunError::Method {
+                case: case.clone(),
+                kind: step.kind.clone(),
+                source,
+            })?;
+        let step_id = self
+            .store
+            .step_id(spec.round, case, frame_size, &step.kind)?;
+        let mut sequence = self.replay(spec, frame_size, step, step_id, &mut machine)?;
+        loop {
+            let request = match machine.next() {
+                Next::Run(request) => request,
+                Next::Done(findings) => {
+                    self.store.finish_step(step_id, findings.as_ref())?;
+                    return Ok(StudyEnd::Finished);
+                }
+            };
+            if self.is_stopped() {
+                return Ok(StudyEnd::Interrupted);
+            }
+            self.enter(spec)?;
+            let trial = self.trial(request, frame_size);
+            let measured = self
+                .bench
+                .run(&trial)
+                .map_err(|source| of_bench(spec, "running a trial", source))?;
+            self.store.add_trial(step_id, sequence, &trial, &measured)?;
+            self.tell(spec, frame_size, step, sequence, &measured.result, false);
+            record(&mut machine, spec, step, &measured.result)?;
+            sequence += 1;
+        }
+    }
+
+    /// Feeds a step what the store holds of it; gives the number of trials.
+    fn replay(
+        &mut self,
+        spec: &CaseSpec,
+        frame_size: FrameSize,
+        step: &StepPlan,
+        step_id: i64,
+        machine: &mut Machine,
+    ) -> Result<u32, RunError> {
+        let mut sequence = 0;
+        for stored in self.store.trials_of(step_id)? {
+            let is_same = stored.sequence == sequence
+                && match machine.next() {
+                    Next::Run(request) => self.trial(request, frame_size) == stored.request,
+                    Next::Done(_) => false,
+                };
+            if !is_same {
+                return Err(RunError::NotReplayable {
+                    case: spec.case.name.clone(),
+                    kind: step.kind.clone(),
+                    sequence,
+                });
+            }
+            self.tell(spec, frame_size, step, sequence, &stored.result, true);
+            record(machine, spec, step, &stored.result)?;
+            sequence += 1;
+        }
+        Ok(sequence)
+    }
+
+    /// What 100 % of the load is: the same for all cases, found once. None when stopped before it was.
+    fn max_rate(
+        &mut self,
+        spec: &CaseSpec,
+        frame_size: FrameSize,
+    ) -> Result<Option<f64>, RunError> {
+        if let Some(known) = self.store.max_rate(frame_size)? {
+            return Ok(Some(known));
+        }
+        let (rate_pps, origin) = match self.file.trials.max_rate_pps {
+            MaxRate::Pps(rate_pps) => (rate_pps, "file"),
+            MaxRate::Auto if self.is_stopped() => return Ok(None),
+            MaxRate::Auto => {
+                self.enter(spec)?;
+                let rate_pps = self
+                    .bench
+                    .calibrate(frame_size)
+                    .map_err(|source| of_bench(spec, "finding the highest rate", source))?;
+                (rate_pps, "calibrated")
+            }
+        };
+        self.store.set_max_rate(frame_size, rate_pps, origin)?;
+        self.progress.max_rate(frame_size, rate_pps);
+        Ok(Some(rate_pps))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn trial(&self, request: TrialRequest, frame_size: FrameSize) -> Trial {
+        Trial {
+            offered_rate_pps: request.rate_pps,
+            duration_s: request.duration_s,
+            warm_up_s: self.file.trials.warm_up_s,
+            drain_s: self.file.trials.drain_s,
+            frame_sizes: frame_size.0,
+            directions: self.file.traffic.directions,
+            flows: self.file.traffic.flows,
+            mac_addresses: self.file.traffic.mac_addresses,
+        }
+    }
+
+    fn enter(&mut self, spec: &CaseSpec) -> Result<(), RunError> {
+        if self.entered.is_some() {
+            return Ok(());
+        }
+        self.progress.entering(spec);
+        let settings = self
+            .bench
+            .enter_case(spec)
+            .map_err(|source| of_bench(spec, "setting the case up", source))?;
+        self.entered = Some(spec.clone());
+        self.store
+            .add_entry(spec.round, &spec.case.name, &settings)?;
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), RunError> {
+        let Some(spec) = self.entered.take() else {
+            return Ok(());
+        };
+        self.progress.leaving(&spec);
+        self.bench
+            .leave_case()
+            .map_err(|source| of_bench(&spec, "undoing the case", source))
+    }
+
+    fn tell(
+        &mut self,
+        spec: &CaseSpec,
+        frame_size: FrameSize,
+        step: &StepPlan,
+        sequence: u32,
+        result: &TrialResult,
+        is_replayed: bool,
+    ) {
+        self.progress.trial(&TrialEvent {
+            case: &spec.case.name,
+            frame_size,
+            kind: &step.kind,
+            sequence,
+            result,
+            is_replayed,
+        });
+    }
+}
+
+fn of_bench(spec: &CaseSpec, doing: &'static str, source: BenchError) -> RunError {
+    RunError::Bench {
+        case: spec.case.name.clone(),
+        round: spec.round,
+        doing,
+        source,
+    }
+}
+
+fn record(
+    machine: &mut Machine,
+    spec: &CaseSpec,
+    step: &StepPlan,
+    result: &TrialResult,
+) -> Result<(), RunError> {
+    machine
+        .record(outcome(result))
+        .map_err(|source| RunError::Outcome {
+            case: spec.case.name.clone(),
+            kind: step.kind.clone(),
+            source,
+        })
+}
+
+fn outcome(result: &TrialResult) -> Outcome {
+    match &result.validity {
+        Validity::Valid => Outcome::Valid {
+            loss_ratio: result.loss_ratio,
+        },
+        Validity::Invalid(reasons) => Outcome::Invalid {
+            reason: reasons.join("; "),
+        },
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tables of a store. A change here needs a new [`VERSION`].
+
+/// `PRAGMA user_version` of a store that this program writes.
+pub(crate) const VERSION: i64 = 1;
+
+/// `PRAGMA application_id`: "QWst", so that `file` and we ourselves can tell a store from other SQLite files.
+pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
+
+/// Everything a new store has.
+pub(crate) const CREATE: &str = "
+-- One row: what was to be done.
+CREATE TABLE study (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    name TEXT NOT NULL,
+    title TEXT NOT NULL,
+    file_text TEXT NOT NULL,
+    file_sha256 TEXT NOT NULL,
+    started_unix_ns INTEGER NOT NULL
+) STRICT;
+-- One row for each time that the study was started or resumed.
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,
+    started_unix_ns INTEGER NOT NULL,
+    ended_unix_ns INTEGER,
+    -- finished, interrupted or failed; nothing while it runs and after it was killed.
+    how_ended TEXT,
+    message TEXT,
+    machine_json TEXT NOT NULL,
+    versions_json TEXT NOT NULL
+) STRICT;
+-- One row for each time that a case was set up: every command and setting.
+CREATE TABLE case_entry (
+    id INTEGER PRIMARY KEY,
+    run_id INTEGER NOT NULL REFERENCES run (id),
+    round INTEGER NOT NULL,
+    case_name TEXT NOT NULL,
+    entered_unix_ns INTEGER NOT NULL,
+    settings_json TEXT NOT NULL
+) STRICT;
+-- What 100 % of the load is.
+CREATE TABLE max_rate (
+    frame_size TEXT PRIMARY KEY,
+    max_rate_pps REAL NOT NULL,
+    -- file: from the study file; calibrated: what the tester itself can do.
+    origin TEXT NOT NULL
+) STRICT;
+-- One row for each search, sweep or latency step of a case.
+CREATE TABLE step (
+    id INTEGER PRIMARY KEY,
+    round INTEGER NOT NULL,
+    case_name TEXT NOT NULL,
+    frame_size TEXT NOT NULL,
+    kind_json TEXT NOT NULL,
+    is_finished INTEGER NOT NULL DEFAULT 0,
+    findings_json TEXT,
+    UNIQUE (round, case_name, frame_size, kind_json)
+) STRICT;
+-- One row for each finished trial, valid or not. The JSON is what counts; the columns beside it are for queries.
+CREATE TABLE trial (
+    id INTEGER PRIMARY KEY,
+    step_id INTEGER NOT NULL REFERENCES step (id),
+    sequence INTEGER NOT NULL,
+    run_id INTEGER NOT NULL REFERENCES run (id),
+    stored_unix_ns INTEGER NOT NULL,
+    is_valid INTEGER NOT NULL,
+    offered_rate_pps REAL NOT NULL,
+    forwarding_rate_pps REAL NOT NULL,
+    loss_ratio REAL NOT NULL,
+    request_json TEXT NOT NULL,
+    result_json TEXT NOT NULL,
+    activity_json TEXT NOT NULL,
+    UNIQUE (step_id, sequence)
+) STRICT;
+";

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A bench made of arithmetic: for tests of the loop and of whatever works on stored results. It says in every machine
+//! inventory that it is one.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use quietwire_tester::{LatencySummary, PortResult, TesterHealth, Trial, TrialResult, Validity};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
+use crate::file::{FrameSize, NeighboursIn};
+
+/// What the simulated tester can send, frames per second.
+pub const MAX_RATE_PPS: f64 = 10e6;
+
+/// How the simulated device does in one case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Behaviour {
+    /// Rate over which it loses, frames per second.
+    pub capacity_pps: f64,
+    /// Part of the trials in which it loses a little below that.
+    pub flaw_ratio: f64,
+    /// Mean latency at a low load, nanoseconds.
+    pub latency_ns: f64,
+    /// Part of the forwarding CPU that neighbours take, 0 to 1.
+    pub stolen_ratio: f64,
+}
+
+/// The bench. Everything follows from the seed and the number of the trial.
+#[derive(Clone, Debug)]
+pub struct SimulatedBench {
+    seed: u64,
+    made: u64,
+    case: Option<CaseSpec>,
+    /// Part of the trials in which the tester fails, 0 to 1.
+    pub invalid_ratio: f64,
+    /// Fails with an error at this trial, counted from 0 over the whole study.
+    pub fails_at: Option<u64>,
+    /// Cases entered and left so far.
+    pub entered_and_left: (u32, u32),
+}
+
+/// A number in \[0, 1) for each seed and index (SplitMix64's mixer).
+fn chance(seed: u64, index: u64) -> f64 {
+    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+impl SimulatedBench {
+    /// A bench on which `made` trials of the study were made already.
+    #[must_use]
+    pub fn new(seed: u64, made: u64) -> Self {
+        Self {
+            seed,
+            made,
+            case: None,
+            invalid_ratio: 0.05,
+            fails_at: None,
+            entered_and_left: (0, 0),
+        }
+    }
+
+    fn behaviour(&self) -> Behaviour {
+        let neighbours = self.case.as_ref().map(|spec| spec.case.neighbours);
+        match neighbours {
+            None | Some(NeighboursIn::None) => Behaviour {
+                capacity_pps: 6.4e6,
+                flaw_ratio: 0.04,
+                latency_ns: 2_400.0,
+                stolen_ratio: 0.02,
+            },
+            Some(NeighboursIn::Everywhere) => Behaviour {
+                capacity_pps: 0.23e6,
+                flaw_ratio: 0.35,
+                latency_ns: 310_000.0,
+                stolen_ratio: 0.63,
+            },
+            Some(NeighboursIn::OffForwardingCpus) => Behaviour {
+                capacity_pps: 6.2e6,
+                flaw_ratio: 0.08,
+                latency_ns: 2_600.0,
+                stolen_ratio: 0.03,
+            },
+        }
+    }
+
+    fn dice(&self, throw: u64) -> f64 {
+        chance(self.seed, self.made * 8 + throw)
+    }
+
+    fn result(&self, trial: &Trial, behaviour: &Behaviour) -> Result<TrialResult, BenchError> {
+        let offered = (trial.offered_rate_pps * trial.duration_s) as u64;
+        let capacity = behaviour.capacity_pps * (0.97 + 0.06 * self.dice(0));
+        let mut loss = (1.0 - capacity / trial.offered_rate_pps).max(0.0);
+        if loss == 0.0 && self.dice(1) < behaviour.flaw_ratio {
+            loss = 10f64.powf(-6.0 + 3.0 * self.dice(2));
+        }
+        let lost = (offered as f64 * loss).round() as u64;
+        let is_invalid = self.dice(3) < self.invalid_ratio;
+        let load = (trial.offered_rate_pps / capacity).min(0.98);
+        let latency_ns = behaviour.latency_ns * (1.0 + load * load / (1.0 - load));
+        let received = offered - lost.min(offered);
+        let elapsed_s = trial.duration_s;
+        Ok(TrialResult {
+            trial: trial.clone(),
+            started_unix_ns: 1_790_000_000_000_000_000 + self.made * 1_500_000_000,
+            elapsed_s,
+            scheduled_frames: offered,
+            offered_frames: offered,
+            received_frames: received,
+            lost_frames: offered - received,
+            loss_ratio: (offered - received) as f64 / (offered.max(1)) as f64,
+            duplicate_frames: 0,
+            reordered_frames: 0,
+            achieved_rate_pps: offered as f64 / elapsed_s,
+            forwarding_rate_pps: received as f64 / elapsed_s,
+            latency: latency(latency_ns, received, behaviour.stolen_ratio)?,
+            ports: vec![PortResult {
+                name: "left".to_owned(),
+                offered_frames: offered,
+                refused_frames: lost.min(offered),
+                received_frames: received,
+                foreign_frames: 0,
+            }],
+            flows: Vec::new(),
+            health: TesterHealth {
+                unsent_frames: if is_invalid { offered / 20 } else { 0 },
+                pacing_miss_ratio: if is_invalid { 0.05 } else { 0.0001 },
+                late_bursts: 7,
+                bursts: offered / 32,
+                longest_gap_ns: (2e5 + 6e6 * self.dice(4).powi(8)) as u64,
+                gaps_over_100us: 3,
+                gap_time_ns: 900_000,
+                realtime: true,
+                receive_drops: 0,
+            },
+            validity: if is_invalid {
+                Validity::Invalid(vec![
+                    "the tester offered too few frames of its schedule: the rate was missed by 5.000 %, and 1.000 % is the limit"
+                        .to_owned(),
+                ])
+            } else {
+                Validity::Valid
+            },
+        })
+    }
+
+    fn activity(&self, behaviour: &Behaviour) -> Value {
+        let stolen = behaviour.stolen_ratio * (0.9 + 0.2 * self.dice(5));
+        json!({
+            "duration_s": 1.3,
+            "cpus": [
+                { "cpu": 0, "user": 0.962, "system": 0.02, "idle": 0.01, "iowait": 0.0, "irq": 0.0, "softirq": 0.003, "steal": 0.005 },
+                { "cpu": 1, "user": 0.98 - 0.2 * stolen, "system": 0.2 * stolen, "idle": 0.0, "iowait": 0.0, "irq": 0.001, "softirq": 0.002, "steal": 0.017 },
+            ],
+        })
+    }
+}
+
+/// A skewed distribution with this mean or so.
+fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, BenchError> {
+    if samples == 0 {
+        return Ok(LatencySummary::default());
+    }
+    let mut histogram = Histogram::<u64>::new(3)?;
+    let slices = 400u64;
+    let mut left = samples;
+    for slice in 0..slices {
+        let quantile = (slice as f64 + 0.5) / slices as f64;
+        let tail = if quantile > 0.99 {
+            1.0 + 40.0 * stolen
+        } else {
+            1.0
+        };
+        let value = mean_ns * (0.55 - 0.45 * (1.0 - quantile).ln()) * tail;
+        let count = (samples / slices).min(left);
+        histogram.record_n(value as u64, count)?;
+        left -= count;
+    }
+    histogram.record_n((mean_ns * 30.0) as u64, left.max(1))?;
+    let mut encoded = Vec::new();
+    V2DeflateSerializer::new().serialize(&histogram, &mut encoded)?;
+    let at = |quantile| histogram.value_at_quantile(quantile);
+    Ok(LatencySummary {
+        samples: histogram.len(),
+        min_ns: histogram.min(),
+        mean_ns: histogram.mean(),
+        p50_ns: at(0.5),
+        p90_ns: at(0.9),
+        p99_ns: at(0.99),
+        p99_9_ns: at(0.999),
+        p99_99_ns: at(0.9999),
+        max_ns: histogram.max(),
+        histogram_v2_base64: STANDARD.encode(encoded),
+    })
+}
+
+impl Bench for SimulatedBench {
+    fn environment(&mut self) -> Environment {
+        Environment {
+            machine: json!({
+                "note": "simulated: arithmetic, no machine",
+                "cpu_model": "none <simulated> & \"quoted\"",
+                "cpus_online": "0-1",
+            }),
+            versions: json!({ "quietwire": env!("CARGO_PKG_VERSION") }),
+        }
+    }
+
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
+        if self.case.is_some() {
+            return Err("a case was entered and the last one not left".into());
+        }
+        self.entered_and_left.0 += 1;
+        self.case = Some(case.clone());
+        Ok(json!({ "commands": [["simulate", case.case.name]], "partition": case.case.partition }))
+    }
+
+    fn leave_case(&mut self) -> Result<(), BenchError> {
+        self.entered_and_left.1 += 1;
+        self.case
+            .take()
+            .map(|_| ())
+            .ok_or_else(|| "no case was entered".into())
+    }
+
+    fn calibrate(&mut self, _frame_size: FrameSize) -> Result<f64, BenchError> {
+        Ok(MAX_RATE_PPS)
+    }
+
+    fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
+        if self.case.is_none() {
+            return Err("no case was entered".into());
+        }
+        trial.validate()?;
+        if self.fails_at == Some(self.made) {
+            return Err("the simulated device died".into());
+        }
+        let behaviour = self.behaviour();
+        let measured = Measured {
+            result: self.result(trial, &behaviour)?,
+            activity: self.activity(&behaviour),
+        };
+        self.made += 1;
+        Ok(measured)
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store: one SQLite file with everything that was asked and seen. Each finished trial is one transaction on the
+//! disk, so that whatever ends a run, every trial that had ended is there.
+
+mod error;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, OpenFlags};
+use sha2::{Digest, Sha256};
+
+pub use error::StoreError;
+use error::{of_sqlite, of_system};
+
+use crate::file::StudyFile;
+use crate::schema;
+
+/// How long to wait for someone who looks at the store meanwhile.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// How a store for a run is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// A new one; it is an error when the file is there.
+    New,
+    /// One that an earlier run of the same study file left. When there is none, a new one.
+    Resume,
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    // Closed before the lock is given up: fields are dropped in this order.
+    connection: Connection,
+    path: PathBuf,
+    run_id: Option<i64>,
+    _lock: Option<File>,
+}
+
+impl Store {
+    /// Opens a store for a run of `file`, whose text is `text`.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the file is there (or, to be resumed, of another study), is no store, cannot be written.
+    pub fn open(
+        path: &Path,
+        file: &StudyFile,
+        text: &str,
+        mode: OpenMode,
+    ) -> Result<Self, StoreError> {
+        match mode {
+            OpenMode::New => Self::create(path, file, text),
+            // An empty file is what a run leaves that was killed before its first write.
+            OpenMode::Resume if std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) => {
+                Self::resume(path, file, text)
+            }
+            OpenMode::Resume if path.exists() => {
+                let lock = lock(path)?;
+                Self::fill(path, lock, file, text)
+            }
+            OpenMode::Resume => Self::create(path, file, text),
+        }
+    }
+
+    fn create(path: &Path, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
+        // Results may tell about the machine what is nobody else's business.
+        let made = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| of_system(path, &error))?;
+        Self::fill(path, locked(made, path)?, file, text)
+    }
+
+    fn fill(path: &Path, lock: File, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
+        let mut store = Self::connect(path, lock)?;
+        store.write(|transaction| {
+            transaction.execute_batch(schema::CREATE)?;
+            transaction.execute(
+                "INSERT INTO study (id, name, title, file_text, file_sha256, started_unix_ns) VALUES (1, ?, ?, ?, ?, ?)",
+                (&file.name, &file.title, text, sha256(text), unix_ns()),
+            )?;
+            transaction.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
+            transaction.pragma_update(None, "user_version", schema::VERSION)
+        })?;
+        Ok(store)
+    }
+
+    fn resume(path: &Path, _file: &StudyFile, text: &str) -> Result<Self, StoreError> {
+        let lock = lock(path)?;
+        // Looked at before anything is changed: a file that is no store of ours stays as it is.
+        check_schema(&open_to_read(path)?, path)?;
+        let store = Self::connect(path, lock)?;
+        let stored: String = store.ask(|connection| {
+            connection.query_row("SELECT file_sha256 FROM study", (), |row| row.get(0))
+        })?;
+        let given = sha256(text);
+        if stored == given {
+            Ok(store)
+        } else {
+            Err(StoreError::OtherStudy {
+                path: path.to_owned(),
+                stored,
+                given,
+            })
+        }
+    }
+
+    /// Opens a store to look at it; nothing is changed.
+    ///
+    /// # Errors
+    /// [`StoreError`]: there is none, it is no store, it cannot be read.
+    pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Missing(path.to_owned()));
+        }
+        let connection = open_to_read(path)?;
+        check_schema(&connection, path)?;
+        Ok(Self {
+            connection,
+            path: path.to_owned(),
+            run_id: None,
+            _lock: None,
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn connect(path: &Path, lock: File) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(|error| of_sqlite(path, error))?;
+        let prepare = || {
+            connection.busy_timeout(BUSY)?;
+            connection.pragma_update(None, "journal_mode", "WAL")?;
+            // A trial counts as stored once it would survive the loss of power.
+            connection.pragma_update(None, "synchronous", "FULL")?;
+            connection.pragma_update(None, "foreign_keys", true)
+        };
+        prepare().map_err(|error| of_sqlite(path, error))?;
+        Ok(Self {
+            connection,
+            path: path.to_owned(),
+            run_id: None,
+            _lock: Some(lock),
+        })
+    }
+
+    /// Everything that `change` does, or nothing.
+    fn write<T>(
+        &mut self,
+        change: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let path = &self.path;
+        let run = || {
+            let transaction = self.connection.transaction()?;
+            let value = change(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        run().map_err(|error| of_sqlite(path, error))
+    }
+
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        question(&self.connection).map_err(|error| of_sqlite(&self.path, error))
+    }
+}
+
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .open(path)
+        .map_err(|error| of_system(path, &error))?;
+    locked(file, path)
+}
+
+/// One run at a time. The lock is the kernel's and goes with the process, however that ends.
+fn locked(file: File, path: &Path) -> Result<File, StoreError> {
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
+        Err(std::fs::TryLockError::Error(error)) => Err(of_system(path, &error)),
+    }
+}
+
+fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let open = |target: &Path| {
+        let connection = Connection::open_with_flags(target, flags)?;
+        connection.busy_timeout(BUSY)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()))?;
+        Ok(connection)
+    };
+    open(path).or_else(|error: rusqlite::Error| {
+        // Where no file can be made beside it, SQLite reads a store only when told that nobody writes to it.
+        let wal = PathBuf::from(format!("{}-wal", path.display()));
+        let is_write_trouble = matches!(
+            error.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly)
+        );
+        if !is_write_trouble || wal.exists() {
+            return Err(of_sqlite(path, error));
+        }
+        let uri = format!("file:{}?immutable=1", uri_path(path));
+        open(Path::new(&uri)).map_err(|error| of_sqlite(path, error))
+    })
+}
+
+/// Characters that mean something in a URI, escaped (SQLite's "URI filenames", section 3.1).
+fn uri_path(path: &Path) -> String {
+    path.to_string_lossy()
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23")
+}
+
+fn check_schema(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let pragma = |name: &str| -> Result<i64, StoreError> {
+        connection
+            .pragma_query_value(None, name, |row| row.get(0))
+            .map_err(|error| of_sqlite(path, error))
+    };
+    if pragma("application_id")? != schema::APPLICATION_ID {
+        return Err(StoreError::NotAStore {
+            path: path.to_owned(),
+            reason: "it is an SQLite file of something else, or empty".to_owned(),
+        });
+    }
+    match pragma("user_version")? {
+        schema::VERSION => Ok(()),
+        found if found > schema::VERSION => Err(StoreError::Newer {
+            path: path.to_owned(),
+            found,
+            known: schema::VERSION,
+        }),
+        found => Err(StoreError::Damaged {
+            path: path.to_owned(),
+            reason: format!("it has schema {found}, which never was"),
+        }),
+    }
+}
+
+fn sha256(text: &str) -> String {
+    Sha256::digest(text.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Now, nanoseconds since the Unix epoch; what SQLite's integers hold lasts until the year 2262.
+fn unix_ns() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+        })
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a report and a resumed run read.
+
+use std::collections::HashMap;
+
+use rusqlite::Row;
+use serde::de::DeserializeOwned;
+
+use super::{Store, StoreError};
+use crate::bench::Environment;
+use crate::file::{FrameSize, StudyFile};
+use crate::results::{CaseEntry, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
+
+impl Store {
+    /// Everything that the store holds.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it cannot be read, or what it says makes no sense.
+    pub fn results(&self) -> Result<StudyResults, StoreError> {
+        let (file_text, file_sha256, started): (String, String, i64) = self.ask(|connection| {
+            connection.query_row(
+                "SELECT file_text, file_sha256, started_unix_ns FROM study",
+                (),
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+        })?;
+        let file = StudyFile::parse(&file_text, self.path())
+            .map_err(|error| self.damaged(format!("its study file is not understood: {error}")))?;
+        let (runs, run_index) = self.runs()?;
+        Ok(StudyResults {
+            file,
+            file_text,
+            file_sha256,
+            started_unix_ns: ns(started),
+            entries: self.entries()?,
+            max_rates: self.max_rates()?,
+            steps: self.steps(&run_index)?,
+            runs,
+        })
+    }
+
+    /// The trials of one step, in order.
+    pub(crate) fn trials_of(&self, step_id: i64) -> Result<Vec<TrialRecord>, StoreError> {
+        let (_, run_index) = self.runs()?;
+        self.trials(step_id, &run_index)
+    }
+
+    fn trials(
+        &self,
+        step_id: i64,
+        run_index: &HashMap<i64, usize>,
+    ) -> Result<Vec<TrialRecord>, StoreError> {
+        let rows = self.rows(
+            "SELECT sequence, run_id, stored_unix_ns, request_json, result_json, activity_json \
+             FROM trial WHERE step_id = ? ORDER BY sequence",
+            [step_id],
+            |row| {
+                Ok((
+                    row.get::<_, u32>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, i64>(2)?,
+                    row.get::<_, String>(3)?,
+                    row.get::<_, String>(4)?,
+                    row.get::<_, String>(5)?,
+                ))
+            },
+        )?;
+        rows.into_iter()
+            .map(|(sequence, run, stored, request, result, activity)| {
+                Ok(TrialRecord {
+                    sequence,
+                    run: run_index.get(&run).copied().unwrap_or_default(),
+                    stored_unix_ns: ns(stored),
+                    request: self.parsed("a trial's request", &request)?,
+                    result: self.parsed("a trial's result", &result)?,
+                    activity: self.parsed("the machine's activity", &activity)?,
+                })
+            })
+            .collect()
+    }
+
+    fn steps(&self, run_index: &HashMap<i64, usize>) -> Result<Vec<StepRecord>, StoreError> {
+        let rows = self.rows(
+            "SELECT id, round, case_name, frame_size, kind_json, is_finished, findings_json FROM step ORDER BY id",
+            [],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, u32>(1)?,
+                    row.get::<_, String>(2)?,
+                    row.get::<_, String>(3)?,
+                    row.get::<_, String>(4)?,
+                    row.get::<_, bool>(5)?,
+                    row.get::<_, Option<String>>(6)?,
+                ))
+            },
+        )?;
+        rows.into_iter()
+            .map(
+                |(id, round, case_name, frame_size, kind, is_finished, findings)| {
+                    Ok(StepRecord {
+                        id,
+                        round,
+                        case_name,
+                        frame_size: self.frame_size(&frame_size)?,
+                        kind: self.parsed("a step's kind", &kind)?,
+                        is_finished,
+                        findings: findings
+                            .map(|text| self.parsed("what a search found", &text))
+                            .transpose()?,
+                        trials: self.trials(id, run_index)?,
+                    })
+                },
+            )
+            .collect()
+    }
+
+    /// Runs in order, and where each row's is in that list.
+    fn runs(&self) -> Result<(Vec<RunRecord>, HashMap<i64, usize>), StoreError> {
+        let rows = self.rows(
+            "SELECT id, started_unix_ns, ended_unix_ns, how_ended, message, machine_json, versions_json \
+             FROM run ORDER BY id",
+            [],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, Option<i64>>(2)?,
+                    row.get::<_, Option<String>>(3)?,
+                    row.get::<_, Option<String>>(4)?,
+                    row.get::<_, String>(5)?,
+                    row.get::<_, String>(6)?,
+                ))
+            },
+        )?;
+        let mut runs = Vec::new();
+        let mut index = HashMap::new();
+        for (id, started, ended, how, message, machine, versions) in rows {
+            let end = match how.as_deref() {
+                None => None,
+                Some("finished") => Some(RunEnd::Finished),
+                Some("interrupted") => Some(RunEnd::Interrupted),
+                Some("failed") => Some(RunEnd::Failed(message.unwrap_or_default())),
+                Some(other) => return Err(self.damaged(format!("a run ended as '{other}'"))),
+            };
+            index.insert(id, runs.len());
+            runs.push(RunRecord {
+                started_unix_ns: ns(started),
+                end: end.map(|end| (end, ns(ended.unwrap_or_default()))),
+                environment: Environment {
+                    machine: self.parsed("the machine's inventory", &machine)?,
+                    versions: self.parsed("the list of versions", &versions)?,
+                },
+            });
+        }
+        Ok((runs, index))
+    }
+
+    fn entries(&self) -> Result<Vec<CaseEntry>, StoreError> {
+        let rows = self.rows(
+            "SELECT round, case_name, entered_unix_ns, settings_json FROM case_entry ORDER BY id",
+            [],
+            |row| {
+                Ok((
+                    row.get::<_, u32>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get::<_, i64>(2)?,
+                    row.get::<_, String>(3)?,
+                ))
+            },
+        )?;
+        rows.into_iter()
+            .map(|(round, case_name, entered, settings)| {
+                Ok(CaseEntry {
+                    round,
+                    case_name,
+                    entered_unix_ns: ns(entered),
+                    settings: self.parsed("the settings of a case", &settings)?,
+                })
+            })
+            .collect()
+    }
+
+    fn max_rates(&self) -> Result<Vec<(FrameSize, f64)>, StoreError> {
+        let rows = self.rows(
+            "SELECT frame_size, max_rate_pps FROM max_rate ORDER BY rowid",
+            [],
+            |row| Ok((row.get::<_, String>(0)?, row.get::<_, f64>(1)?)),
+        )?;
+        rows.into_iter()
+            .map(|(size, rate)| Ok((self.frame_size(&size)?, rate)))
+            .collect()
+    }
+
+    fn rows<T, P: rusqlite::Params>(
+        &self,
+        query: &str,
+        params: P,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        self.ask(|connection| {
+            connection
+                .prepare_cached(query)?
+                .query_map(params, read)?
+                .collect()
+        })
+    }
+
+    fn frame_size(&self, text: &str) -> Result<FrameSize, StoreError> {
+        let value = match text.parse::<u16>() {
+            Ok(size) => serde_json::Value::from(size),
+            Err(_) => serde_json::Value::from(text),
+        };
+        serde_json::from_value(value)
+            .map_err(|error| self.damaged(format!("a frame size is wrong: {error}")))
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, what: &str, text: &str) -> Result<T, StoreError> {
+        serde_json::from_str(text)
+            .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))
+    }
+
+    fn damaged(&self, reason: String) -> StoreError {
+        StoreError::Damaged {
+            path: self.path().to_owned(),
+            reason,
+        }
+    }
+}
+
+/// Nanoseconds as they were given; never negative in what we write.
+fn ns(stored: i64) -> u64 {
+    u64::try_from(stored).unwrap_or_default()
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::run::{RunError, Silent, run_study};
+use crate::simulated::SimulatedBench;
+use crate::tests::{SMALL, small};
+
+fn scratch() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sqlite");
+    (directory, path)
+}
+
+fn open(path: &Path, mode: OpenMode) -> Result<Store, StoreError> {
+    Store::open(path, &small(), SMALL, mode)
+}
+
+fn pragma(path: &Path, statement: &str) {
+    Connection::open(path)
+        .unwrap()
+        .execute_batch(statement)
+        .unwrap();
+}
+
+#[test]
+fn a_new_store_is_its_owners_alone_and_never_made_over_another() {
+    let (_directory, path) = scratch();
+    let store = open(&path, OpenMode::New).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = PathBuf::from(format!("{}{suffix}", path.display()));
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    drop(store);
+    let error = open(&path, OpenMode::New).unwrap_err();
+    assert!(matches!(error, StoreError::Exists(_)));
+    assert!(error.to_string().contains("--resume"), "{error}");
+}
+
+#[test]
+fn resuming_without_a_store_begins_one() {
+    let (_directory, path) = scratch();
+    open(&path, OpenMode::Resume).unwrap();
+    assert_eq!(
+        Store::open_to_read(&path)
+            .unwrap()
+            .results()
+            .unwrap()
+            .steps
+            .len(),
+        0
+    );
+}
+
+#[test]
+fn an_empty_file_that_a_killed_run_left_is_begun_anew() {
+    let (_directory, path) = scratch();
+    std::fs::write(&path, "").unwrap();
+    assert!(open(&path, OpenMode::New).is_err());
+    let store = open(&path, OpenMode::Resume).unwrap();
+    assert!(store.results().unwrap().trials().next().is_none());
+}
+
+#[test]
+fn only_one_run_writes_and_others_may_read() {
+    let (_directory, path) = scratch();
+    let first = open(&path, OpenMode::New).unwrap();
+    let second = open(&path, OpenMode::Resume).unwrap_err();
+    assert!(matches!(second, StoreError::InUse(_)), "{second}");
+    Store::open_to_read(&path).unwrap().results().unwrap();
+    drop(first);
+    open(&path, OpenMode::Resume).unwrap();
+}
+
+#[test]
+fn another_study_file_is_refused() {
+    let (_directory, path) = scratch();
+    drop(open(&path, OpenMode::New).unwrap());
+    let other = format!("{SMALL}\n# changed\n");
+    let error = Store::open(&path, &small(), &other, OpenMode::Resume).unwrap_err();
+    assert!(matches!(error, StoreError::OtherStudy { .. }), "{error}");
+    assert!(error.to_string().contains(&sha256(&other)[..12]), "{error}");
+}
+
+#[test]
+fn a_later_schema_is_refused_and_left_alone() {
+    let (_directory, path) = scratch();
+    drop(open(&path, OpenMode::New).unwrap());
+    pragma(&path, "PRAGMA user_version = 2");
+    for error in [
+        open(&path, OpenMode::Resume).unwrap_err(),
+        Store::open_to_read(&path).unwrap_err(),
+    ] {
+        assert!(
+            matches!(
+                error,
+                StoreError::Newer {
+                    found: 2,
+                    known: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_store_is_refused_and_not_touched() {
+    let (_directory, path) = scratch();
+    let notes =
+        "these are notes, and long enough not to be taken for an empty database ".repeat(20);
+    std::fs::write(&path, &notes).unwrap();
+    let error = open(&path, OpenMode::Resume).unwrap_err();
+    assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), notes);
+
+    std::fs::remove_file(&path).unwrap();
+    pragma(&path, "CREATE TABLE someone_elses (x)");
+    let before = std::fs::read(&path).unwrap();
+    let error = open(&path, OpenMode::Resume).unwrap_err();
+    assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_store_that_is_not_there_and_a_directory_that_is_not_there_are_told() {
+    let (directory, path) = scratch();
+    let error = Store::open_to_read(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Missing(_)), "{error}");
+    let error = open(&directory.path().join("no/such.sqlite"), OpenMode::New).unwrap_err();
+    assert!(matches!(error, StoreError::CannotOpen { .. }), "{error}");
+    assert!(
+        error.to_string().contains("is the directory there"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_was_stored_stays() {
+    let (_directory, path) = scratch();
+    let mut store = open(&path, OpenMode::New).unwrap();
+    let pages: i64 = store
+        .connection
+        .pragma_query_value(None, "page_count", |row| row.get(0))
+        .unwrap();
+    // SQLite gives the same error as for a full disk when a file may not grow any more.
+    store
+        .connection
+        .pragma_update(None, "max_page_count", pages + 12)
+        .unwrap();
+    let mut bench = SimulatedBench::new(1, 0);
+    let stop = AtomicBool::new(false);
+    let error = run_study(&small(), &mut store, &mut bench, &mut Silent, &stop).unwrap_err();
+    let full = |error: &RunError| matches!(error, RunError::Store(StoreError::Full(_)));
+    let is_full = match &error {
+        RunError::Twice { first, .. } => full(first),
+        error => full(error),
+    };
+    assert!(is_full, "{error}");
+    assert!(error.to_string().contains("make room"), "{error}");
+    assert_eq!(bench.entered_and_left.0, bench.entered_and_left.1);
+    let kept = store.results().unwrap().trials().count();
+    assert!(kept > 0);
+    drop(store);
+
+    let mut store = open(&path, OpenMode::Resume).unwrap();
+    assert_eq!(store.results().unwrap().trials().count(), kept);
+    let mut bench = SimulatedBench::new(1, kept as u64);
+    run_study(&small(), &mut store, &mut bench, &mut Silent, &stop).unwrap();
+}
+
+#[test]
+fn a_store_that_cannot_be_written_says_so() {
+    let (_directory, path) = scratch();
+    let mut store = open(&path, OpenMode::New).unwrap();
+    store
+        .connection
+        .pragma_update(None, "query_only", true)
+        .unwrap();
+    let error = store.begin_run(&Default::default()).unwrap_err();
+    assert!(matches!(error, StoreError::ReadOnly(_)), "{error}");
+}
+
+#[test]
+fn a_result_that_could_not_be_read_back_is_refused() {
+    let (_directory, path) = scratch();
+    let mut store = open(&path, OpenMode::New).unwrap();
+    store.begin_run(&Default::default()).unwrap();
+    let step = store
+        .step_id(0, "quiet", Default::default(), &crate::StepKind::Sweep)
+        .unwrap();
+    let mut bench = SimulatedBench::new(1, 0);
+    let spec = crate::CaseSpec {
+        case: small().cases[0].clone(),
+        position: 0,
+        round: 0,
+    };
+    use crate::bench::Bench as _;
+    bench.enter_case(&spec).unwrap();
+    let trial = quietwire_tester::Trial {
+        offered_rate_pps: 1e5,
+        duration_s: 1.0,
+        warm_up_s: 0.0,
+        drain_s: 0.0,
+        frame_sizes: quietwire_tester::FrameSizes::Fixed(64),
+        directions: quietwire_tester::Directions::Both,
+        flows: 1,
+        mac_addresses: 1,
+    };
+    let mut measured = bench.run(&trial).unwrap();
+    store.add_trial(step, 0, &trial, &measured).unwrap();
+    measured.result.loss_ratio = f64::NAN;
+    let error = store.add_trial(step, 1, &trial, &measured).unwrap_err();
+    assert!(matches!(error, StoreError::CannotStore { .. }), "{error}");
+    assert_eq!(store.trials_of(step).unwrap().len(), 1);
+}
+
+#[test]
+fn a_path_with_marks_of_uris_is_read_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("what? 100%#1.sqlite");
+    drop(open(&path, OpenMode::New).unwrap());
+    Store::open_to_read(&path).unwrap().results().unwrap();
+    assert_eq!(uri_path(Path::new("/a?b%c#d")), "/a%3fb%25c%23d");
+}

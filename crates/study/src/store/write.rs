@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a run writes.
+
+use quietwire_search::Findings;
+use quietwire_tester::{Trial, TrialResult};
+use rusqlite::OptionalExtension;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Store, StoreError, unix_ns};
+use crate::bench::{Environment, Measured};
+use crate::file::FrameSize;
+use crate::plan::StepKind;
+use crate::results::RunEnd;
+
+/// The text to store for a value, known to give the same value when it is read.
+fn json<T: Serialize + DeserializeOwned + PartialEq>(
+    what: &'static str,
+    value: &T,
+) -> Result<String, StoreError> {
+    let cannot = |reason: String| StoreError::CannotStore { what, reason };
+    let text = serde_json::to_string(value).map_err(|error| cannot(error.to_string()))?;
+    match serde_json::from_str::<T>(&text) {
+        Ok(read) if read == *value => Ok(text),
+        Ok(_) => Err(cannot("it would be read back as something else".to_owned())),
+        Err(error) => Err(cannot(format!("it could not be read back: {error}"))),
+    }
+}
+
+impl Store {
+    /// Notes that a run begins; trials stored from here on are its.
+    pub(crate) fn begin_run(&mut self, environment: &Environment) -> Result<(), StoreError> {
+        let machine = json("the machine's inventory", &environment.machine)?;
+        let versions = json("the list of versions", &environment.versions)?;
+        let id = self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO run (started_unix_ns, machine_json, versions_json) VALUES (?, ?, ?)",
+                (unix_ns(), machine, versions),
+            )?;
+            Ok(transaction.last_insert_rowid())
+        })?;
+        self.run_id = Some(id);
+        Ok(())
+    }
+
+    /// Notes how the run ended.
+    pub(crate) fn end_run(&mut self, end: &RunEnd) -> Result<(), StoreError> {
+        let (how, message) = match end {
+            RunEnd::Finished => ("finished", None),
+            RunEnd::Interrupted => ("interrupted", None),
+            RunEnd::Failed(message) => ("failed", Some(message)),
+        };
+        let id = self.run_id.take();
+        self.write(|transaction| {
+            transaction.execute(
+                "UPDATE run SET ended_unix_ns = ?, how_ended = ?, message = ? WHERE id = ?",
+                (unix_ns(), how, message, id),
+            )
+        })?;
+        Ok(())
+    }
+
+    pub(crate) fn add_entry(
+        &mut self,
+        round: u32,
+        case_name: &str,
+        settings: &Value,
+    ) -> Result<(), StoreError> {
+        let settings = json("the settings of a case", settings)?;
+        let run_id = self.run_id;
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO case_entry (run_id, round, case_name, entered_unix_ns, settings_json) VALUES (?, ?, ?, ?, ?)",
+                (run_id, round, case_name, unix_ns(), settings),
+            )
+        })?;
+        Ok(())
+    }
+
+    pub(crate) fn max_rate(&self, frame_size: FrameSize) -> Result<Option<f64>, StoreError> {
+        self.ask(|connection| {
+            connection
+                .query_row(
+                    "SELECT max_rate_pps FROM max_rate WHERE frame_size = ?",
+                    [frame_size.to_string()],
+                    |row| row.get(0),
+                )
+                .optional()
+        })
+    }
+
+    pub(crate) fn set_max_rate(
+        &mut self,
+        frame_size: FrameSize,
+        max_rate_pps: f64,
+        origin: &str,
+    ) -> Result<(), StoreError> {
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO max_rate (frame_size, max_rate_pps, origin) VALUES (?, ?, ?)",
+                (frame_size.to_string(), max_rate_pps, origin),
+            )
+        })?;
+        Ok(())
+    }
+
+    /// The row of a step, made when there is none.
+    pub(crate) fn step_id(
+        &mut self,
+        round: u32,
+        case_name: &str,
+        frame_size: FrameSize,
+        kind: &StepKind,
+    ) -> Result<i64, StoreError> {
+        let kind = json("a step's kind", kind)?;
+        let key = (round, case_name, frame_size.to_string(), kind);
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO step (round, case_name, frame_size, kind_json) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+                (&key.0, &key.1, &key.2, &key.3),
+            )?;
+            transaction.query_row(
+                "SELECT id FROM step WHERE round = ?1 AND case_name = ?2 AND frame_size = ?3 AND kind_json = ?4",
+                (&key.0, &key.1, &key.2, &key.3),
+                |row| row.get(0),
+            )
+        })
+    }
+
+    pub(crate) fn finish_step(
+        &mut self,
+        step_id: i64,
+        findings: Option<&Findings>,
+    ) -> Result<(), StoreError> {
+        let findings = findings
+            .map(|findings| json("what a search found", findings))
+            .transpose()?;
+        self.write(|transaction| {
+            transaction.execute(
+                "UPDATE step SET is_finished = 1, findings_json = ? WHERE id = ?",
+                (findings, step_id),
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Stores one trial; when this comes back, the trial is on the disk.
+    pub(crate) fn add_trial(
+        &mut self,
+        step_id: i64,
+        sequence: u32,
+        request: &Trial,
+        measured: &Measured,
+    ) -> Result<(), StoreError> {
+        let result: &TrialResult = &measured.result;
+        let request_json = json("a trial's request", request)?;
+        let result_json = json("a trial's result", result)?;
+        let activity_json = json("the machine's activity", &measured.activity)?;
+        let run_id = self.run_id;
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO trial (step_id, sequence, run_id, stored_unix_ns, is_valid, offered_rate_pps, \
+                 forwarding_rate_pps, loss_ratio, request_json, result_json, activity_json) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    step_id,
+                    sequence,
+                    run_id,
+                    unix_ns(),
+                    result.is_valid(),
+                    request.offered_rate_pps,
+                    result.forwarding_rate_pps,
+                    result.loss_ratio,
+                    request_json,
+                    result_json,
+                    activity_json,
+                ),
+            )
+        })?;
+        Ok(())
+    }
+}

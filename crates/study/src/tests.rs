@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whole studies on the simulated bench: run, interrupted, killed, resumed.
+
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use quietwire_search::Findings;
+use quietwire_tester::{Trial, TrialResult};
+
+use crate::simulated::{MAX_RATE_PPS, SimulatedBench};
+use crate::*;
+
+const SEED: u64 = 7;
+
+pub(crate) const SMALL: &str = r#"
+name = "small"
+title = "A small study"
+rounds = 2
+[device]
+switch = "quietwire"
+topology = "vNet1"
+link = "memif"
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[tester]
+cpu = "0"
+[trials]
+duration-s = 1
+invalid-repeats = 2
+[search]
+start-rate-percent = 20
+start-step-percent = 20
+resolution-percent = 5
+goal = [{ name = "NDR", loss-ratio = 0.0 }, { name = "PDR", loss-ratio = 0.005 }]
+[sweep]
+loads-percent = [10, 50, 100]
+[latency]
+rate-percent = 1
+duration-s = 1
+repeats = 2
+[neighbours]
+stressors = ["--cpu 4"]
+[[case]]
+name = "quiet"
+neighbours = "none"
+pinning = "none"
+[[case]]
+name = "noisy"
+neighbours = "everywhere"
+pinning = "none"
+"#;
+
+pub(crate) fn small() -> StudyFile {
+    StudyFile::parse(SMALL, Path::new("small.toml")).unwrap()
+}
+
+fn open(path: &Path, mode: OpenMode) -> Store {
+    Store::open(path, &small(), SMALL, mode).unwrap()
+}
+
+fn go(store: &mut Store, bench: &mut dyn Bench) -> Result<StudyEnd, RunError> {
+    run_study(&small(), store, bench, &mut Silent, &AtomicBool::new(false))
+}
+
+/// What has to be the same however a study was cut up: everything but when, in which run, and in which setting up.
+#[derive(Debug, PartialEq)]
+struct Essence {
+    place: (u32, String, StepKind),
+    findings: Option<Findings>,
+    trials: Vec<(Trial, TrialResult)>,
+}
+
+fn essence(results: &StudyResults) -> Vec<Essence> {
+    let of_step = |step: &StepRecord| {
+        assert!(step.is_finished);
+        let trials = step.trials.iter();
+        Essence {
+            place: (step.round, step.case_name.clone(), step.kind.clone()),
+            findings: step.findings.clone(),
+            trials: trials
+                .map(|trial| (trial.request.clone(), trial.result.clone()))
+                .collect(),
+        }
+    };
+    results.steps.iter().map(of_step).collect()
+}
+
+fn uninterrupted() -> StudyResults {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(&directory.path().join("a.sqlite"), OpenMode::New);
+    assert_eq!(
+        go(&mut store, &mut SimulatedBench::new(SEED, 0)).unwrap(),
+        StudyEnd::Finished
+    );
+    store.results().unwrap()
+}
+
+#[test]
+fn a_whole_study_does_every_step_and_sets_each_case_up_once_a_round() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(&directory.path().join("a.sqlite"), OpenMode::New);
+    let mut bench = SimulatedBench::new(SEED, 0);
+    go(&mut store, &mut bench).unwrap();
+    let results = store.results().unwrap();
+
+    assert_eq!(bench.entered_and_left, (4, 4));
+    let entered: Vec<_> = results
+        .entries
+        .iter()
+        .map(|entry| (entry.round, entry.case_name.as_str()))
+        .collect();
+    assert_eq!(
+        entered,
+        [(0, "quiet"), (0, "noisy"), (1, "quiet"), (1, "noisy")]
+    );
+    assert_eq!(results.max_rates, [(FrameSize::default(), MAX_RATE_PPS)]);
+    assert_eq!(results.steps.len(), 2 * 2 * 4);
+    assert_eq!(results.runs.len(), 1);
+    assert_eq!(results.runs[0].end.as_ref().unwrap().0, RunEnd::Finished);
+    for step in &results.steps {
+        let valid = step.trials.iter().filter(|trial| trial.result.is_valid());
+        match &step.kind {
+            StepKind::Latency => assert!(valid.count() <= 2),
+            StepKind::Sweep => assert!(valid.count() <= 3),
+            StepKind::Search(goal) => {
+                let Some(Findings::SingleRun(found)) = &step.findings else {
+                    panic!("{goal}: {:?}", step.findings)
+                };
+                let best = step
+                    .trials
+                    .iter()
+                    .filter(|trial| {
+                        trial.result.is_valid()
+                            && found.config.loss_tolerance.allows(trial.result.loss_ratio)
+                    })
+                    .map(|trial| trial.request.offered_rate_pps)
+                    .reduce(f64::max);
+                assert_eq!(found.highest_held_pps, best, "{goal}");
+            }
+        }
+    }
+    let invalid = results
+        .trials()
+        .filter(|(_, trial)| !trial.result.is_valid());
+    assert!(invalid.count() > 0, "the bench was to fail now and then");
+}
+
+/// Sets the stop flag after so many trials that were really made.
+struct StopAfter<'a>(u32, &'a AtomicBool);
+
+impl Progress for StopAfter<'_> {
+    fn trial(&mut self, event: &TrialEvent<'_>) {
+        if !event.is_replayed {
+            self.0 -= 1;
+            if self.0 == 0 {
+                self.1.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[test]
+fn stopped_after_every_single_trial_and_resumed_it_is_the_same_study() {
+    let whole = uninterrupted();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("b.sqlite");
+    drop(open(&path, OpenMode::New));
+    let mut made = 0;
+    loop {
+        let mut store = open(&path, OpenMode::Resume);
+        let mut bench = SimulatedBench::new(SEED, made);
+        let stop = AtomicBool::new(false);
+        let mut progress = StopAfter(1, &stop);
+        let end = run_study(&small(), &mut store, &mut bench, &mut progress, &stop).unwrap();
+        assert_eq!(bench.entered_and_left.0, bench.entered_and_left.1);
+        if end == StudyEnd::Finished {
+            break;
+        }
+        made += 1;
+        assert!(made < 10_000);
+    }
+    let cut = open(&path, OpenMode::Resume).results().unwrap();
+    assert_eq!(essence(&cut), essence(&whole));
+    assert_eq!(cut.runs[0].end.as_ref().unwrap().0, RunEnd::Interrupted);
+}
+
+#[test]
+fn a_failing_bench_is_left_told_and_can_be_resumed() {
+    let whole = uninterrupted();
+    let total = whole.trials().count() as u64;
+    for fails_at in (0..total).step_by(5) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = open(&directory.path().join("c.sqlite"), OpenMode::New);
+        let mut bench = SimulatedBench::new(SEED, 0);
+        bench.fails_at = Some(fails_at);
+        let error = go(&mut store, &mut bench).unwrap_err().to_string();
+        assert!(error.contains("the simulated device died"), "{error}");
+        assert_eq!(bench.entered_and_left.0, bench.entered_and_left.1);
+        assert_eq!(store.results().unwrap().trials().count() as u64, fails_at);
+        let end = store.results().unwrap().runs[0].end.clone().unwrap().0;
+        assert_eq!(end, RunEnd::Failed(error));
+        go(&mut store, &mut SimulatedBench::new(SEED, fails_at)).unwrap();
+        assert_eq!(essence(&store.results().unwrap()), essence(&whole));
+    }
+}
+
+#[test]
+fn a_finished_study_that_is_resumed_sets_nothing_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("d.sqlite");
+    go(
+        &mut open(&path, OpenMode::New),
+        &mut SimulatedBench::new(SEED, 0),
+    )
+    .unwrap();
+    let mut bench = SimulatedBench::new(SEED, 0);
+    assert_eq!(
+        go(&mut open(&path, OpenMode::Resume), &mut bench).unwrap(),
+        StudyEnd::Finished
+    );
+    assert_eq!(bench.entered_and_left, (0, 0));
+}
+
+#[test]
+fn stored_trials_of_another_search_are_not_mixed_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("e.sqlite");
+    let mut store = open(&path, OpenMode::New);
+    let mut bench = SimulatedBench::new(SEED, 0);
+    bench.fails_at = Some(5);
+    go(&mut store, &mut bench).unwrap_err();
+    drop(store);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let changed = connection
+        .execute("UPDATE max_rate SET max_rate_pps = max_rate_pps * 1.01", ())
+        .unwrap();
+    assert_eq!(changed, 1);
+    drop(connection);
+    let error = go(
+        &mut open(&path, OpenMode::Resume),
+        &mut SimulatedBench::new(SEED, 5),
+    );
+    assert!(
+        matches!(error, Err(RunError::NotReplayable { sequence: 0, .. })),
+        "{error:?}"
+    );
+}
+
+const CHILD_TRIALS: &str = "QUIETWIRE_TEST_CHILD_TRIALS";
+const CHILD_STORE: &str = "QUIETWIRE_TEST_CHILD_STORE";
+
+/// A bench that waits at one trial until whoever started the process closes its standard input, or kills it.
+struct Waiting {
+    bench: SimulatedBench,
+    left: u32,
+}
+
+impl Bench for Waiting {
+    fn environment(&mut self) -> Environment {
+        self.bench.environment()
+    }
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<serde_json::Value, BenchError> {
+        self.bench.enter_case(case)
+    }
+    fn leave_case(&mut self) -> Result<(), BenchError> {
+        self.bench.leave_case()
+    }
+    fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError> {
+        self.bench.calibrate(frame_size)
+    }
+    fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
+        if self.left == 0 {
+            std::io::stdin().read_to_end(&mut Vec::new())?;
+            return Err("nobody killed this process".into());
+        }
+        self.left -= 1;
+        self.bench.run(trial)
+    }
+}
+
+/// The part of the next test that runs in a process of its own, to be killed.
+fn child_that_runs_a_study(path: &Path) {
+    let mut store = open(path, OpenMode::New);
+    let mut bench = Waiting {
+        bench: SimulatedBench::new(SEED, 0),
+        left: std::env::var(CHILD_TRIALS).unwrap().parse().unwrap(),
+    };
+    go(&mut store, &mut bench).unwrap();
+}
+
+#[test]
+fn a_killed_run_keeps_every_finished_trial() {
+    if let Some(path) = std::env::var_os(CHILD_STORE) {
+        return child_that_runs_a_study(Path::new(&path));
+    }
+    let whole = uninterrupted();
+    for kill_after in [1, 9, 40] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.sqlite");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::a_killed_run_keeps_every_finished_trial"])
+            .env(CHILD_STORE, &path)
+            // Some more than are waited for: the kill falls anywhere, in the middle of storing a trial too.
+            .env(CHILD_TRIALS, (kill_after + 12).to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let seen = loop {
+            assert!(Instant::now() < deadline, "the child stored too little");
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "the child ended by itself"
+            );
+            let stored = Store::open_to_read(&path).and_then(|store| store.results());
+            let count = stored.map_or(0, |results| results.trials().count());
+            if count >= kill_after {
+                break count;
+            }
+            std::thread::yield_now();
+        };
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+
+        let mut store = open(&path, OpenMode::Resume);
+        let results = store.results().unwrap();
+        let kept = results.trials().count();
+        assert!(kept >= seen, "{kept} of {seen} trials were kept");
+        assert!(kept < whole.trials().count(), "it was killed too late");
+        assert_eq!(results.runs[0].end, None);
+        go(&mut store, &mut SimulatedBench::new(SEED, kept as u64)).unwrap();
+        assert_eq!(essence(&store.results().unwrap()), essence(&whole));
+    }
+}
