@@ -4,7 +4,11 @@
 //! recorded machines are test data. Knows nothing of DPDK.
 
 pub mod cpu;
+pub mod cpuset;
 pub mod doctor;
+pub mod journal;
+pub mod process;
+pub mod settings;
 pub mod threads;
 
 pub use cpu::{CpuId, CpuList};
