@@ -3,3 +3,4 @@
 
 pub(crate) mod doctor;
 pub(crate) mod generate;
+pub(crate) mod switch;

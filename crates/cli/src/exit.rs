@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use quietwire_dpdk::Fault;
+use quietwire_switch::SwitchError;
 use quietwire_tester::TesterError;
 
 /// The caller asked for something that makes no sense (exit code 2).
@@ -40,6 +41,9 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<TesterError>() {
+            return of_fault(error.fault());
+        }
+        if let Some(error) = cause.downcast_ref::<SwitchError>() {
             return of_fault(error.fault());
         }
         if cause.is::<Usage>() {

@@ -24,6 +24,7 @@ struct Cli {
 enum Command {
     Generate(commands::generate::GenerateArgs),
     Doctor(commands::doctor::DoctorArgs),
+    Switch(commands::switch::SwitchArgs),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Generate(args) => commands::generate::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
+        Command::Switch(args) => commands::switch::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

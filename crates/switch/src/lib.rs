@@ -1,2 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! The userspace data plane: ports, cross-connects, learning bridges, the loop of the forwarding threads, the
+//! service thread and the control socket. Reads no command line, and measures itself by its counters only.
+//!
+//! [`config::Settings`] become a [`config::Plan`], a plan becomes a running [`Switch`], and [`control::ask`] asks a
+//! running one what it sees.
+
+pub mod bridge;
+pub mod config;
+pub mod control;
+mod counters;
+mod error;
+pub mod fdb;
+mod forward;
+mod queues;
+pub mod report;
+mod service;
+mod show;
+mod switch;
+mod threads;
+
+pub use error::SwitchError;
+pub use switch::Switch;

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire switch`: run the data plane, and look at a running one.
+
+mod tables;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use quietwire_host::CpuList;
+use quietwire_host::threads::online_cpus;
+use quietwire_switch::config::{
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
+    Plan, PortSetting, Settings,
+};
+use quietwire_switch::control::{Subject, ask};
+use quietwire_switch::{Switch, SwitchError};
+
+use crate::exit::CheckFailed;
+
+/// The userspace data plane: forward packets between ports.
+#[derive(Debug, Args)]
+pub(crate) struct SwitchArgs {
+    #[command(subcommand)]
+    command: SwitchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SwitchCommand {
+    Run(Box<RunArgs>),
+    Show(ShowArgs),
+}
+
+/// Forward packets until told to end (SIGINT or SIGTERM).
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Read all this from a TOML file, in which the keys are the options' names; an option given here wins.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A port: its name, and where it is, such as memif:/path?role=server, vhost:/path or pci:0000:17:00.0.
+    #[arg(long = "port", value_name = "NAME=URI", value_parser = parse_port)]
+    ports: Vec<PortSetting>,
+    /// Two ports joined: what comes in on one goes out on the other.
+    #[arg(long = "cross-connect", value_name = "A,B", value_parser = parse_cross_connect)]
+    cross_connects: Vec<CrossConnectSetting>,
+    /// Ports in one learning bridge.
+    #[arg(long = "bridge", value_name = "NAME=A,B,…", value_parser = parse_bridge)]
+    bridges: Vec<BridgeSetting>,
+    /// CPUs that poll ports, one thread each, like 3,4,8-11 or 0x60. The highest CPU by default.
+    #[arg(long, value_name = "LIST")]
+    forwarding_cpus: Option<CpuList>,
+    /// CPUs for the clock and for ageing. All but the forwarding ones by default.
+    #[arg(long, value_name = "LIST")]
+    service_cpus: Option<CpuList>,
+    /// CPUs for the control socket and for DPDK's own threads. All but the forwarding ones by default.
+    #[arg(long, value_name = "LIST")]
+    control_cpus: Option<CpuList>,
+    /// Descriptors of each receive queue, a power of two. [default: 1024]
+    #[arg(long, value_name = "N")]
+    rx_ring_size: Option<u16>,
+    /// Descriptors of each transmit queue, a power of two. [default: 1024]
+    #[arg(long, value_name = "N")]
+    tx_ring_size: Option<u16>,
+    /// Largest frame, octets with FCS. [default: 1518]
+    #[arg(long, value_name = "N")]
+    frame_size_max: Option<u16>,
+    /// What a forwarding thread does when no frame has come. [default: poll]
+    #[arg(long, value_enum)]
+    idle: Option<IdleArg>,
+    /// Whether threads stay on the CPUs of their roles. [default: roles]
+    #[arg(long, value_enum)]
+    pinning: Option<PinningArg>,
+    /// Whether to use huge pages. [default: auto]
+    #[arg(long, value_enum)]
+    huge_pages: Option<HugePagesArg>,
+    /// Memory for packets, MiB. [default: 256]
+    #[arg(long, value_name = "N")]
+    memory_mib: Option<u32>,
+    /// Where `quietwire switch show` finds this switch. [default: /run/quietwire/switch.sock]
+    #[arg(long, value_name = "PATH")]
+    control_socket: Option<PathBuf>,
+    /// Addresses that each bridge can learn. [default: 65536]
+    #[arg(long, value_name = "N")]
+    max_entries: Option<u32>,
+    /// Seconds after which a bridge forgets an address that it has not seen. [default: 300]
+    #[arg(long, value_name = "N")]
+    ageing_s: Option<u32>,
+    /// End when the process that started the switch ends, however it ends.
+    #[arg(long)]
+    exit_with_parent: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum IdleArg {
+    /// Looks again at once.
+    Poll,
+    /// Lets others on its CPU run first.
+    Yield,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PinningArg {
+    /// Each thread on the CPUs of its role.
+    Roles,
+    /// Where the scheduler puts them.
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum HugePagesArg {
+    /// Where enough are free.
+    Auto,
+    /// Never.
+    Never,
+    /// Too few are an error.
+    Require,
+}
+
+/// Look at a running switch.
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// What to show.
+    #[arg(value_enum)]
+    subject: SubjectArg,
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Which switch: its control socket.
+    #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT)]
+    control_socket: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SubjectArg {
+    /// Ports, links and traffic.
+    Ports,
+    /// Addresses that bridges have learned.
+    Fdb,
+    /// Threads, their roles and CPUs.
+    Threads,
+    /// All counters.
+    Stats,
+}
+
+pub(crate) fn run(args: &SwitchArgs) -> Result<()> {
+    match &args.command {
+        SwitchCommand::Run(args) => run_switch(args),
+        SwitchCommand::Show(args) => show(args),
+    }
+}
+
+fn run_switch(args: &RunArgs) -> Result<()> {
+    if args.exit_with_parent {
+        exit_with_parent()?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .with_context(|| format!("signal {signal} could not be caught"))?;
+    }
+    let plan = plan(args)?;
+    let switch = Switch::start(&plan, &stop)?;
+    tracing::info!(
+        "forwarding between {} ports on CPUs {}; `quietwire switch show stats` asks on {}",
+        plan.ports.len(),
+        plan.forwarding_cpus,
+        plan.control_socket.display()
+    );
+    switch.wait()?;
+    tracing::info!("ended");
+    Ok(())
+}
+
+fn plan(args: &RunArgs) -> Result<Plan, SwitchError> {
+    let file = match &args.config {
+        Some(path) => Settings::read(path)?,
+        None => Settings::default(),
+    };
+    let online = online_cpus(std::path::Path::new("/"))?;
+    settings(args).over(file).plan(&online)
+}
+
+fn settings(args: &RunArgs) -> Settings {
+    Settings {
+        ports: given(&args.ports),
+        cross_connects: given(&args.cross_connects),
+        bridges: given(&args.bridges),
+        forwarding_cpus: args.forwarding_cpus.clone(),
+        service_cpus: args.service_cpus.clone(),
+        control_cpus: args.control_cpus.clone(),
+        rx_ring_size: args.rx_ring_size,
+        tx_ring_size: args.tx_ring_size,
+        frame_size_max: args.frame_size_max,
+        idle: args.idle.map(|idle| match idle {
+            IdleArg::Poll => Idle::Poll,
+            IdleArg::Yield => Idle::Yield,
+        }),
+        pinning: args.pinning.map(|pinning| match pinning {
+            PinningArg::Roles => Pinning::Roles,
+            PinningArg::None => Pinning::None,
+        }),
+        huge_pages: args.huge_pages.map(|pages| match pages {
+            HugePagesArg::Auto => HugePages::Auto,
+            HugePagesArg::Never => HugePages::Never,
+            HugePagesArg::Require => HugePages::Require,
+        }),
+        memory_mib: args.memory_mib,
+        control_socket: args.control_socket.clone(),
+        max_entries: args.max_entries,
+        ageing_s: args.ageing_s,
+    }
+}
+
+fn given<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
+}
+
+fn parse_port(text: &str) -> Result<PortSetting, String> {
+    let (name, uri) = text
+        .split_once('=')
+        .filter(|(name, _)| !name.contains(':'))
+        .ok_or("write NAME=URI, like left=memif:/run/left.sock?role=server")?;
+    Ok(PortSetting {
+        name: name.to_owned(),
+        uri: uri.to_owned(),
+        place: Place::Option("--port"),
+    })
+}
+
+fn names(list: &str) -> Vec<String> {
+    list.split(',').map(str::to_owned).collect()
+}
+
+fn parse_cross_connect(text: &str) -> Result<CrossConnectSetting, String> {
+    Ok(CrossConnectSetting {
+        ports: names(text),
+        place: Place::Option("--cross-connect"),
+    })
+}
+
+fn parse_bridge(text: &str) -> Result<BridgeSetting, String> {
+    let (name, ports) = text
+        .split_once('=')
+        .ok_or("write NAME=A,B,…, like lan=a,b,c")?;
+    Ok(BridgeSetting {
+        name: name.to_owned(),
+        ports: names(ports),
+        max_entries: None,
+        ageing_s: None,
+        place: Place::Option("--bridge"),
+    })
+}
+
+/// Asks the kernel for SIGTERM when the parent ends (PR_SET_PDEATHSIG of prctl(2)). The parent may end just before.
+fn exit_with_parent() -> Result<()> {
+    let parent = nix::unistd::getppid();
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)
+        .context("--exit-with-parent: the kernel refused")?;
+    if nix::unistd::getppid() != parent {
+        return Err(CheckFailed("the parent process ended already".to_owned()).into());
+    }
+    Ok(())
+}
+
+fn show(args: &ShowArgs) -> Result<()> {
+    let subject = match args.subject {
+        SubjectArg::Ports => Subject::Ports,
+        SubjectArg::Fdb => Subject::Fdb,
+        SubjectArg::Threads => Subject::Threads,
+        SubjectArg::Stats => Subject::Stats,
+    };
+    let answer = ask(&args.control_socket, subject)?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&answer)?
+    } else {
+        tables::render(subject, answer).context("the answer of the switch is of another version")?
+    };
+    println!("{text}");
+    Ok(())
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a switch says of itself, as tables for people.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use quietwire_switch::control::Subject;
+use quietwire_switch::report::{
+    Drops, FdbReport, PortCounts, PortReport, Role, StatsReport, ThreadReport,
+};
+use serde_json::{Error, Value, from_value};
+
+pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
+    Ok(match subject {
+        Subject::Ports => ports(&from_value::<Vec<PortReport>>(answer)?).to_string(),
+        Subject::Fdb => fdb(from_value::<Vec<FdbReport>>(answer)?).to_string(),
+        Subject::Threads => threads(&from_value::<Vec<ThreadReport>>(answer)?).to_string(),
+        Subject::Stats => stats(&from_value::<StatsReport>(answer)?),
+    })
+}
+
+/// A table whose columns from `numbers` on are numbers.
+fn table<const N: usize>(header: [&str; N], numbers: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    for column in table.column_iter_mut().skip(numbers) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn ports(ports: &[PortReport]) -> Table {
+    let mut table = table(
+        [
+            "port",
+            "group",
+            "link",
+            "uri",
+            "rx frames",
+            "rx octets",
+            "tx frames",
+            "tx octets",
+            "drops",
+        ],
+        4,
+    );
+    for port in ports {
+        let PortCounts {
+            name,
+            rx_frames,
+            rx_octets,
+            tx_frames,
+            tx_octets,
+            drops,
+        } = &port.counts;
+        table.add_row([
+            name.clone(),
+            port.group.clone(),
+            if port.link_up { "up" } else { "down" }.to_owned(),
+            port.uri.clone(),
+            rx_frames.to_string(),
+            rx_octets.to_string(),
+            tx_frames.to_string(),
+            tx_octets.to_string(),
+            drops.sum().to_string(),
+        ]);
+    }
+    table
+}
+
+fn fdb(mut entries: Vec<FdbReport>) -> Table {
+    entries.sort_by(|a, b| (&a.bridge, a.mac).cmp(&(&b.bridge, b.mac)));
+    let mut table = table(["bridge", "mac", "port", "age s"], 3);
+    for entry in entries {
+        table.add_row([
+            entry.bridge,
+            entry.mac.to_string(),
+            entry.port,
+            entry.age_s.to_string(),
+        ]);
+    }
+    table
+}
+
+fn threads(threads: &[ThreadReport]) -> Table {
+    let mut table = table(["tid", "name", "role", "cpus"], 4);
+    for thread in threads {
+        table.add_row([
+            thread.tid.to_string(),
+            thread.name.clone(),
+            match thread.role {
+                Role::Forwarding => "forwarding",
+                Role::Service => "service",
+                Role::Control => "control",
+            }
+            .to_owned(),
+            thread.cpus.to_string(),
+        ]);
+    }
+    table
+}
+
+fn stats(stats: &StatsReport) -> String {
+    let mut text = format!("up for {:.1} s\n\n", stats.uptime_s);
+    let mut counters = table(["thread", "counter", "count"], 2);
+    for thread in &stats.threads {
+        let name = format!("qw-fwd-{}", thread.cpu);
+        for (counter, count) in [
+            ("polls", thread.polls),
+            ("empty polls", thread.empty_polls),
+            ("bursts", thread.bursts),
+            ("yields", thread.yields),
+            ("rx frames", thread.rx_frames),
+            ("tx frames", thread.tx_frames),
+        ] {
+            counters.add_row([&name, counter, &count.to_string()]);
+        }
+    }
+    text += &counters.to_string();
+    text += "\n\n";
+    text += &port_counters(&stats.ports).to_string();
+    if !stats.bridges.is_empty() {
+        let mut bridges = table(["bridge", "counter", "count"], 2);
+        for bridge in &stats.bridges {
+            for (counter, count) in [
+                ("addresses known", u64::from(bridge.entries)),
+                ("room for", u64::from(bridge.max_entries)),
+                ("frames flooded", bridge.flooded),
+                ("addresses learned", bridge.learned),
+                ("addresses moved", bridge.moved),
+                ("addresses without room", bridge.not_learned),
+                ("addresses aged", bridge.aged),
+            ] {
+                bridges.add_row([bridge.name.as_str(), counter, &count.to_string()]);
+            }
+        }
+        text += "\n\n";
+        text += &bridges.to_string();
+    }
+    text
+}
+
+/// Traffic of each port, and each reason for drops that there was.
+fn port_counters(ports: &[PortCounts]) -> Table {
+    let mut table = table(["port", "counter", "count"], 2);
+    for port in ports {
+        let Drops {
+            short,
+            filtered,
+            reserved_address,
+            no_output,
+            tx_full,
+            no_buffers,
+            rx_missed,
+            rx_errors,
+        } = port.drops;
+        for (counter, count) in [
+            ("rx frames", port.rx_frames),
+            ("rx octets", port.rx_octets),
+            ("tx frames", port.tx_frames),
+            ("tx octets", port.tx_octets),
+        ] {
+            table.add_row([port.name.as_str(), counter, &count.to_string()]);
+        }
+        for (reason, count) in [
+            ("dropped: shorter than an Ethernet header", short),
+            ("dropped: for the port it came from", filtered),
+            ("dropped: reserved address", reserved_address),
+            ("dropped: no such output", no_output),
+            ("dropped: transmit queue full", tx_full),
+            ("dropped: no buffers", no_buffers),
+            ("dropped: receive queue full", rx_missed),
+            ("dropped: damaged, says the driver", rx_errors),
+        ] {
+            if count > 0 {
+                table.add_row([port.name.as_str(), reason, &count.to_string()]);
+            }
+        }
+    }
+    table
+}

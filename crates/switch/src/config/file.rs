@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration file: TOML, its keys those of the command line.
+
+use std::path::{Path, PathBuf};
+
+use quietwire_host::CpuList;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{
+    BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, Place, PortSetting, Settings,
+};
+use crate::error::SwitchError;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    port: Option<Vec<Spanned<Port>>>,
+    cross_connect: Option<Vec<Spanned<CrossConnect>>>,
+    bridge: Option<Vec<Spanned<Bridge>>>,
+    forwarding_cpus: Option<CpuList>,
+    service_cpus: Option<CpuList>,
+    control_cpus: Option<CpuList>,
+    rx_ring_size: Option<u16>,
+    tx_ring_size: Option<u16>,
+    frame_size_max: Option<u16>,
+    idle: Option<Idle>,
+    pinning: Option<Pinning>,
+    huge_pages: Option<HugePages>,
+    memory_mib: Option<u32>,
+    control_socket: Option<PathBuf>,
+    max_entries: Option<u32>,
+    ageing_s: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Port {
+    name: String,
+    uri: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct CrossConnect {
+    ports: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Bridge {
+    name: String,
+    ports: Vec<String>,
+    max_entries: Option<u32>,
+    ageing_s: Option<u32>,
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text
+        .bytes()
+        .take(offset)
+        .filter(|octet| *octet == b'\n')
+        .count()
+}
+
+pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
+    let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
+    let place = |offset: usize, key: &'static str| Place::File {
+        path: path.to_owned(),
+        line: line_of(text, offset),
+        key,
+    };
+    Ok(Settings {
+        ports: file.port.map(|ports| {
+            let setting = |port: Spanned<Port>| {
+                let place = place(port.span().start, "port");
+                let Port { name, uri } = port.into_inner();
+                PortSetting { name, uri, place }
+            };
+            ports.into_iter().map(setting).collect()
+        }),
+        cross_connects: file.cross_connect.map(|pairs| {
+            let setting = |pair: Spanned<CrossConnect>| CrossConnectSetting {
+                place: place(pair.span().start, "cross-connect"),
+                ports: pair.into_inner().ports,
+            };
+            pairs.into_iter().map(setting).collect()
+        }),
+        bridges: file.bridge.map(|bridges| {
+            let setting = |bridge: Spanned<Bridge>| {
+                let place = place(bridge.span().start, "bridge");
+                let bridge = bridge.into_inner();
+                BridgeSetting {
+                    name: bridge.name,
+                    ports: bridge.ports,
+                    max_entries: bridge.max_entries,
+                    ageing_s: bridge.ageing_s,
+                    place,
+                }
+            };
+            bridges.into_iter().map(setting).collect()
+        }),
+        forwarding_cpus: file.forwarding_cpus,
+        service_cpus: file.service_cpus,
+        control_cpus: file.control_cpus,
+        rx_ring_size: file.rx_ring_size,
+        tx_ring_size: file.tx_ring_size,
+        frame_size_max: file.frame_size_max,
+        idle: file.idle,
+        pinning: file.pinning,
+        huge_pages: file.huge_pages,
+        memory_mib: file.memory_mib,
+        control_socket: file.control_socket,
+        max_entries: file.max_entries,
+        ageing_s: file.ageing_s,
+    })
+}
+
+/// An error of the TOML reader: its own text has several lines and no file name.
+fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
+    let mut place = path.display().to_string();
+    if let Some(span) = error.span() {
+        let line = line_of(text, span.start);
+        place += &format!(", line {line}");
+        let key = text
+            .lines()
+            .nth(line - 1)
+            .and_then(|line| line.split_once('='))
+            .map(|(key, _)| key.trim());
+        if let Some(key) = key.filter(|key| !key.is_empty()) {
+            place += &format!(", key '{key}'");
+        }
+    }
+    SwitchError::Config {
+        place,
+        what: error.message().to_owned(),
+    }
+}

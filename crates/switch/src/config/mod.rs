@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a switch is asked to do: [`Settings`] as they were written, in a file or on the command line, and the
+//! [`Plan`] that is made of them once everything in it makes sense.
+
+mod file;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use quietwire_host::CpuList;
+use serde::{Deserialize, Serialize};
+
+use crate::error::SwitchError;
+
+pub use plan::{BridgePlan, Group, Plan, PortPlan};
+
+/// Where the control socket is unless told otherwise.
+pub const CONTROL_SOCKET_DEFAULT: &str = "/run/quietwire/switch.sock";
+
+/// What a forwarding thread does when no frame has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Idle {
+    /// Looks again at once.
+    #[default]
+    Poll,
+    /// Lets other threads on its CPU run first (sched_yield(2)), after some looks in vain.
+    Yield,
+}
+
+/// Whether threads stay on the CPUs of their roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pinning {
+    /// Each thread on the CPUs of its role.
+    #[default]
+    Roles,
+    /// All threads on all CPUs that the process may use, where the scheduler puts them.
+    None,
+}
+
+/// Whether to use huge pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HugePages {
+    /// Where enough are free.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// Always; too few are an error.
+    Require,
+}
+
+/// Where something was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An option of the command line, with its dashes.
+    Option(&'static str),
+    /// A line of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// The table or key.
+        key: &'static str,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Option(option) => write!(f, "{option}"),
+            Self::File { path, line, key } => {
+                write!(f, "{}, line {line}, key '{key}'", path.display())
+            }
+        }
+    }
+}
+
+impl Place {
+    fn wrong(&self, what: impl Into<String>) -> SwitchError {
+        SwitchError::Config {
+            place: self.to_string(),
+            what: what.into(),
+        }
+    }
+}
+
+/// A port as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSetting {
+    /// Name for people, and for the other settings.
+    pub name: String,
+    /// Where it is and what drives it ([`quietwire_dpdk::PortUri`]).
+    pub uri: String,
+    /// Where that was written.
+    pub place: Place,
+}
+
+/// Two ports joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrossConnectSetting {
+    /// Their names.
+    pub ports: Vec<String>,
+    /// Where that was written.
+    pub place: Place,
+}
+
+/// Ports in one learning bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeSetting {
+    /// Name for people.
+    pub name: String,
+    /// Names of its ports.
+    pub ports: Vec<String>,
+    /// Addresses that it can learn; [`Settings::max_entries`] when not given.
+    pub max_entries: Option<u32>,
+    /// Seconds after which an address is forgotten; [`Settings::ageing_s`] when not given.
+    pub ageing_s: Option<u32>,
+    /// Where that was written.
+    pub place: Place,
+}
+
+/// Everything that can be asked for. What is `None` was not said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Ports.
+    pub ports: Option<Vec<PortSetting>>,
+    /// Pairs of ports.
+    pub cross_connects: Option<Vec<CrossConnectSetting>>,
+    /// Bridges.
+    pub bridges: Option<Vec<BridgeSetting>>,
+    /// CPUs that poll ports, one thread each. The highest CPU that is online when not said.
+    pub forwarding_cpus: Option<CpuList>,
+    /// CPUs for what may wait: the clock, ageing. All but the forwarding ones when not said.
+    pub service_cpus: Option<CpuList>,
+    /// CPUs for the control socket and the threads that DPDK makes. All but the forwarding ones when not said.
+    pub control_cpus: Option<CpuList>,
+    /// Descriptors of a receive queue; 1024 when not said.
+    pub rx_ring_size: Option<u16>,
+    /// Descriptors of a transmit queue; 1024 when not said.
+    pub tx_ring_size: Option<u16>,
+    /// Largest frame, octets with FCS; 1518 when not said.
+    pub frame_size_max: Option<u16>,
+    /// What to do when there is nothing to do.
+    pub idle: Option<Idle>,
+    /// Whether threads are pinned.
+    pub pinning: Option<Pinning>,
+    /// Whether to use huge pages.
+    pub huge_pages: Option<HugePages>,
+    /// Memory for packets, MiB; 256 when not said.
+    pub memory_mib: Option<u32>,
+    /// The control socket; [`CONTROL_SOCKET_DEFAULT`] when not said.
+    pub control_socket: Option<PathBuf>,
+    /// Addresses that each bridge can learn; 65536 when not said.
+    pub max_entries: Option<u32>,
+    /// Seconds after which a bridge forgets an address; 300 when not said (IEEE 802.1Q, table 8-7).
+    pub ageing_s: Option<u32>,
+}
+
+impl Settings {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// [`SwitchError::Unreadable`]; [`SwitchError::Config`] with file, line and key.
+    pub fn read(path: &Path) -> Result<Self, SwitchError> {
+        let text = std::fs::read_to_string(path).map_err(|cause| SwitchError::Unreadable {
+            path: path.to_owned(),
+            cause: cause.to_string(),
+        })?;
+        file::parse(path, &text)
+    }
+
+    /// These settings, and those of `other` that these do not say. A list that is said here replaces the
+    /// other's as a whole.
+    #[must_use]
+    pub fn over(self, other: Self) -> Self {
+        Self {
+            ports: self.ports.or(other.ports),
+            cross_connects: self.cross_connects.or(other.cross_connects),
+            bridges: self.bridges.or(other.bridges),
+            forwarding_cpus: self.forwarding_cpus.or(other.forwarding_cpus),
+            service_cpus: self.service_cpus.or(other.service_cpus),
+            control_cpus: self.control_cpus.or(other.control_cpus),
+            rx_ring_size: self.rx_ring_size.or(other.rx_ring_size),
+            tx_ring_size: self.tx_ring_size.or(other.tx_ring_size),
+            frame_size_max: self.frame_size_max.or(other.frame_size_max),
+            idle: self.idle.or(other.idle),
+            pinning: self.pinning.or(other.pinning),
+            huge_pages: self.huge_pages.or(other.huge_pages),
+            memory_mib: self.memory_mib.or(other.memory_mib),
+            control_socket: self.control_socket.or(other.control_socket),
+            max_entries: self.max_entries.or(other.max_entries),
+            ageing_s: self.ageing_s.or(other.ageing_s),
+        }
+    }
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From settings to a plan: defaults filled in, names resolved, contradictions refused.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use quietwire_dpdk::PortUri;
+use quietwire_host::{CpuId, CpuList};
+
+use super::{
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
+    PortSetting, Settings,
+};
+use crate::error::SwitchError;
+
+const RING_SIZE: u16 = 1024;
+/// Largest untagged frame of IEEE 802.3, with FCS.
+const FRAME_SIZE_MAX: u16 = 1518;
+const MEMORY_MIB: u32 = 256;
+const MAX_ENTRIES: u32 = 65_536;
+/// Sixteen million addresses take at most 1 GiB.
+const MAX_ENTRIES_LIMIT: u32 = 1 << 24;
+/// IEEE 802.1Q, table 8-7: recommended default, and range.
+const AGEING_S: u32 = 300;
+const AGEING_RANGE_S: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+/// Numbers of ports have 16 bits in the address table; DPDK's own limit (RTE_MAX_ETHPORTS) is lower by far.
+const PORTS_MAX: usize = 1024;
+
+/// A port to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortPlan {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub uri: PortUri,
+}
+
+/// A bridge to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgePlan {
+    /// Its name.
+    pub name: String,
+    /// Its ports: places in [`Plan::ports`].
+    pub ports: Vec<usize>,
+    /// Addresses that it can learn.
+    pub max_entries: u32,
+    /// Seconds after which it forgets one.
+    pub ageing_s: u32,
+}
+
+/// Ports that frames go between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Two ports joined: places in [`Plan::ports`].
+    CrossConnect([usize; 2]),
+    /// A learning bridge.
+    Bridge(BridgePlan),
+}
+
+impl Group {
+    /// Its ports: places in [`Plan::ports`].
+    #[must_use]
+    pub fn ports(&self) -> &[usize] {
+        match self {
+            Self::CrossConnect(ports) => ports,
+            Self::Bridge(bridge) => &bridge.ports,
+        }
+    }
+}
+
+/// What a switch is going to do. Every port is in one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Ports, in the order in which they were given.
+    pub ports: Vec<PortPlan>,
+    /// Where their frames go.
+    pub groups: Vec<Group>,
+    /// CPUs that poll ports, one thread each.
+    pub forwarding_cpus: CpuList,
+    /// CPUs of the service thread.
+    pub service_cpus: CpuList,
+    /// CPUs of the control thread and of DPDK's own threads.
+    pub control_cpus: CpuList,
+    /// Descriptors of a receive queue.
+    pub rx_ring_size: u16,
+    /// Descriptors of a transmit queue.
+    pub tx_ring_size: u16,
+    /// Largest frame, octets with FCS.
+    pub frame_size_max: u16,
+    /// What to do when there is nothing to do.
+    pub idle: Idle,
+    /// Whether threads are pinned.
+    pub pinning: Pinning,
+    /// Whether to use huge pages.
+    pub huge_pages: HugePages,
+    /// Memory for packets, MiB.
+    pub memory_mib: u32,
+    /// The control socket.
+    pub control_socket: PathBuf,
+}
+
+impl Settings {
+    /// Makes the plan, given the CPUs that are online.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] for what makes no sense, [`SwitchError::Lacks`] when the machine has too few CPUs.
+    pub fn plan(self, online: &CpuList) -> Result<Plan, SwitchError> {
+        let pinning = self.pinning.unwrap_or_default();
+        let cpus = Cpus::choose(&self, online, pinning)?;
+        let ports = plan_ports(self.ports.as_deref().unwrap_or_default())?;
+        let mut members = Members::new(&ports);
+        let mut groups = Vec::new();
+        for pair in self.cross_connects.iter().flatten() {
+            groups.push(plan_cross_connect(pair, &mut members)?);
+        }
+        let defaults = (
+            self.max_entries.unwrap_or(MAX_ENTRIES),
+            self.ageing_s.unwrap_or(AGEING_S),
+        );
+        let mut names: BTreeMap<&str, &Place> = BTreeMap::new();
+        for bridge in self.bridges.iter().flatten() {
+            if let Some(other) = names.insert(&bridge.name, &bridge.place) {
+                return Err(bridge.place.wrong(format!(
+                    "there is a bridge '{}' already ({other}); give each its own name",
+                    bridge.name
+                )));
+            }
+            groups.push(plan_bridge(bridge, defaults, &mut members)?);
+        }
+        if groups.is_empty() {
+            return Err(SwitchError::Config {
+                place: "nothing to do".to_owned(),
+                what: "there is no cross-connect and no bridge; give two ports and --cross-connect A,B, or some and --bridge NAME=A,B,…".to_owned(),
+            });
+        }
+        members.check_all_used(self.ports.as_deref().unwrap_or_default())?;
+        Ok(Plan {
+            ports,
+            groups,
+            forwarding_cpus: cpus.forwarding,
+            service_cpus: cpus.service,
+            control_cpus: cpus.control,
+            rx_ring_size: self.rx_ring_size.unwrap_or(RING_SIZE),
+            tx_ring_size: self.tx_ring_size.unwrap_or(RING_SIZE),
+            frame_size_max: self.frame_size_max.unwrap_or(FRAME_SIZE_MAX),
+            idle: self.idle.unwrap_or_default(),
+            pinning,
+            huge_pages: self.huge_pages.unwrap_or_default(),
+            memory_mib: self.memory_mib.unwrap_or(MEMORY_MIB),
+            control_socket: self
+                .control_socket
+                .unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET_DEFAULT)),
+        })
+    }
+}
+
+struct Cpus {
+    forwarding: CpuList,
+    service: CpuList,
+    control: CpuList,
+}
+
+impl Cpus {
+    fn choose(
+        settings: &Settings,
+        online: &CpuList,
+        pinning: Pinning,
+    ) -> Result<Self, SwitchError> {
+        // CPUs that are spoken for are no default for another role.
+        let spoken_for = [&settings.service_cpus, &settings.control_cpus]
+            .into_iter()
+            .flatten()
+            .fold(CpuList::new(), |all, cpus| all.union(cpus));
+        let highest = || {
+            let free = online.difference(&spoken_for);
+            let highest: Option<CpuId> = free.iter().next_back().or(online.iter().next_back());
+            highest.into_iter().collect::<CpuList>()
+        };
+        let forwarding = settings.forwarding_cpus.clone().unwrap_or_else(highest);
+        let rest = online.difference(&forwarding);
+        let rest = if rest.is_empty() && pinning == Pinning::None {
+            online.clone()
+        } else {
+            rest
+        };
+        let cpus = Self {
+            service: settings.service_cpus.clone().unwrap_or(rest.clone()),
+            control: settings.control_cpus.clone().unwrap_or(rest),
+            forwarding,
+        };
+        cpus.check(settings, online, pinning)?;
+        Ok(cpus)
+    }
+
+    fn check(
+        &self,
+        settings: &Settings,
+        online: &CpuList,
+        pinning: Pinning,
+    ) -> Result<(), SwitchError> {
+        let wrong = |role: &str, what: String| {
+            Err(SwitchError::Config {
+                place: format!("{role}-cpus"),
+                what,
+            })
+        };
+        let roles = [
+            ("forwarding", &self.forwarding, &settings.forwarding_cpus),
+            ("service", &self.service, &settings.service_cpus),
+            ("control", &self.control, &settings.control_cpus),
+        ];
+        for (role, cpus, given) in roles {
+            let absent = cpus.difference(online);
+            if !absent.is_empty() {
+                return wrong(
+                    role,
+                    format!("CPU {absent} is not online; this machine has {online} online"),
+                );
+            }
+            if cpus.is_empty() && given.is_some() {
+                return wrong(role, format!("no CPU is given; choose from {online}"));
+            }
+            if cpus.is_empty() {
+                return Err(SwitchError::Lacks(format!(
+                    "no CPU is left for {role} threads beside the forwarding CPUs {}, and this machine has {online} online; give fewer --forwarding-cpus, or give up pinning with --pinning none",
+                    self.forwarding
+                )));
+            }
+        }
+        if pinning == Pinning::Roles {
+            for (role, cpus, _) in &roles[1..] {
+                let both = cpus.intersection(&self.forwarding);
+                if !both.is_empty() {
+                    return wrong(
+                        role,
+                        format!(
+                            "CPU {both} is a forwarding CPU too, and a forwarding CPU does nothing else; choose from {}",
+                            online.difference(&self.forwarding)
+                        ),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn plan_ports(settings: &[PortSetting]) -> Result<Vec<PortPlan>, SwitchError> {
+    let mut ports: Vec<PortPlan> = Vec::new();
+    for setting in settings {
+        let PortSetting { name, uri, place } = setting;
+        if name.is_empty() {
+            return Err(place.wrong(format!("the port {uri} has no name; write NAME=URI")));
+        }
+        let uri: PortUri = uri
+            .parse()
+            .map_err(|error| place.wrong(format!("port '{name}': {error}")))?;
+        for other in &ports {
+            if other.name == *name {
+                return Err(place.wrong(format!(
+                    "there are two ports '{name}'; give each its own name"
+                )));
+            }
+            if other.uri == uri && uri != PortUri::Null {
+                return Err(place.wrong(format!(
+                    "the ports '{}' and '{name}' are both {uri}; give each its own place",
+                    other.name
+                )));
+            }
+        }
+        if ports.len() == PORTS_MAX {
+            return Err(place.wrong(format!("there are more than {PORTS_MAX} ports")));
+        }
+        ports.push(PortPlan {
+            name: name.clone(),
+            uri,
+        });
+    }
+    Ok(ports)
+}
+
+/// Which port is in which group already.
+struct Members<'plan> {
+    places: BTreeMap<&'plan str, usize>,
+    taken_by: Vec<Option<String>>,
+}
+
+impl<'plan> Members<'plan> {
+    fn new(ports: &'plan [PortPlan]) -> Self {
+        Self {
+            places: ports
+                .iter()
+                .enumerate()
+                .map(|(index, port)| (port.name.as_str(), index))
+                .collect(),
+            taken_by: vec![None; ports.len()],
+        }
+    }
+
+    fn take(&mut self, name: &str, group: &str, place: &Place) -> Result<usize, SwitchError> {
+        let Some(index) = self.places.get(name).copied() else {
+            let known: Vec<&str> = self.places.keys().copied().collect();
+            let known = if known.is_empty() {
+                "no port is defined".to_owned()
+            } else {
+                format!("ports are: {}", known.join(", "))
+            };
+            return Err(place.wrong(format!(
+                "there is no port '{name}'; {known}. Define it with --port {name}=URI or [[port]]"
+            )));
+        };
+        if let Some(other) = &self.taken_by[index] {
+            return Err(place.wrong(format!(
+                "port '{name}' is in {other} already, and a port can be in one place only"
+            )));
+        }
+        self.taken_by[index] = Some(group.to_owned());
+        Ok(index)
+    }
+
+    fn check_all_used(&self, settings: &[PortSetting]) -> Result<(), SwitchError> {
+        for (setting, taken_by) in settings.iter().zip(&self.taken_by) {
+            if taken_by.is_none() {
+                return Err(setting.place.wrong(format!(
+                    "port '{}' is in no cross-connect and no bridge; put it into one, or leave it out",
+                    setting.name
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn plan_cross_connect(
+    setting: &CrossConnectSetting,
+    members: &mut Members<'_>,
+) -> Result<Group, SwitchError> {
+    let [a, b] = setting.ports.as_slice() else {
+        return Err(setting.place.wrong(format!(
+            "a cross-connect joins two ports, and {} were given",
+            setting.ports.len()
+        )));
+    };
+    let group = format!("the cross-connect {a},{b}");
+    let mut take = |name: &str| members.take(name, &group, &setting.place);
+    Ok(Group::CrossConnect([take(a)?, take(b)?]))
+}
+
+fn plan_bridge(
+    setting: &BridgeSetting,
+    (max_entries, ageing_s): (u32, u32),
+    members: &mut Members<'_>,
+) -> Result<Group, SwitchError> {
+    let BridgeSetting { name, place, .. } = setting;
+    if name.is_empty() {
+        return Err(place.wrong("the bridge has no name; write NAME=A,B,…"));
+    }
+    if setting.ports.len() < 2 {
+        return Err(place.wrong(format!(
+            "bridge '{name}' has {} ports, and with fewer than two there is nothing to forward",
+            setting.ports.len()
+        )));
+    }
+    let max_entries = setting.max_entries.unwrap_or(max_entries);
+    if !(1..=MAX_ENTRIES_LIMIT).contains(&max_entries) {
+        return Err(place.wrong(format!(
+            "bridge '{name}': max-entries is {max_entries}, and has to be 1 to {MAX_ENTRIES_LIMIT}"
+        )));
+    }
+    let ageing_s = setting.ageing_s.unwrap_or(ageing_s);
+    if !AGEING_RANGE_S.contains(&ageing_s) {
+        return Err(place.wrong(format!(
+            "bridge '{name}': ageing-s is {ageing_s}, and has to be 1 to 1000000 seconds"
+        )));
+    }
+    let group = format!("the bridge '{name}'");
+    let ports = setting
+        .ports
+        .iter()
+        .map(|port| members.take(port, &group, place))
+        .collect::<Result<_, _>>()?;
+    Ok(Group::Bridge(BridgePlan {
+        name: name.clone(),
+        ports,
+        max_entries,
+        ageing_s,
+    }))
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use quietwire_dpdk::Fault;
+
+use super::*;
+
+const FILE: &str = r#"
+forwarding-cpus = "3"
+service-cpus = "0"
+control-cpus = "0-1"
+idle = "yield"
+max-entries = 100
+
+[[port]]
+name = "a"
+uri = "memif:/run/a.sock?role=server"
+
+[[port]]
+name = "b"
+uri = "memif:/run/b.sock?role=server"
+
+[[port]]
+name = "c"
+uri = "null:"
+
+[[port]]
+name = "d"
+uri = "null:"
+
+[[cross-connect]]
+ports = ["a", "b"]
+
+[[bridge]]
+name = "lan"
+ports = ["c", "d"]
+ageing-s = 20
+"#;
+
+fn online() -> CpuList {
+    "0-3".parse().unwrap()
+}
+
+fn parse(text: &str) -> Result<Settings, SwitchError> {
+    file::parse(Path::new("switch.toml"), text)
+}
+
+fn message(result: Result<impl fmt::Debug, SwitchError>, fault: Fault) -> String {
+    let error = result.unwrap_err();
+    assert_eq!(error.fault(), fault, "{error}");
+    error.to_string()
+}
+
+/// Settings as from the command line: a list of ports, then pairs.
+fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
+    let port = |(name, uri): &(&str, &str)| PortSetting {
+        name: (*name).to_owned(),
+        uri: (*uri).to_owned(),
+        place: Place::Option("--port"),
+    };
+    let pair = |ports: &&[&str]| CrossConnectSetting {
+        ports: ports.iter().map(|name| (*name).to_owned()).collect(),
+        place: Place::Option("--cross-connect"),
+    };
+    Settings {
+        ports: Some(ports.iter().map(port).collect()),
+        cross_connects: Some(pairs.iter().map(pair).collect()),
+        ..Settings::default()
+    }
+}
+
+const TWO: [(&str, &str); 2] = [("a", "null:"), ("b", "null:")];
+
+#[test]
+fn a_file_becomes_a_plan() {
+    let plan = parse(FILE).unwrap().plan(&online()).unwrap();
+    assert_eq!(
+        plan.ports[0].uri.to_string(),
+        "memif:/run/a.sock?role=server&id=0"
+    );
+    assert_eq!(plan.groups[0], Group::CrossConnect([0, 1]));
+    assert_eq!(
+        plan.groups[1],
+        Group::Bridge(BridgePlan {
+            name: "lan".to_owned(),
+            ports: vec![2, 3],
+            max_entries: 100,
+            ageing_s: 20
+        })
+    );
+    assert_eq!(plan.control_cpus.to_string(), "0-1");
+    assert_eq!((plan.idle, plan.pinning), (Idle::Yield, Pinning::Roles));
+    assert_eq!((plan.rx_ring_size, plan.tx_ring_size), (1024, 1024));
+    assert_eq!(plan.control_socket, Path::new(CONTROL_SOCKET_DEFAULT));
+}
+
+#[test]
+fn the_command_line_wins_over_the_file() {
+    let flags = Settings {
+        idle: Some(Idle::Poll),
+        forwarding_cpus: Some("2".parse().unwrap()),
+        ..flags(&TWO, &[&["b", "a"]])
+    };
+    let file = Settings {
+        bridges: None,
+        ..parse(FILE).unwrap()
+    };
+    let plan = flags.over(file).plan(&online()).unwrap();
+    assert_eq!(plan.ports.len(), 2);
+    assert_eq!(plan.groups, [Group::CrossConnect([1, 0])]);
+    assert_eq!(plan.idle, Idle::Poll);
+    assert_eq!(plan.forwarding_cpus.to_string(), "2");
+    assert_eq!(plan.service_cpus.to_string(), "0");
+}
+
+#[test]
+fn cpus_nobody_asked_for_are_chosen() {
+    let chosen = |settings: Settings, online: &str| {
+        let plan = settings.plan(&online.parse().unwrap()).unwrap();
+        [plan.forwarding_cpus, plan.service_cpus, plan.control_cpus].map(|cpus| cpus.to_string())
+    };
+    let two = || flags(&TWO, &[&["a", "b"]]);
+    assert_eq!(chosen(two(), "0-3"), ["3", "0-2", "0-2"]);
+    let control_on_3 = Settings {
+        control_cpus: Some("3".parse().unwrap()),
+        ..two()
+    };
+    assert_eq!(chosen(control_on_3, "0-3"), ["2", "0-1,3", "3"]);
+    let unpinned = Settings {
+        pinning: Some(Pinning::None),
+        ..two()
+    };
+    assert_eq!(chosen(unpinned, "0"), ["0", "0", "0"]);
+    let error = message(two().plan(&"0".parse().unwrap()), Fault::Lacks);
+    assert!(
+        error.contains("no CPU is left for service threads"),
+        "{error}"
+    );
+}
+
+#[test]
+fn wrong_cpus_are_named() {
+    for (forwarding, service, control, part) in [
+        (
+            "4",
+            "0",
+            "0",
+            "forwarding-cpus: CPU 4 is not online; this machine has 0-3",
+        ),
+        ("3", "9", "0", "service-cpus: CPU 9 is not online"),
+        (
+            "3",
+            "0",
+            "2-3",
+            "control-cpus: CPU 3 is a forwarding CPU too",
+        ),
+        (
+            "2-3",
+            "2",
+            "0",
+            "service-cpus: CPU 2 is a forwarding CPU too",
+        ),
+        ("", "0", "0", "forwarding-cpus: no CPU is given"),
+    ] {
+        let settings = Settings {
+            forwarding_cpus: Some(forwarding.parse().unwrap()),
+            service_cpus: Some(service.parse().unwrap()),
+            control_cpus: Some(control.parse().unwrap()),
+            ..flags(&TWO, &[&["a", "b"]])
+        };
+        let error = message(settings.plan(&online()), Fault::BadInput);
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_named_with_its_option() {
+    let three = [TWO[0], TWO[1], ("c", "null:")];
+    let twins = [("a", "vhost:/v.sock"), ("b", "vhost:/v.sock")];
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a [&'a str]], &'a str);
+    let cases: [Case<'_>; 10] = [
+        (&TWO, &[], "nothing to do: there is no cross-connect"),
+        (
+            &TWO,
+            &[&["a", "x"]],
+            "--cross-connect: there is no port 'x'; ports are: a, b",
+        ),
+        (
+            &[],
+            &[&["a", "x"]],
+            "there is no port 'a'; no port is defined",
+        ),
+        (
+            &TWO,
+            &[&["a", "a"]],
+            "port 'a' is in the cross-connect a,a already",
+        ),
+        (
+            &TWO,
+            &[&["a", "b"], &["b", "a"]],
+            "port 'b' is in the cross-connect a,b already",
+        ),
+        (&TWO, &[&["a"]], "joins two ports, and 1 were given"),
+        (
+            &three,
+            &[&["a", "b"]],
+            "--port: port 'c' is in no cross-connect",
+        ),
+        (&[TWO[0], TWO[0]], &[&["a", "b"]], "there are two ports 'a'"),
+        (&twins, &[&["a", "b"]], "are both vhost:/v.sock?role=server"),
+        (
+            &[("a", "memif:/x"), TWO[1]],
+            &[&["a", "b"]],
+            "--port: port 'a': 'memif:/x' is not the URI",
+        ),
+    ];
+    for (ports, pairs, part) in cases {
+        let error = message(flags(ports, pairs).plan(&online()), Fault::BadInput);
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn wrong_files_are_named_with_line_and_key() {
+    for (text, parts) in [
+        ("\nidle = \"sleep\"", ["line 2, key 'idle'", "`sleep`"]),
+        (
+            "rx-ring = 3",
+            ["line 1, key 'rx-ring'", "unknown field `rx-ring`"],
+        ),
+        (
+            "forwarding-cpus = 1",
+            ["line 1, key 'forwarding-cpus'", "expected a string"],
+        ),
+        (
+            "forwarding-cpus = \"x\"",
+            ["line 1, key 'forwarding-cpus'", "'x' is not a CPU number"],
+        ),
+        ("memory-mib = -1", ["line 1, key 'memory-mib'", "-1"]),
+        ("[[port]]\nname = \"a\"", ["line 1", "missing field `uri`"]),
+        ("[[port]\n", ["line 1", "]"]),
+    ] {
+        let error = message(parse(text), Fault::BadInput);
+        assert!(error.starts_with("switch.toml, line"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+        for part in parts {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    for (from, to, parts) in [
+        (
+            "[\"c\", \"d\"]",
+            "[\"c\", \"z\"]",
+            ["line 27, key 'bridge'", "no port 'z'"],
+        ),
+        (
+            "[\"c\", \"d\"]",
+            "[\"c\", \"a\"]",
+            ["line 27, key 'bridge'", "in the cross-connect a,b"],
+        ),
+        (
+            "[\"c\", \"d\"]",
+            "[\"c\"]",
+            ["line 27, key 'bridge'", "has 1 ports"],
+        ),
+        (
+            "ageing-s = 20",
+            "ageing-s = 0",
+            ["line 27, key 'bridge'", "ageing-s is 0"],
+        ),
+        (
+            "max-entries = 100",
+            "max-entries = 0",
+            ["line 27, key 'bridge'", "max-entries is 0"],
+        ),
+        ("\"null:\"", "\"tap:x\"", ["line 16, key 'port'", "'tap:x'"]),
+    ] {
+        let error = message(
+            parse(&FILE.replace(from, to)).unwrap().plan(&online()),
+            Fault::BadInput,
+        );
+        for part in parts {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    assert!(matches!(
+        Settings::read(Path::new("/nowhere/switch.toml")),
+        Err(SwitchError::Unreadable { .. })
+    ));
+}

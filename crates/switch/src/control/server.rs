@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The serving side: all clients in one thread, none of which can hold up the others.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Answer, ControlSocket, REQUEST_MAX, Request, Subject};
+
+/// Clients at once; more wait to be accepted.
+const CLIENTS_MAX: usize = 64;
+/// Requests of one client answered before the others get their turn.
+const REQUESTS_A_TURN: usize = 4;
+/// A client that neither asks nor reads for so long is cut off.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    /// Octets of the answer that are sent.
+    sent: usize,
+    deadline: Instant,
+    /// What is left of the answer is sent, and no more is read.
+    closing: bool,
+}
+
+/// The clients of a control socket.
+#[derive(Debug)]
+pub(crate) struct Server {
+    socket: ControlSocket,
+    clients: Vec<Client>,
+}
+
+impl Server {
+    pub(crate) fn new(socket: ControlSocket) -> Self {
+        Self {
+            socket,
+            clients: Vec::new(),
+        }
+    }
+
+    /// Waits at most `wait_ms` for something to do, and does it. `show` answers requests.
+    pub(crate) fn turn(&mut self, wait_ms: u16, show: &mut dyn FnMut(Subject) -> Answer) {
+        self.wait(wait_ms);
+        self.accept();
+        let now = Instant::now();
+        self.clients.retain_mut(|client| client.turn(now, show));
+    }
+
+    fn wait(&self, wait_ms: u16) {
+        let mut fds: Vec<PollFd<'_>> = self
+            .clients
+            .iter()
+            .map(|client| PollFd::new(client.stream.as_fd(), client.interest()))
+            .collect();
+        if self.clients.len() < CLIENTS_MAX {
+            fds.push(PollFd::new(self.socket.listener.as_fd(), PollFlags::POLLIN));
+        }
+        // What was read and not answered yet wakes nobody.
+        let waiting = self.clients.iter().any(Client::has_request);
+        let wait_ms = if waiting { 0 } else { wait_ms };
+        match poll(&mut fds, PollTimeout::from(wait_ms)) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => {
+                tracing::warn!("waiting on the control socket: {error}");
+                // Not in a busy loop, whatever the reason is.
+                std::thread::sleep(Duration::from_millis(u64::from(wait_ms)));
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while self.clients.len() < CLIENTS_MAX {
+            match self.socket.listener.accept() {
+                Ok((stream, _)) => match Client::new(stream) {
+                    Ok(client) => self.clients.push(client),
+                    Err(error) => tracing::warn!("a client of the control socket: {error}"),
+                },
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        tracing::warn!("accepting on the control socket: {error}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> std::io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            request: Vec::new(),
+            answer: Vec::new(),
+            sent: 0,
+            deadline: Instant::now() + PATIENCE,
+            closing: false,
+        })
+    }
+
+    fn has_request(&self) -> bool {
+        self.sent == self.answer.len() && self.request.contains(&b'\n')
+    }
+
+    fn interest(&self) -> PollFlags {
+        if self.sent < self.answer.len() {
+            PollFlags::POLLOUT
+        } else {
+            PollFlags::POLLIN
+        }
+    }
+
+    /// Reads, answers, writes, as far as it goes without waiting. False when the client is done with.
+    fn turn(&mut self, now: Instant, show: &mut dyn FnMut(Subject) -> Answer) -> bool {
+        for _ in 0..REQUESTS_A_TURN {
+            match self.write(now) {
+                Ok(true) => {}
+                Ok(false) => return now < self.deadline,
+                Err(()) => return false,
+            }
+            if self.closing {
+                return false;
+            }
+            match self.read_line(now) {
+                Ok(Some(line)) => self.reply(&answer(&line, show)),
+                Ok(None) => return now < self.deadline,
+                Err(None) => return false,
+                Err(Some(answer)) => {
+                    self.reply(&answer);
+                    self.closing = true;
+                }
+            }
+        }
+        true
+    }
+
+    fn reply(&mut self, answer: &Answer) {
+        self.sent = 0;
+        self.answer.clear();
+        if let Err(error) = serde_json::to_writer(&mut self.answer, answer) {
+            tracing::error!("an answer could not be written: {error}");
+            self.closing = true;
+        }
+        self.answer.push(b'\n');
+    }
+
+    /// True when all of the answer is sent.
+    fn write(&mut self, now: Instant) -> Result<bool, ()> {
+        while let Some(rest) = self.answer.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => return Err(()),
+                Ok(count) => {
+                    self.sent += count;
+                    self.deadline = now + PATIENCE;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(()),
+            }
+        }
+        // A large answer's memory is not kept for the next, small one.
+        self.answer = Vec::new();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// The next line, when all of it is there. An error ends the connection, after an answer if there is one.
+    fn read_line(&mut self, now: Instant) -> Result<Option<Vec<u8>>, Option<Answer>> {
+        loop {
+            if let Some(end) = self.request.iter().position(|octet| *octet == b'\n') {
+                let rest = self.request.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.request, rest);
+                line.truncate(end);
+                self.deadline = now + PATIENCE;
+                return Ok(Some(line));
+            }
+            if self.request.len() >= REQUEST_MAX {
+                return Err(Some(Answer::Error(format!(
+                    "the request is longer than {REQUEST_MAX} octets"
+                ))));
+            }
+            let mut chunk = [0; 4096];
+            let room = chunk.len().min(REQUEST_MAX - self.request.len());
+            match self.stream.read(&mut chunk[..room]) {
+                Ok(0) => return Err(None),
+                Ok(count) => self.request.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(None),
+            }
+        }
+    }
+}
+
+fn answer(line: &[u8], show: &mut dyn FnMut(Subject) -> Answer) -> Answer {
+    match serde_json::from_slice::<Request>(line) {
+        Ok(request) => show(request.show),
+        Err(error) => Answer::Error(format!(
+            "this is no request: {error}; ask like {{\"show\":\"ports\"}}, for ports, fdb, threads or stats"
+        )),
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::scope;
+use std::time::Duration;
+
+use quietwire_dpdk::Fault;
+use serde_json::json;
+
+use super::*;
+use crate::error::SwitchError;
+
+/// Large enough that no socket buffer holds it.
+const LARGE: usize = 4 << 20;
+
+fn show(subject: Subject) -> Answer {
+    match subject {
+        Subject::Ports => Answer::Ok(json!(["a"])),
+        Subject::Fdb => Answer::Ok(json!("x".repeat(LARGE))),
+        Subject::Threads => Answer::Error("no threads today".to_owned()),
+        Subject::Stats => Answer::Ok(json!({"uptime_s": 1})),
+    }
+}
+
+fn with_server(clients: impl FnOnce(&Path)) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("switch.sock");
+    let mut server = Server::new(ControlSocket::listen(&path).unwrap());
+    let done = AtomicBool::new(false);
+    scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                server.turn(5, &mut show);
+            }
+        });
+        // Also when a client's assertion fails.
+        struct End<'a>(&'a AtomicBool);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _end = End(&done);
+        clients(&path);
+    });
+    drop(server);
+    assert!(!path.exists(), "the socket is left behind");
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let stream = UnixStream::connect(path).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    stream
+}
+
+#[test]
+fn questions_are_answered() {
+    with_server(|path| {
+        assert_eq!(ask(path, Subject::Ports).unwrap(), json!(["a"]));
+        assert_eq!(
+            ask(path, Subject::Fdb).unwrap().as_str().unwrap().len(),
+            LARGE
+        );
+        let error = ask(path, Subject::Threads).unwrap_err();
+        assert!(error.to_string().contains("no threads today"), "{error}");
+        assert_eq!(
+            fs::metadata(path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    });
+}
+
+#[test]
+fn one_connection_may_ask_often_and_in_pieces() {
+    with_server(|path| {
+        let mut stream = connect(path);
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        stream
+            .write_all(b"{\"show\":\"ports\"}\n{\"show\":\"sta")
+            .unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), r#"{"ok":["a"]}"#);
+        stream
+            .write_all(b"ts\"}\n{\"show\":\"colours\"}\n\n")
+            .unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), r#"{"ok":{"uptime_s":1}}"#);
+        for _ in 0..2 {
+            let line = lines.next().unwrap().unwrap();
+            assert!(
+                line.starts_with(r#"{"error":"this is no request"#),
+                "{line}"
+            );
+        }
+        for _ in 0..20 {
+            stream.write_all(b"{\"show\":\"ports\"}\n").unwrap();
+        }
+        for _ in 0..20 {
+            assert_eq!(lines.next().unwrap().unwrap(), r#"{"ok":["a"]}"#);
+        }
+    });
+}
+
+#[test]
+fn a_client_that_misbehaves_hurts_only_itself() {
+    with_server(|path| {
+        // One never reads its large answer, one says nothing, one says too much.
+        let mut deaf = connect(path);
+        deaf.write_all(b"{\"show\":\"fdb\"}\n").unwrap();
+        let _mute = connect(path);
+        let mut loud = connect(path);
+        // The switch stops reading and closes: the rest cannot be written.
+        let _ = loud.write_all(&vec![b'x'; 4 * REQUEST_MAX]);
+        assert_eq!(ask(path, Subject::Ports).unwrap(), json!(["a"]));
+        let mut answer = String::new();
+        // Data that nobody read turns the close into a reset, which may overtake the answer.
+        match loud.read_to_string(&mut answer) {
+            Ok(_) => assert!(answer.contains("longer than 65536 octets"), "{answer}"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+        // More clients than are served at once.
+        let crowd: Vec<UnixStream> = (0..100).map(|_| connect(path)).collect();
+        drop(crowd);
+        assert_eq!(ask(path, Subject::Ports).unwrap(), json!(["a"]));
+    });
+}
+
+#[test]
+fn the_socket_is_taken_only_from_the_dead() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("switch.sock");
+    let refusal = |path: &Path| {
+        let error = ControlSocket::listen(path).unwrap_err();
+        assert_eq!(error.fault(), Fault::BadInput);
+        error.to_string()
+    };
+    let living = UnixListener::bind(&path).unwrap();
+    assert!(refusal(&path).contains("another switch listens"));
+    drop(living);
+    assert!(path.exists());
+    drop(ControlSocket::listen(&path).unwrap());
+    assert!(!path.exists());
+    fs::write(&path, "precious").unwrap();
+    assert!(refusal(&path).contains("not a socket"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    let nowhere = directory.path().join("no/switch.sock");
+    assert!(refusal(&nowhere).contains("make it first"));
+    let error = ask(&nowhere, Subject::Ports).unwrap_err();
+    assert!(matches!(
+        error,
+        SwitchError::ControlSocket {
+            fault: Fault::BadInput,
+            ..
+        }
+    ));
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counters of the packet path. Each block is written by one forwarding thread, in cache lines of its own, and read by
+//! the control thread at any time: a plain load and store, no exchange. They only grow.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread adds to and others read.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; called by the one thread that owns the counter.
+    #[inline(always)]
+    pub(crate) fn add(&self, count: u64) {
+        if count > 0 {
+            let now = self.0.load(Ordering::Relaxed);
+            self.0.store(now.wrapping_add(count), Ordering::Relaxed);
+        }
+    }
+
+    /// Sets to a count that the owning thread keeps for itself.
+    #[inline(always)]
+    pub(crate) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one thread did with the frames of one port. What went wrong is counted where the frame came in, except
+/// `tx_full` and `no_output`, which are counted where it would have gone out or came in last.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct PortCounters {
+    pub(crate) rx_frames: Counter,
+    pub(crate) rx_octets: Counter,
+    pub(crate) tx_frames: Counter,
+    pub(crate) tx_octets: Counter,
+    /// The transmit queue had no room.
+    pub(crate) tx_full: Counter,
+    /// Shorter than an Ethernet header.
+    pub(crate) short: Counter,
+    /// The destination is where the frame came from.
+    pub(crate) filtered: Counter,
+    /// To an address that bridges do not forward.
+    pub(crate) reserved: Counter,
+    /// To a port that this thread has no queue of.
+    pub(crate) no_output: Counter,
+    pub(crate) flooded: Counter,
+    pub(crate) learned: Counter,
+    pub(crate) moved: Counter,
+    pub(crate) not_learned: Counter,
+}
+
+/// What one forwarding thread did.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct ThreadCounters {
+    /// Looks at receive queues.
+    pub(crate) polls: Counter,
+    /// Those that found nothing.
+    pub(crate) empty_polls: Counter,
+    /// Times that the CPU was yielded.
+    pub(crate) yields: Counter,
+    /// By number of the port.
+    pub(crate) ports: Box<[PortCounters]>,
+}
+
+impl ThreadCounters {
+    pub(crate) fn new(ports: usize) -> Self {
+        Self {
+            polls: Counter::default(),
+            empty_polls: Counter::default(),
+            yields: Counter::default(),
+            ports: (0..ports).map(|_| PortCounters::default()).collect(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a running switch says of itself: the answers on its control socket. Counters only grow while it runs.
+
+use quietwire_host::CpuList;
+use quietwire_packet::MacAddress;
+use serde::{Deserialize, Serialize};
+
+/// What a thread is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Polls ports.
+    Forwarding,
+    /// Clock and ageing.
+    Service,
+    /// Control socket, signals, and whatever DPDK makes threads for.
+    Control,
+}
+
+/// One thread of the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// The kernel's number of it.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// What it is there for.
+    pub role: Role,
+    /// CPUs that it may use.
+    pub cpus: CpuList,
+}
+
+/// Frames that went nowhere, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drops {
+    /// Came in shorter than an Ethernet header.
+    pub short: u64,
+    /// Came in for an address on the same port (IEEE 802.1Q, section 8.6.1).
+    pub filtered: u64,
+    /// Came in for an address that bridges do not forward (IEEE 802.1Q, section 8.6.3).
+    pub reserved_address: u64,
+    /// Came in for a port without a queue; never, unless something is wrong with the switch.
+    pub no_output: u64,
+    /// Were to go out, and the transmit queue had no room.
+    pub tx_full: u64,
+    /// Could not be received for want of buffers (the driver's word).
+    pub no_buffers: u64,
+    /// Were lost since the receive queue was full (the driver's word; shared-memory ports cannot see it).
+    pub rx_missed: u64,
+    /// Came in damaged (the driver's word).
+    pub rx_errors: u64,
+}
+
+impl Drops {
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.short
+            + self.filtered
+            + self.reserved_address
+            + self.no_output
+            + self.tx_full
+            + self.no_buffers
+            + self.rx_missed
+            + self.rx_errors
+    }
+}
+
+/// Counters of one port. Octets are without FCS.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCounts {
+    /// Its name.
+    pub name: String,
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Octets received.
+    pub rx_octets: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Octets sent.
+    pub tx_octets: u64,
+    /// Frames dropped.
+    pub drops: Drops,
+}
+
+/// One port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortReport {
+    /// Where it is and what drives it.
+    pub uri: String,
+    /// `cross-connect`, or the bridge that it is in.
+    pub group: String,
+    /// True while a peer is connected or the cable carries.
+    pub link_up: bool,
+    /// Name and counters.
+    #[serde(flatten)]
+    pub counts: PortCounts,
+}
+
+/// One address that a bridge has learned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdbReport {
+    /// The bridge.
+    pub bridge: String,
+    /// The address.
+    pub mac: MacAddress,
+    /// Name of the port it was last seen on.
+    pub port: String,
+    /// Whole seconds since then.
+    pub age_s: u32,
+}
+
+/// Counters of one forwarding thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCounts {
+    /// Its CPU.
+    pub cpu: u32,
+    /// Looks at receive queues.
+    pub polls: u64,
+    /// Those that found nothing.
+    pub empty_polls: u64,
+    /// Those that found frames.
+    pub bursts: u64,
+    /// Times that the CPU was yielded.
+    pub yields: u64,
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+}
+
+/// Counters of one bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BridgeCounts {
+    /// Its name.
+    pub name: String,
+    /// Addresses known at the moment: the one number here that can fall.
+    pub entries: u32,
+    /// Addresses that there is room for.
+    pub max_entries: u32,
+    /// Frames sent to all ports.
+    pub flooded: u64,
+    /// Addresses learned.
+    pub learned: u64,
+    /// Times that an address was seen on another port than before.
+    pub moved: u64,
+    /// Times that there was no room for a new address.
+    pub not_learned: u64,
+    /// Addresses forgotten since they were not seen for long.
+    pub aged: u64,
+}
+
+/// All counters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatsReport {
+    /// Seconds since the switch started.
+    pub uptime_s: f64,
+    /// Ports, in the order in which they were given.
+    pub ports: Vec<PortCounts>,
+    /// Forwarding threads, by CPU.
+    pub threads: Vec<ThreadCounts>,
+    /// Bridges.
+    pub bridges: Vec<BridgeCounts>,
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Threads of this process: their roles, their CPUs, and that they keep to them.
+
+use std::path::Path;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use quietwire_host::CpuList;
+use quietwire_host::threads::{ReadError, ThreadCpus, own_threads};
+
+use crate::config::{Pinning, Plan};
+use crate::error::SwitchError;
+use crate::report::{Role, ThreadReport};
+
+/// Names of forwarding threads begin so; the number of the CPU follows. A kernel's thread name has 15 octets.
+const FORWARDING: &str = "qw-fwd-";
+pub(crate) const SERVICE: &str = "qw-service";
+pub(crate) const CONTROL: &str = "qw-control";
+
+pub(crate) fn forwarding_name(cpu: u32) -> String {
+    format!("{FORWARDING}{cpu}")
+}
+
+/// Roles go by names, which only this process gives. Threads made by DPDK and the main thread are control threads.
+fn role(name: &str) -> Role {
+    if name.starts_with(FORWARDING) {
+        Role::Forwarding
+    } else if name == SERVICE {
+        Role::Service
+    } else {
+        Role::Control
+    }
+}
+
+/// All threads of this process.
+pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
+    let report = |thread: ThreadCpus| ThreadReport {
+        role: role(&thread.name),
+        tid: thread.tid,
+        name: thread.name,
+        cpus: thread.cpus,
+    };
+    Ok(own_threads(Path::new("/"))?
+        .into_iter()
+        .map(report)
+        .collect())
+}
+
+/// Moves every thread that may run on CPUs of another role to its own, and says so. Called after start-up and now and
+/// then: libraries make threads when ports connect.
+pub(crate) fn keep_to_roles(plan: &Plan) -> Result<(), SwitchError> {
+    if plan.pinning == Pinning::None {
+        return Ok(());
+    }
+    for thread in list()? {
+        let allowed = match thread.role {
+            Role::Forwarding => &plan.forwarding_cpus,
+            Role::Service => &plan.service_cpus,
+            Role::Control => &plan.control_cpus,
+        };
+        if thread.cpus.difference(allowed).is_empty() {
+            continue;
+        }
+        tracing::warn!(
+            "thread {} ({}) might run on CPUs {} and is moved to {allowed}",
+            thread.tid,
+            thread.name,
+            thread.cpus
+        );
+        move_to(thread.tid, allowed).map_err(|cause| SwitchError::Thread {
+            name: thread.name,
+            what: format!("could not be moved to CPUs {allowed}: {cause}"),
+        })?;
+    }
+    Ok(())
+}
+
+fn move_to(tid: i32, cpus: &CpuList) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter() {
+        set.set(cpu.0 as usize)?;
+    }
+    match sched_setaffinity(Pid::from_raw(tid), &set) {
+        // It has ended.
+        Err(nix::errno::Errno::ESRCH) => Ok(()),
+        other => other,
+    }
+}
+
+/// The form that DPDK takes.
+pub(crate) fn numbers(cpus: &CpuList) -> Vec<u32> {
+    cpus.iter().map(|cpu| cpu.0).collect()
+}
