@@ -1,2 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! The lab: devices under test (one adapter a file), their neighbours, the CPU sets that keep them apart, and the
+//! way back: everything made is journalled first and undone at the end, at an interrupt, and by [`clean`] after a kill.
+//!
+//! Judges no results and knows no packets.
+
+mod adapters;
+mod clean;
+mod device;
+mod error;
+mod lab;
+mod neighbours;
+mod spawn;
+
+pub use adapters::{DeviceThread, Places};
+pub use clean::{CleanReport, clean};
+pub use device::{DeviceSpec, ForwardingMode};
+pub use error::{Fault, LabError};
+pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
+pub use neighbours::NeighbourSpec;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Devices under test, one adapter a file.
+
+pub(crate) mod quietwire;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceSpec;
+
+/// Where a device has its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// A directory of its own.
+    pub directory: PathBuf,
+    /// Sockets of its ports, in order.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Places {
+    /// URIs at which a tester finds the device's ports.
+    #[must_use]
+    pub fn tester_uris(&self) -> Vec<String> {
+        self.sockets
+            .iter()
+            .map(|socket| format!("memif:{}?role=client&id=0", socket.display()))
+            .collect()
+    }
+}
+
+/// A thread of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceThread {
+    /// The kernel's number.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// `forwarding`, `service` or `control`.
+    pub role: String,
+    /// CPUs that it may use, as a list.
+    pub cpus: String,
+}
+
+/// How one kind of device is started and asked.
+pub(crate) trait Adapter: std::fmt::Debug {
+    /// Name for messages.
+    fn name(&self) -> &str;
+
+    /// The command that runs it in the foreground until SIGTERM.
+    fn command(&self, spec: &DeviceSpec, places: &Places) -> Vec<String>;
+
+    /// Its threads with their roles; an error until it is up.
+    fn threads(&self, places: &Places) -> Result<Vec<DeviceThread>, String>;
+
+    /// Its counters.
+    fn counters(&self, places: &Places) -> Result<serde_json::Value, String>;
+}

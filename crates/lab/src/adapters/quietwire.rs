@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! quietwire's own switch as the device under test.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Adapter, DeviceThread, Places};
+use crate::device::{DeviceSpec, ForwardingMode};
+
+/// How long the control socket may take to answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct Quietwire {
+    /// The `quietwire` program.
+    pub(crate) program: PathBuf,
+}
+
+fn control_socket(places: &Places) -> PathBuf {
+    places.directory.join("switch.sock")
+}
+
+impl Quietwire {
+    fn ask(places: &Places, what: &str) -> Result<Value, String> {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = UnixStream::connect(control_socket(places))?;
+            stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
+            stream.set_write_timeout(Some(ANSWER_DEADLINE))?;
+            stream.write_all(format!("{}\n", json!({ "show": what })).as_bytes())?;
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line)?;
+            Ok(line)
+        };
+        let line = ask().map_err(|error| format!("its control socket: {error}"))?;
+        let mut answer: Value = serde_json::from_str(&line)
+            .map_err(|error| format!("its answer '{}': {error}", line.trim()))?;
+        match answer.get_mut("ok") {
+            Some(ok) => Ok(ok.take()),
+            None => Err(format!("it answered {}", line.trim())),
+        }
+    }
+}
+
+impl Adapter for Quietwire {
+    fn name(&self) -> &str {
+        "quietwire"
+    }
+
+    fn command(&self, spec: &DeviceSpec, places: &Places) -> Vec<String> {
+        let mut command = vec![
+            self.program.display().to_string(),
+            "switch".to_owned(),
+            "run".to_owned(),
+        ];
+        let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
+        let mut names = Vec::new();
+        for (index, socket) in places.sockets.iter().enumerate() {
+            option(
+                "--port",
+                format!("p{index}=memif:{}?role=server&id=0", socket.display()),
+            );
+            names.push(format!("p{index}"));
+        }
+        match spec.mode {
+            ForwardingMode::CrossConnect => option("--cross-connect", names.join(",")),
+            ForwardingMode::Bridge => {
+                option("--bridge", format!("br0={}", names.join(",")));
+                option("--max-entries", spec.mac_addresses_max.to_string());
+            }
+        }
+        option("--forwarding-cpus", spec.forwarding_cpus.to_string());
+        option("--service-cpus", spec.service_cpus.to_string());
+        option("--control-cpus", spec.control_cpus.to_string());
+        option("--rx-ring-size", spec.rx_ring_size.to_string());
+        option("--tx-ring-size", spec.tx_ring_size.to_string());
+        option("--idle", spec.idle.clone());
+        option(
+            "--pinning",
+            if spec.pinned { "roles" } else { "none" }.to_owned(),
+        );
+        option("--huge-pages", "auto".to_owned());
+        option("--memory-mib", spec.memory_mib.to_string());
+        option("--frame-size-max", spec.frame_size_max.to_string());
+        option(
+            "--control-socket",
+            control_socket(places).display().to_string(),
+        );
+        command.push("--exit-with-parent".to_owned());
+        command
+    }
+
+    fn threads(&self, places: &Places) -> Result<Vec<DeviceThread>, String> {
+        serde_json::from_value(Self::ask(places, "threads")?).map_err(|error| error.to_string())
+    }
+
+    fn counters(&self, places: &Places) -> Result<Value, String> {
+        Self::ask(places, "stats")
+    }
+}

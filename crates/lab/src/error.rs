@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong in the lab.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use quietwire_host::cpuset::CpusetError;
+
+/// Whose fault an error is, which decides the program's exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller asked for something that makes no sense (exit code 2).
+    BadInput,
+    /// The machine lacks something (exit code 3).
+    Lacks,
+    /// Anything else (exit code 1).
+    Failed,
+}
+
+/// An error of the lab.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// Another lab is up.
+    #[error(
+        "another lab is up, of process {owner}; wait for it or stop it, since two would disturb each other"
+    )]
+    Busy {
+        /// The process that has it, as far as it said.
+        owner: String,
+    },
+    /// A file or directory.
+    #[error("{}: {what}: {cause}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// CPU sets.
+    #[error(transparent)]
+    Cpuset(#[from] CpusetError),
+    /// A program is not installed.
+    #[error("{program} is not installed; `apt-get install {package}` or scripts/setup installs it")]
+    MissingProgram {
+        /// The program.
+        program: String,
+        /// Debian's package.
+        package: &'static str,
+    },
+    /// The device under test did not come up.
+    #[error("the device '{name}' {what}. Its last words:\n{log}\n(the command was: {command})")]
+    Device {
+        /// Its name.
+        name: String,
+        /// What happened.
+        what: String,
+        /// The end of its log.
+        log: String,
+        /// How it was started.
+        command: String,
+    },
+    /// Neighbours did not come up.
+    #[error("the neighbours {what}. Their last words:\n{log}\n(the command was: {command})")]
+    Neighbours {
+        /// What happened.
+        what: String,
+        /// The end of their log.
+        log: String,
+        /// How they were started.
+        command: String,
+    },
+    /// CPUs that leave nothing for someone.
+    #[error("{0}")]
+    Cpus(String),
+    /// Something of a case could not be undone.
+    #[error("not everything could be undone: {0}; `quietwire lab clean` tries again")]
+    Undo(String),
+}
+
+impl LabError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Cpus(_) => Fault::BadInput,
+            Self::Cpuset(CpusetError::Unavailable) | Self::MissingProgram { .. } => Fault::Lacks,
+            _ => Fault::Failed,
+        }
+    }
+}
+
+pub(crate) fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> LabError {
+    move |cause| LabError::Io {
+        path: path.to_owned(),
+        what,
+        cause,
+    }
+}

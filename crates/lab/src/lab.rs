@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A lab that is up: one at a time on a machine, with one case at a time in it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use quietwire_host::CpuList;
+use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
+use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
+use quietwire_host::settings;
+
+use crate::adapters::{DeviceThread, Places, quietwire::Quietwire};
+use crate::clean;
+use crate::device::{Device, DeviceSpec};
+use crate::error::{LabError, io_error};
+use crate::neighbours::{NeighbourSpec, Neighbours};
+
+/// Where labs keep their state when nothing else is asked for.
+pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
+
+pub(crate) const LAB_JOURNAL: &str = "lab.jsonl";
+
+/// How a lab is to be brought up.
+#[derive(Clone, Debug)]
+pub struct LabOptions {
+    /// Where it keeps its state, for this and for later processes.
+    pub state_directory: PathBuf,
+    /// The `quietwire` program, for its switch.
+    pub program: PathBuf,
+}
+
+/// One case: a device, its neighbours, and who may run where.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The device.
+    pub device: DeviceSpec,
+    /// Its neighbours, if any.
+    pub neighbours: Option<NeighbourSpec>,
+    /// Everything but the device is kept to these CPUs; none for an unpartitioned machine.
+    pub rest_cpus: Option<CpuList>,
+}
+
+/// What a case came up as.
+#[derive(Clone, Debug)]
+pub struct Entered {
+    /// URIs at which the tester finds the device's ports.
+    pub tester_uris: Vec<String>,
+    /// Every command and setting, in order, for the record.
+    pub commands: Vec<String>,
+    /// The device's process.
+    pub device_pid: u32,
+    /// The device's threads.
+    pub threads: Vec<DeviceThread>,
+    /// What came of confining the rest, where it was.
+    pub confined: Option<Confined>,
+}
+
+#[derive(Debug)]
+struct Running {
+    journal: Journal,
+    device: Option<Device>,
+    neighbours: Option<Neighbours>,
+}
+
+/// A lab that is up. Dropped, it undoes everything.
+#[derive(Debug)]
+pub struct Lab {
+    options: LabOptions,
+    directory: PathBuf,
+    journal: Option<Journal>,
+    cases: u32,
+    running: Option<Running>,
+    // Released last.
+    _lock: File,
+}
+
+pub(crate) fn lock_path(state_directory: &Path) -> PathBuf {
+    state_directory.join("lock")
+}
+
+/// Takes the lock of a state directory; the kernel gives it back when this process ends, however it ends.
+pub(crate) fn lock(state_directory: &Path) -> Result<File, LabError> {
+    let path = lock_path(state_directory);
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io_error(&path, "opening the lock"))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let owner = fs::read_to_string(&path)
+                .unwrap_or_default()
+                .trim()
+                .to_owned();
+            return Err(LabError::Busy { owner });
+        }
+        Err(TryLockError::Error(cause)) => return Err(io_error(&path, "locking")(cause)),
+    }
+    file.set_len(0)
+        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
+        .map_err(io_error(&path, "writing the lock"))?;
+    Ok(file)
+}
+
+impl Lab {
+    /// Brings up an empty lab. What an earlier one left behind is undone first.
+    ///
+    /// # Errors
+    /// [`LabError::Busy`] when another is up, [`LabError::Io`].
+    pub fn open(options: LabOptions) -> Result<Self, LabError> {
+        let state = &options.state_directory;
+        make_directory(state)?;
+        let held = lock(state)?;
+        let left = clean::leftovers(state, &held)?;
+        if !left.undone.is_empty() {
+            tracing::warn!(
+                "an earlier lab had left {} changes behind; they were undone",
+                left.undone.len()
+            );
+        }
+        if let Some((change, outcome)) = left.failures().next() {
+            return Err(LabError::Undo(format!("{change:?}: {outcome:?}")));
+        }
+        let directory = state.join(format!("lab-{}", std::process::id()));
+        make_directory(&directory)?;
+        let path = directory.join(LAB_JOURNAL);
+        let mut journal = Journal::open(&path).map_err(io_error(&path, "making the journal"))?;
+        journal
+            .record(&Change::DirectoryCreated {
+                path: directory.clone(),
+            })
+            .map_err(io_error(&path, "writing the journal"))?;
+        Ok(Self {
+            options,
+            directory,
+            journal: Some(journal),
+            cases: 0,
+            running: None,
+            _lock: held,
+        })
+    }
+
+    fn own_journal(&mut self) -> Result<&mut Journal, LabError> {
+        self.journal
+            .as_mut()
+            .ok_or_else(|| LabError::Undo("the lab is down".to_owned()))
+    }
+
+    /// Sees to it that so many 2 MiB pages are free while the lab is up; gives how many are, maybe fewer.
+    ///
+    /// # Errors
+    /// [`LabError::Io`].
+    pub fn reserve_huge_pages(&mut self, pages: u64) -> Result<u64, LabError> {
+        settings::reserve_huge_pages(self.own_journal()?, pages).map_err(io_error(
+            Path::new(settings::HUGE_PAGES),
+            "reserving huge pages",
+        ))
+    }
+
+    /// Lets real-time threads on `tester` run without a pause while the lab is up: the kernel stops them for 50 ms of
+    /// each second otherwise, which looks like loss.
+    ///
+    /// # Errors
+    /// [`LabError::Cpus`] when no other CPU would be left to the rest of the machine, [`LabError::Io`].
+    pub fn allow_realtime(&mut self, tester: &CpuList, online: &CpuList) -> Result<(), LabError> {
+        if online.difference(tester).is_empty() {
+            return Err(LabError::Cpus(format!(
+                "the tester would have all CPUs ({online}) at real-time priority and the machine none; leave one CPU, or set realtime = false"
+            )));
+        }
+        let path = Path::new(settings::REALTIME_RUNTIME);
+        settings::write(self.own_journal()?, path, "-1")
+            .map_err(io_error(path, "letting real-time threads run"))?;
+        Ok(())
+    }
+
+    /// Brings up a case.
+    ///
+    /// # Errors
+    /// What did not come up; all of it is undone then.
+    pub fn enter(&mut self, case: &Case) -> Result<Entered, LabError> {
+        self.leave()?;
+        self.cases += 1;
+        let path = self.directory.join(format!("case-{:04}.jsonl", self.cases));
+        let journal = Journal::open(&path).map_err(io_error(&path, "making the journal"))?;
+        self.running = Some(Running {
+            journal,
+            device: None,
+            neighbours: None,
+        });
+        let entered = self.build(case);
+        if entered.is_err()
+            && let Err(error) = self.leave()
+        {
+            tracing::error!("{error}");
+        }
+        entered
+    }
+
+    fn build(&mut self, case: &Case) -> Result<Entered, LabError> {
+        let directory = self.directory.join(format!("case-{:04}", self.cases));
+        let tag = format!("quietwire-{}-{}", std::process::id(), self.cases);
+        let Some(running) = &mut self.running else {
+            return Err(LabError::Undo("no case is being entered".to_owned()));
+        };
+        let journal = &mut running.journal;
+        journal
+            .record(&Change::DirectoryCreated {
+                path: directory.clone(),
+            })
+            .map_err(io_error(&directory, "writing the journal"))?;
+        make_directory(&directory)?;
+        let mut commands = Vec::new();
+        let mut confined = None;
+        let mut device_set = None;
+        if let Some(rest_cpus) = &case.rest_cpus {
+            let sets = Cpusets::find(Path::new("/"))?;
+            let set = device_cpuset(&sets, journal, &tag, case, rest_cpus)?;
+            commands.push(format!(
+                "cpuset {} = {}",
+                set.path.display(),
+                device_cpus(&case.device)
+            ));
+            confined =
+                Some(sets.confine_rest(journal, &format!("{tag}-rest"), rest_cpus, &[&set])?);
+            commands.push(format!("cpuset of everything else = {rest_cpus}"));
+            device_set = Some(set);
+        }
+        let places = Places {
+            sockets: ["p0.sock", "p1.sock"]
+                .map(|name| directory.join(name))
+                .to_vec(),
+            directory: directory.clone(),
+        };
+        let adapter = Box::new(Quietwire {
+            program: self.options.program.clone(),
+        });
+        let device = running.device.insert(Device::start(
+            journal,
+            adapter,
+            &case.device,
+            places,
+            device_set.as_ref(),
+        )?);
+        commands.push(device.command.join(" "));
+        if let Some(spec) = &case.neighbours {
+            let sets = Cpusets::find(Path::new("/"))?;
+            let set = sets.create(
+                journal,
+                &format!("{tag}-neighbours"),
+                &spec.cpus,
+                TasksOnUndo::Kill,
+            )?;
+            commands.push(format!("cpuset {} = {}", set.path.display(), spec.cpus));
+            let neighbours = Neighbours::start(journal, spec, &set, &directory)?;
+            commands.push(neighbours.command.join(" "));
+            running.neighbours = Some(neighbours);
+        }
+        Ok(Entered {
+            tester_uris: device.places.tester_uris(),
+            commands,
+            device_pid: device.pid(),
+            threads: device.threads()?,
+            confined,
+        })
+    }
+
+    /// An error when the device or the neighbours of the running case died.
+    ///
+    /// # Errors
+    /// [`LabError::Device`], [`LabError::Neighbours`].
+    pub fn check(&mut self) -> Result<(), LabError> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        if let Some(device) = &mut running.device
+            && !device.is_running()
+        {
+            return Err(device.died());
+        }
+        if let Some(neighbours) = &mut running.neighbours
+            && !neighbours.is_running()
+        {
+            return Err(neighbours.died());
+        }
+        Ok(())
+    }
+
+    /// Counters of the running case's device.
+    ///
+    /// # Errors
+    /// [`LabError::Device`].
+    pub fn counters(&self) -> Result<Option<serde_json::Value>, LabError> {
+        self.running
+            .as_ref()
+            .and_then(|running| running.device.as_ref())
+            .map(Device::counters)
+            .transpose()
+    }
+
+    /// Undoes the running case, if any.
+    ///
+    /// # Errors
+    /// [`LabError::Undo`] with what could not be undone; [`LabError::Device`] when the device had to be killed.
+    pub fn leave(&mut self) -> Result<(), LabError> {
+        let Some(mut running) = self.running.take() else {
+            return Ok(());
+        };
+        let neighbours = running.neighbours.as_mut().map_or(Ok(()), Neighbours::stop);
+        let device = running.device.as_mut().map_or(Ok(()), Device::stop);
+        let undone = undo(&running.journal);
+        neighbours.and(device).and(undone)
+    }
+
+    /// Undoes everything.
+    ///
+    /// # Errors
+    /// As [`Self::leave`].
+    pub fn down(mut self) -> Result<(), LabError> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), LabError> {
+        let case = self.leave();
+        let own = self.journal.take().map_or(Ok(()), |journal| undo(&journal));
+        case.and(own)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_down() {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+fn undo(journal: &Journal) -> Result<(), LabError> {
+    let undone = clean::undo_journal(journal.path())?;
+    let failures: Vec<String> = undone
+        .iter()
+        .filter_map(|(change, outcome)| match outcome {
+            Undone::Failed(why) | Undone::ChangedSince(why) => Some(format!("{change:?}: {why}")),
+            Undone::Restored | Undone::AlreadyGone => None,
+        })
+        .collect();
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(LabError::Undo(failures.join("; ")))
+    }
+}
+
+fn device_cpus(spec: &DeviceSpec) -> CpuList {
+    spec.forwarding_cpus
+        .union(&spec.service_cpus)
+        .union(&spec.control_cpus)
+}
+
+fn device_cpuset(
+    sets: &Cpusets,
+    journal: &mut Journal,
+    tag: &str,
+    case: &Case,
+    rest_cpus: &CpuList,
+) -> Result<Cpuset, LabError> {
+    let shared = rest_cpus.intersection(&case.device.forwarding_cpus);
+    if !shared.is_empty() {
+        return Err(LabError::Cpus(format!(
+            "CPU {shared} is a forwarding CPU and is left to the rest of the machine, too; a partition gives it to one of them"
+        )));
+    }
+    Ok(sets.create(
+        journal,
+        &format!("{tag}-device"),
+        &device_cpus(&case.device),
+        TasksOnUndo::Kill,
+    )?)
+}
+
+fn make_directory(path: &Path) -> Result<(), LabError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io_error(path, "making the directory"))
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Noisy neighbours: stress-ng, at ordinary priority, in a CPU set of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use quietwire_host::CpuList;
+use quietwire_host::cpuset::Cpuset;
+use quietwire_host::journal::Journal;
+
+use crate::error::LabError;
+use crate::spawn;
+
+/// What neighbours there are to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeighbourSpec {
+    /// Arguments of stress-ng, each like `--cpu 4`.
+    pub stressors: Vec<String>,
+    /// CPUs they may use.
+    pub cpus: CpuList,
+}
+
+/// Running neighbours.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    child: Child,
+    pub(crate) command: Vec<String>,
+    log: PathBuf,
+}
+
+/// How long the neighbours may take to be at work.
+const UP_DEADLINE: Duration = Duration::from_secs(20);
+/// How long they may take to stop when asked.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Neighbours {
+    pub(crate) fn start(
+        journal: &mut Journal,
+        spec: &NeighbourSpec,
+        set: &Cpuset,
+        directory: &Path,
+    ) -> Result<Self, LabError> {
+        spawn::require("stress-ng", "stress-ng")?;
+        spawn::require("setpriv", "util-linux")?;
+        // Ended by the kernel when this process is: neighbours must not outlive a killed study.
+        let mut command: Vec<String> = ["setpriv", "--pdeathsig", "KILL", "stress-ng"]
+            .map(str::to_owned)
+            .to_vec();
+        for stressor in &spec.stressors {
+            command.extend(stressor.split_whitespace().map(str::to_owned));
+        }
+        let log = directory.join("neighbours.log");
+        let child = spawn::spawn(journal, &command, Some(set), &log)?;
+        let mut neighbours = Self {
+            child,
+            command,
+            log,
+        };
+        neighbours.wait_until_at_work(set)?;
+        Ok(neighbours)
+    }
+
+    /// stress-ng itself only waits: it is at work when it has children.
+    fn wait_until_at_work(&mut self, set: &Cpuset) -> Result<(), LabError> {
+        let began = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    return Err(self.failed(format!("ended at once, with {status}")));
+                }
+                Err(error) => return Err(self.failed(format!("cannot be watched: {error}"))),
+                Ok(None) => {}
+            }
+            if set.processes()?.len() > 1 {
+                return Ok(());
+            }
+            if began.elapsed() >= UP_DEADLINE {
+                return Err(self.failed("were not at work in 20 s".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn failed(&self, what: String) -> LabError {
+        LabError::Neighbours {
+            what,
+            log: spawn::last_words(&self.log),
+            command: self.command.join(" "),
+        }
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub(crate) fn died(&self) -> LabError {
+        self.failed("died".to_owned())
+    }
+
+    /// Ends them; those that do not end by themselves go with their CPU set.
+    pub(crate) fn stop(&mut self) -> Result<(), LabError> {
+        spawn::stop(&mut self.child, STOP_PATIENCE)
+            .map(|_| ())
+            .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+    }
+}
