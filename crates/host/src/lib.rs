@@ -6,6 +6,7 @@
 pub mod cpu;
 pub mod cpuset;
 pub mod doctor;
+pub mod inventory;
 pub mod journal;
 pub mod process;
 pub mod settings;

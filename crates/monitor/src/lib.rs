@@ -1,2 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! What the machine did during a trial: CPU time by state, the threads that forward, interrupts. Two snapshots and
+//! what lies between them; read below a root directory given by the caller. Never changes the machine.
+
+mod activity;
+mod cpus;
+mod interrupts;
+mod threads;
+
+pub use activity::{Activity, MonitorError, Snapshot};
+pub use cpus::CpuActivity;
+pub use interrupts::InterruptCount;
+pub use threads::ThreadActivity;

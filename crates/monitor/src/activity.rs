@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Snapshots, and what lies between two of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::unistd::{SysconfVar, sysconf};
+use serde::{Deserialize, Serialize};
+
+use crate::cpus::{self, CpuActivity, CpuTicks};
+use crate::interrupts::{self, InterruptCount};
+use crate::threads::{self, ThreadActivity, ThreadSeen};
+
+/// Why a snapshot could not be taken.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {cause}", path.display())]
+pub struct MonitorError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the system said, or what is wrong with the text.
+    pub cause: String,
+}
+
+/// What the counters of the machine showed at an instant.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    taken: Instant,
+    ticks_per_second: f64,
+    cpus: BTreeMap<u32, CpuTicks>,
+    threads: BTreeMap<(u32, i32), ThreadSeen>,
+    interrupts: BTreeMap<u32, u64>,
+}
+
+/// What the machine did between two snapshots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Time between the snapshots, seconds.
+    pub elapsed_s: f64,
+    /// Every CPU that was online at both.
+    pub cpus: Vec<CpuActivity>,
+    /// Threads of the watched processes that were there at both.
+    pub threads: Vec<ThreadActivity>,
+    /// Threads that were there at the first only.
+    pub vanished_threads: usize,
+    /// Threads that were there at the second only.
+    pub new_threads: usize,
+    /// Interrupts that each CPU served.
+    pub interrupts: Vec<InterruptCount>,
+    /// Counters that went backwards, or other things that should not be; one sentence each.
+    pub anomalies: Vec<String>,
+}
+
+/// USER_HZ where the system does not tell (man 5 proc: it is 100 on all architectures of interest).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+impl Snapshot {
+    /// Reads the counters below `root`, and those of all threads of `pids`. A process that is gone has no threads.
+    ///
+    /// # Errors
+    /// [`MonitorError`] when `/proc/stat` cannot be read. Missing detail elsewhere is left out.
+    pub fn take(root: &Path, pids: &[u32]) -> Result<Self, MonitorError> {
+        let path = root.join("proc/stat");
+        let stat = fs::read_to_string(&path).map_err(|error| MonitorError {
+            path: path.clone(),
+            cause: error.to_string(),
+        })?;
+        let cpus = cpus::parse(&stat);
+        if cpus.is_empty() {
+            return Err(MonitorError {
+                path,
+                cause: "it lists no CPU".to_owned(),
+            });
+        }
+        let interrupts = fs::read_to_string(root.join("proc/interrupts"))
+            .map(|text| interrupts::parse(&text))
+            .unwrap_or_default();
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+        Ok(Self {
+            taken: Instant::now(),
+            ticks_per_second: ticks.map_or(TICKS_PER_SECOND, |ticks| ticks as f64),
+            cpus,
+            threads: pids
+                .iter()
+                .flat_map(|pid| threads::read(root, *pid))
+                .collect(),
+            interrupts,
+        })
+    }
+}
+
+impl Activity {
+    /// What happened from `before` to `after`.
+    #[must_use]
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
+        let mut anomalies = Vec::new();
+        let mut cpus = Vec::new();
+        for (cpu, now) in &after.cpus {
+            if let Some(then) = before.cpus.get(cpu) {
+                cpus.push(CpuActivity::between(
+                    *cpu,
+                    then,
+                    now,
+                    after.ticks_per_second,
+                    &mut anomalies,
+                ));
+            }
+        }
+        let mut threads = Vec::new();
+        for (id, now) in &after.threads {
+            if let Some(then) = before.threads.get(id) {
+                threads.push(ThreadActivity::between(
+                    *id,
+                    then,
+                    now,
+                    after.ticks_per_second,
+                    &mut anomalies,
+                ));
+            }
+        }
+        let interrupts = after
+            .interrupts
+            .iter()
+            .filter_map(|(cpu, now)| {
+                let then = before.interrupts.get(cpu)?;
+                let count = difference(
+                    &format!("interrupts of CPU {cpu}"),
+                    *then,
+                    *now,
+                    &mut anomalies,
+                );
+                Some(InterruptCount { cpu: *cpu, count })
+            })
+            .collect();
+        Self {
+            elapsed_s: after.taken.duration_since(before.taken).as_secs_f64(),
+            cpus,
+            vanished_threads: before
+                .threads
+                .keys()
+                .filter(|id| !after.threads.contains_key(id))
+                .count(),
+            new_threads: after
+                .threads
+                .keys()
+                .filter(|id| !before.threads.contains_key(id))
+                .count(),
+            threads,
+            interrupts,
+            anomalies,
+        }
+    }
+}
+
+/// `now - then`; a counter that went backwards counts as not moved, and is told.
+pub(crate) fn difference(what: &str, then: u64, now: u64, anomalies: &mut Vec<String>) -> u64 {
+    now.checked_sub(then).unwrap_or_else(|| {
+        anomalies.push(format!("{what} went backwards, from {then} to {now}"));
+        0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(stat: &str, interrupts: &str, switches: u64) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let task = root.path().join("proc/7/task/8");
+        fs::create_dir_all(&task).unwrap();
+        fs::write(root.path().join("proc/stat"), stat).unwrap();
+        fs::write(root.path().join("proc/interrupts"), interrupts).unwrap();
+        let zeros = "0 ".repeat(36);
+        fs::write(
+            task.join("stat"),
+            format!("8 (qw fwd) 1) R 1 1 1 0 -1 0 0 0 0 0 {switches} 10 {zeros}\n"),
+        )
+        .unwrap();
+        fs::write(
+            task.join("status"),
+            format!("Name:\tqw fwd) 1\nvoluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t5\n"),
+        )
+        .unwrap();
+        fs::write(
+            task.join("sched"),
+            format!("x (8, #threads: 1)\nse.nr_migrations    :    {switches}\n"),
+        )
+        .unwrap();
+        root
+    }
+
+    #[test]
+    fn the_difference_of_two_recorded_instants() {
+        let before = machine(
+            "cpu  1 1 1 1\ncpu0 100 5 50 1000 2 3 4 6 10 1\ncpu1 0 0 0 0 0 0 0 0 0 0\n",
+            "      CPU0 CPU1\n 0: 10 20 timer\nNMI: 1 2 Non-maskable\nERR: 0\n",
+            3,
+        );
+        let after = machine(
+            "cpu  9 9 9 9\ncpu0 220 5 60 1050 2 3 4 16 30 1\ncpu1 0 0 0 0 0 0 0 0 0 0\ncpu2 1 1 1 1 1 1 1 1 1 1\n",
+            "      CPU0 CPU1\n 0: 15 10 timer\nNMI: 2 2 Non-maskable\nERR: 0\n",
+            9,
+        );
+        let before = Snapshot::take(before.path(), &[7, 99]).unwrap();
+        let after = Snapshot::take(after.path(), &[7, 99]).unwrap();
+        let activity = Activity::between(&before, &after);
+        let cpu = &activity.cpus[0];
+        let close = |seen: f64, wanted: f64| assert!((seen - wanted).abs() < 1e-9, "{cpu:?}");
+        // Guest time is in user time, too, and is told apart: 120 ticks less the 20 of guests.
+        close(cpu.user_s, 1.0);
+        close(cpu.guest_s, 0.2);
+        close(cpu.system_s, 0.1);
+        close(cpu.idle_s, 0.5);
+        close(cpu.steal_s, 0.1);
+        assert_eq!(activity.cpus.len(), 2);
+        assert_eq!(activity.interrupts[0], InterruptCount { cpu: 0, count: 6 });
+        assert_eq!(activity.interrupts[1].count, 0);
+        assert!(
+            activity.anomalies[0].contains("interrupts of CPU 1"),
+            "{:?}",
+            activity.anomalies
+        );
+        let thread = &activity.threads[0];
+        assert_eq!(
+            (thread.pid, thread.tid, thread.name.as_str()),
+            (7, 8, "qw fwd) 1")
+        );
+        assert_eq!(
+            (
+                thread.voluntary_switches,
+                thread.nonvoluntary_switches,
+                thread.migrations
+            ),
+            (6, 0, Some(6))
+        );
+        assert!((thread.cpu_time_s - 0.06).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_running_machine_can_be_watched() {
+        let pid = std::process::id();
+        let before = Snapshot::take(Path::new("/"), &[pid]).unwrap();
+        let after = Snapshot::take(Path::new("/"), &[pid]).unwrap();
+        let activity = Activity::between(&before, &after);
+        assert!(!activity.cpus.is_empty() && !activity.threads.is_empty());
+        assert!(activity.elapsed_s >= 0.0);
+    }
+
+    #[test]
+    fn no_counters_is_an_error_that_names_the_file() {
+        let root = tempfile::tempdir().unwrap();
+        let error = Snapshot::take(root.path(), &[]).unwrap_err().to_string();
+        assert!(error.contains("proc/stat"), "{error}");
+        fs::create_dir_all(root.path().join("proc")).unwrap();
+        fs::write(root.path().join("proc/stat"), "intr 1\n").unwrap();
+        assert!(Snapshot::take(root.path(), &[]).is_err());
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPU time by state, of `/proc/stat` (Documentation/filesystems/proc.rst, section 1.7).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::activity::difference;
+
+/// States in the order of the file.
+const STATES: usize = 10;
+const USER: usize = 0;
+const NICE: usize = 1;
+const GUEST: usize = 8;
+const GUEST_NICE: usize = 9;
+const NAMES: [&str; STATES] = [
+    "user",
+    "nice",
+    "system",
+    "idle",
+    "iowait",
+    "irq",
+    "softirq",
+    "steal",
+    "guest",
+    "guest_nice",
+];
+
+/// Ticks of one CPU in each state.
+pub(crate) type CpuTicks = [u64; STATES];
+
+/// Time of one CPU in each state, seconds. The kernel counts guests' time as user (or nice) time as well; here each
+/// second is in one state only, so that the states sum up to the time that passed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuActivity {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Programs, guests not included.
+    pub user_s: f64,
+    /// Programs of low priority, guests not included.
+    pub nice_s: f64,
+    /// The kernel.
+    pub system_s: f64,
+    /// Nothing.
+    pub idle_s: f64,
+    /// Nothing, with a request to a disk under way.
+    pub iowait_s: f64,
+    /// Interrupts.
+    pub irq_s: f64,
+    /// Deferred work of interrupts.
+    pub softirq_s: f64,
+    /// Taken by the hypervisor for others.
+    pub steal_s: f64,
+    /// Guests.
+    pub guest_s: f64,
+    /// Guests of low priority.
+    pub guest_nice_s: f64,
+}
+
+pub(crate) fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
+    let mut cpus = BTreeMap::new();
+    for line in stat.lines() {
+        let mut fields = line.split_whitespace();
+        let Some(cpu) = fields
+            .next()
+            .and_then(|name| name.strip_prefix("cpu")?.parse().ok())
+        else {
+            continue;
+        };
+        let mut ticks = [0; STATES];
+        // Old kernels list fewer states: those are zero then.
+        for (slot, field) in ticks.iter_mut().zip(fields) {
+            *slot = field.parse().unwrap_or(0);
+        }
+        cpus.insert(cpu, ticks);
+    }
+    cpus
+}
+
+impl CpuActivity {
+    pub(crate) fn between(
+        cpu: u32,
+        then: &CpuTicks,
+        now: &CpuTicks,
+        ticks_per_second: f64,
+        anomalies: &mut Vec<String>,
+    ) -> Self {
+        let mut ticks = [0; STATES];
+        for (state, slot) in ticks.iter_mut().enumerate() {
+            *slot = difference(
+                &format!("{} time of CPU {cpu}", NAMES[state]),
+                then[state],
+                now[state],
+                anomalies,
+            );
+        }
+        ticks[USER] = ticks[USER].saturating_sub(ticks[GUEST]);
+        ticks[NICE] = ticks[NICE].saturating_sub(ticks[GUEST_NICE]);
+        let [
+            user_s,
+            nice_s,
+            system_s,
+            idle_s,
+            iowait_s,
+            irq_s,
+            softirq_s,
+            steal_s,
+            guest_s,
+            guest_nice_s,
+        ] = ticks.map(|ticks| ticks as f64 / ticks_per_second);
+        Self {
+            cpu,
+            user_s,
+            nice_s,
+            system_s,
+            idle_s,
+            iowait_s,
+            irq_s,
+            softirq_s,
+            steal_s,
+            guest_s,
+            guest_nice_s,
+        }
+    }
+}
