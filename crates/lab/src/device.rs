@@ -43,6 +43,8 @@ pub struct DeviceSpec {
     pub idle: String,
     /// Whether threads are pinned to the CPUs of their role.
     pub pinned: bool,
+    /// Whether it may use huge pages, where enough are free.
+    pub huge_pages: bool,
     /// Memory for buffers, MiB.
     pub memory_mib: u32,
     /// Largest frame with FCS, octets.

@@ -9,6 +9,7 @@
 
 mod bench;
 mod file;
+mod lab_bench;
 mod plan;
 mod results;
 mod run;
@@ -25,6 +26,7 @@ pub use file::{
     NeighboursIn, Percent, Pinning, Search, StudyFile, Sweep, Switch, TesterSettings, Topology,
     Traffic, Trials,
 };
+pub use lab_bench::{LabBench, LabBenchError};
 pub use plan::{Estimate, StepKind, StepPlan};
 pub use results::{CaseEntry, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
 pub use run::{Progress, RunError, Silent, StudyEnd, TrialEvent, run_study};

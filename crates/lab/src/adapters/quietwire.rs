@@ -82,7 +82,10 @@ impl Adapter for Quietwire {
             "--pinning",
             if spec.pinned { "roles" } else { "none" }.to_owned(),
         );
-        option("--huge-pages", "auto".to_owned());
+        option(
+            "--huge-pages",
+            if spec.huge_pages { "auto" } else { "never" }.to_owned(),
+        );
         option("--memory-mib", spec.memory_mib.to_string());
         option("--frame-size-max", spec.frame_size_max.to_string());
         option(

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The real [`Bench`]: a lab with the device and its neighbours, the tester in this process, the monitor beside it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
+use quietwire_host::inventory::Inventory;
+use quietwire_host::threads::{ReadError, online_cpus};
+use quietwire_host::{CpuId, CpuList};
+use quietwire_lab::{
+    Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions, NeighbourSpec,
+};
+use quietwire_monitor::{Activity, MonitorError, Snapshot};
+use quietwire_tester::{Limits, Tester, TesterError, TesterOptions, Trial};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
+use crate::file::{FrameSize, Idle, Mode, NeighboursIn, Pinning, StudyFile};
+
+/// Why a bench could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LabBenchError {
+    /// The lab.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// DPDK, for the tester.
+    #[error(transparent)]
+    Dpdk(#[from] quietwire_dpdk::Error),
+    /// The tester.
+    #[error(transparent)]
+    Tester(#[from] TesterError),
+    /// The monitor.
+    #[error(transparent)]
+    Monitor(#[from] MonitorError),
+    /// A file of the kernel's.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A CPU that the study names and the machine lacks.
+    #[error(
+        "the study gives CPU {cpu} to {role}, and CPUs {online} are online; change {key} in the study file"
+    )]
+    Offline {
+        /// The CPU.
+        cpu: CpuId,
+        /// For what.
+        role: &'static str,
+        /// Where in the study file.
+        key: &'static str,
+        /// What there is.
+        online: CpuList,
+    },
+    /// A call out of order.
+    #[error("no case is up, and a trial was asked for")]
+    NoCase,
+}
+
+impl LabBenchError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let of_dpdk = |fault| match fault {
+            quietwire_dpdk::Fault::BadInput => Fault::BadInput,
+            quietwire_dpdk::Fault::Lacks => Fault::Lacks,
+            quietwire_dpdk::Fault::Failed => Fault::Failed,
+        };
+        match self {
+            Self::Lab(error) => error.fault(),
+            Self::Dpdk(error) => of_dpdk(error.fault()),
+            Self::Tester(error) => of_dpdk(error.fault()),
+            Self::Offline { .. } => Fault::BadInput,
+            Self::Monitor(_) | Self::Read(_) | Self::NoCase => Fault::Failed,
+        }
+    }
+}
+
+/// A lab and a tester.
+// Fields are dropped in this order: the tester's ports before the EAL, the lab last.
+#[derive(Debug)]
+pub struct LabBench {
+    tester: Option<Tester>,
+    eal: Eal,
+    lab: Lab,
+    file: StudyFile,
+    online: CpuList,
+    entered: Option<Entered>,
+    trials: u32,
+}
+
+/// Memory for the buffers of the tester and of the device each, MiB. Jumbo frames need more.
+const MEMORY_MIB: u32 = 192;
+const MEMORY_JUMBO_MIB: u32 = 512;
+/// Size of a huge page, MiB.
+const HUGE_PAGE_MIB: u32 = 2;
+const LINK_DEADLINE: Duration = Duration::from_secs(15);
+const REALTIME_PRIORITY: u8 = 50;
+/// How long the highest rate is looked for, seconds.
+const CALIBRATION_S: f64 = 0.5;
+/// What of the rate that the tester itself reached is asked of it at most.
+const TESTER_SHARE: f64 = 0.95;
+/// How far over what the device forwards at most there is anything to see.
+const DEVICE_SHARE: f64 = 1.25;
+
+impl LabBench {
+    /// Brings up the lab and the tester's EAL for a study.
+    ///
+    /// # Errors
+    /// [`LabBenchError`]; nothing is left behind.
+    pub fn open(file: &StudyFile, options: LabOptions) -> Result<Self, LabBenchError> {
+        let online = online_cpus(Path::new("/"))?;
+        check_cpus(file, &online)?;
+        let mut lab = Lab::open(options)?;
+        if file.tester.huge_pages_mib > 0 {
+            reserve(&mut lab, file.tester.huge_pages_mib)?;
+        }
+        if file.tester.realtime {
+            lab.allow_realtime(&file.tester.cpu, &online)?;
+        }
+        let eal = Eal::start(&EalOptions {
+            control_cpus: numbers(&file.tester.cpu),
+            memory_mib: memory_mib(file),
+            huge_pages: if file.tester.huge_pages_mib > 0 {
+                HugePages::Auto
+            } else {
+                HugePages::Never
+            },
+            pci_devices: Vec::new(),
+            file_prefix: format!("quietwire-study-{}", std::process::id()),
+        })?;
+        Ok(Self {
+            tester: None,
+            eal,
+            lab,
+            file: file.clone(),
+            online,
+            entered: None,
+            trials: 0,
+        })
+    }
+
+    /// Undoes everything.
+    ///
+    /// # Errors
+    /// What could not be undone.
+    pub fn close(self) -> Result<(), LabBenchError> {
+        drop(self.tester);
+        drop(self.eal);
+        Ok(self.lab.down()?)
+    }
+
+    fn case(&self, spec: &CaseSpec) -> Case {
+        let forwarding = &self.file.device.forwarding_cpus;
+        let away = self.online.difference(forwarding);
+        let neighbours = match spec.case.neighbours {
+            NeighboursIn::None => None,
+            NeighboursIn::Everywhere => Some(self.online.clone()),
+            NeighboursIn::OffForwardingCpus => Some(away.clone()),
+        };
+        Case {
+            device: self.device(spec),
+            neighbours: neighbours.map(|cpus| NeighbourSpec {
+                stressors: self.file.neighbours.stressors.clone(),
+                cpus,
+            }),
+            rest_cpus: spec.case.partition.then_some(away),
+        }
+    }
+
+    fn device(&self, spec: &CaseSpec) -> DeviceSpec {
+        let device = &self.file.device;
+        DeviceSpec {
+            mode: match device.mode {
+                Mode::CrossConnect => ForwardingMode::CrossConnect,
+                Mode::Bridge => ForwardingMode::Bridge,
+            },
+            forwarding_cpus: device.forwarding_cpus.clone(),
+            service_cpus: device.service_cpus.clone(),
+            control_cpus: device.control_cpus.clone(),
+            rx_ring_size: device.rx_ring_size,
+            tx_ring_size: device.tx_ring_size,
+            idle: match device.idle {
+                Idle::Poll => "poll",
+                Idle::Yield => "yield",
+            }
+            .to_owned(),
+            pinned: spec.case.pinning == Pinning::Roles,
+            huge_pages: self.file.tester.huge_pages_mib > 0,
+            memory_mib: memory_mib(&self.file),
+            frame_size_max: frame_size_max(&self.file),
+            mac_addresses_max: self
+                .file
+                .traffic
+                .mac_addresses
+                .saturating_mul(2)
+                .max(65_536),
+        }
+    }
+
+    fn open_tester(&mut self, uris: &[String]) -> Result<Tester, LabBenchError> {
+        let ports = uris
+            .iter()
+            .enumerate()
+            .map(|(index, uri)| Ok((format!("p{index}"), uri.parse::<PortUri>()?)))
+            .collect::<Result<Vec<_>, quietwire_dpdk::Error>>()?;
+        self.trials += 1;
+        let options = TesterOptions {
+            cpus: numbers(&self.file.tester.cpu),
+            realtime_priority: self.file.tester.realtime.then_some(REALTIME_PRIORITY),
+            ring_size: self.file.device.rx_ring_size,
+            frame_size_max: frame_size_max(&self.file),
+            limits: Limits::default(),
+        };
+        let tester = Tester::open(
+            &self.eal,
+            &format!("tester{}", self.trials),
+            &ports,
+            options,
+        )?;
+        tester.wait_for_links(LINK_DEADLINE)?;
+        Ok(tester)
+    }
+
+    fn trial_of(&self, frame_size: FrameSize) -> Trial {
+        Trial {
+            offered_rate_pps: 1.0,
+            duration_s: CALIBRATION_S,
+            warm_up_s: self.file.trials.warm_up_s,
+            drain_s: self.file.trials.drain_s,
+            frame_sizes: frame_size.0,
+            directions: self.file.traffic.directions,
+            flows: self.file.traffic.flows,
+            mac_addresses: self.file.traffic.mac_addresses,
+        }
+    }
+
+    fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {
+        let (Some(tester), Some(entered)) = (&mut self.tester, &self.entered) else {
+            return Err(LabBenchError::NoCase);
+        };
+        self.lab.check()?;
+        let watched = [entered.device_pid, std::process::id()];
+        let before = Snapshot::take(Path::new("/"), &watched)?;
+        let result = tester.run(trial)?;
+        let after = Snapshot::take(Path::new("/"), &watched)?;
+        self.lab.check()?;
+        let activity =
+            serde_json::to_value(Activity::between(&before, &after)).unwrap_or(Value::Null);
+        Ok(Measured { result, activity })
+    }
+
+    fn enter(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
+        let entered = self.lab.enter(&self.case(spec))?;
+        // The tester's side is undone with the case when its ports cannot be opened.
+        match self.open_tester(&entered.tester_uris) {
+            Ok(tester) => self.tester = Some(tester),
+            Err(error) => {
+                self.lab.leave()?;
+                return Err(error);
+            }
+        }
+        let record = json!({
+            "commands": entered.commands,
+            "threads": entered.threads,
+            "confined": entered.confined.map(|confined| json!({
+                "moved_tasks": confined.moved,
+                "bound_kernel_threads": confined.bound,
+            })),
+            "tester": {
+                "cpu": self.file.tester.cpu,
+                "ports": entered.tester_uris,
+                "realtime_priority": self.file.tester.realtime.then_some(REALTIME_PRIORITY),
+                "huge_pages": self.eal.memory() == Memory::HugePages,
+            },
+        });
+        self.entered = Some(entered);
+        Ok(record)
+    }
+}
+
+impl Bench for LabBench {
+    fn environment(&mut self) -> Environment {
+        Environment {
+            machine: serde_json::to_value(Inventory::read(Path::new("/"))).unwrap_or(Value::Null),
+            versions: json!({
+                "quietwire": env!("CARGO_PKG_VERSION"),
+                "dpdk": quietwire_dpdk::version(),
+                "stress-ng": program_version("stress-ng"),
+            }),
+        }
+    }
+
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
+        Ok(self.enter(case)?)
+    }
+
+    fn leave_case(&mut self) -> Result<(), BenchError> {
+        // Ports first, so that the device's end sees an orderly goodbye.
+        self.tester = None;
+        self.entered = None;
+        Ok(self.lab.leave()?)
+    }
+
+    fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError> {
+        let trial = self.trial_of(frame_size);
+        let tester = self.tester.as_mut().ok_or(LabBenchError::NoCase)?;
+        let seen = tester.run_unpaced(&trial)?;
+        Ok((seen.achieved_rate_pps * TESTER_SHARE).min(seen.forwarding_rate_pps * DEVICE_SHARE))
+    }
+
+    fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
+        Ok(self.measure(trial)?)
+    }
+}
+
+fn numbers(cpus: &CpuList) -> Vec<u32> {
+    cpus.iter().map(|cpu| cpu.0).collect()
+}
+
+fn frame_size_max(file: &StudyFile) -> u16 {
+    file.traffic
+        .frame_sizes
+        .iter()
+        .map(|size| size.0.largest())
+        .max()
+        .unwrap_or(0)
+}
+
+fn memory_mib(file: &StudyFile) -> u32 {
+    /// Octets that an ordinary buffer holds.
+    const ORDINARY: u16 = 2048;
+    if frame_size_max(file) > ORDINARY {
+        MEMORY_JUMBO_MIB
+    } else {
+        MEMORY_MIB
+    }
+}
+
+fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
+    let device = &file.device;
+    for (cpus, role, key) in [
+        (&file.tester.cpu, "the tester", "[tester] cpu"),
+        (
+            &device.forwarding_cpus,
+            "forwarding",
+            "[device] forwarding-cpus",
+        ),
+        (&device.service_cpus, "service", "[device] service-cpus"),
+        (&device.control_cpus, "control", "[device] control-cpus"),
+    ] {
+        if let Some(cpu) = cpus.difference(online).first() {
+            return Err(LabBenchError::Offline {
+                cpu,
+                role,
+                key,
+                online: online.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {
+    let pages = u64::from(wanted_mib.div_ceil(HUGE_PAGE_MIB));
+    let free = lab.reserve_huge_pages(pages)?;
+    if free < pages {
+        tracing::warn!(
+            "{wanted_mib} MiB of huge pages were asked for and {} MiB could be had; what does not fit runs on ordinary pages",
+            free * u64::from(HUGE_PAGE_MIB)
+        );
+    }
+    Ok(())
+}
+
+/// First line of `PROGRAM --version`.
+fn program_version(program: &str) -> Option<String> {
+    let output = std::process::Command::new(program)
+        .arg("--version")
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().next().map(|line| line.trim().to_owned())
+}
