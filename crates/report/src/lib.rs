@@ -1,2 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To be filled in.
+//! Results to pictures: one HTML page that needs nothing else, one JSON document, one table for a terminal.
+//!
+//! What lives here: figures computed from what a store holds ([`Summary`]), and the ways to show them. A page can be
+//! made again from the store alone, on any machine.
+//!
+//! What must not: measuring, and knowing anything that is not in the results.
+
+mod chart;
+mod error;
+mod format;
+mod page;
+mod published;
+mod summary;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use quietwire_study::StudyResults;
+
+pub use error::ReportError;
+pub use page::html;
+pub use summary::{
+    CaseSummary, CpuShare, GoalSummary, Health, HighestLoad, LossPoint, PercentileValue, RoundTrip,
+    SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare,
+};
+pub use table::text_table;
+
+/// Version of the JSON document's shape.
+pub const JSON_SCHEMA: u32 = 1;
+
+/// Writes the page to a file.
+///
+/// # Errors
+/// [`ReportError`]: the results make no sense, or the file cannot be written.
+pub fn write_html(results: &StudyResults, path: &Path) -> Result<(), ReportError> {
+    let page = html(results)?;
+    std::fs::write(path, page).map_err(|error| ReportError::Write {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// The results as one document for programs: what was computed, and on what it was measured. Every trial with all that
+/// was seen is in the store.
+///
+/// # Errors
+/// [`ReportError`]: the results make no sense.
+pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
+    let summary = Summary::of(results)?;
+    let runs: Vec<_> = results
+        .runs
+        .iter()
+        .map(|run| {
+            serde_json::json!({
+                "started_unix_ns": run.started_unix_ns,
+                "machine": run.environment.machine,
+                "versions": run.environment.versions,
+            })
+        })
+        .collect();
+    Ok(serde_json::json!({
+        "schema": JSON_SCHEMA,
+        "study_file_sha256": results.file_sha256,
+        "runs": runs,
+        "summary": summary,
+    }))
+}

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_tester::{LatencySummary, PortResult, TesterHealth, Trial, TrialResult, Validity};
 use serde_json::{Value, json};
 
@@ -149,15 +150,52 @@ impl SimulatedBench {
         })
     }
 
-    fn activity(&self, behaviour: &Behaviour) -> Value {
+    fn activity(&self, behaviour: &Behaviour) -> Result<Value, BenchError> {
         let stolen = behaviour.stolen_ratio * (0.9 + 0.2 * self.dice(5));
-        json!({
-            "duration_s": 1.3,
-            "cpus": [
-                { "cpu": 0, "user": 0.962, "system": 0.02, "idle": 0.01, "iowait": 0.0, "irq": 0.0, "softirq": 0.003, "steal": 0.005 },
-                { "cpu": 1, "user": 0.98 - 0.2 * stolen, "system": 0.2 * stolen, "idle": 0.0, "iowait": 0.0, "irq": 0.001, "softirq": 0.002, "steal": 0.017 },
+        let cpu = |cpu, user_s, system_s| CpuActivity {
+            cpu,
+            user_s,
+            system_s,
+            idle_s: 0.01,
+            softirq_s: 0.003,
+            steal_s: 0.005,
+            ..CpuActivity::default()
+        };
+        let thread =
+            |tid, name: &str, cpu, cpu_time_s, displaced: f64, migrations| ThreadActivity {
+                pid: 100,
+                tid,
+                name: name.to_owned(),
+                cpu,
+                cpu_time_s,
+                voluntary_switches: 2,
+                nonvoluntary_switches: displaced as u64,
+                migrations: Some(migrations),
+            };
+        let moved = (stolen * 20.0 * self.dice(6)) as u64;
+        Ok(serde_json::to_value(Activity {
+            elapsed_s: 1.3,
+            cpus: vec![
+                cpu(0, 1.25, 0.02),
+                cpu(1, 1.27 - 0.2 * stolen, 0.2 * stolen),
             ],
-        })
+            threads: vec![
+                thread(101, "tester", 0, 1.28, 3.0, 0),
+                thread(
+                    102,
+                    "forwarding-0",
+                    1,
+                    1.29 * (1.0 - stolen),
+                    400.0 * stolen,
+                    moved,
+                ),
+                thread(103, "control", 0, 0.001, 1.0, 0),
+            ],
+            vanished_threads: 0,
+            new_threads: 0,
+            interrupts: Vec::new(),
+            anomalies: Vec::new(),
+        })?)
     }
 }
 
@@ -243,7 +281,7 @@ impl Bench for SimulatedBench {
         let behaviour = self.behaviour();
         let measured = Measured {
             result: self.result(trial, &behaviour)?,
-            activity: self.activity(&behaviour),
+            activity: self.activity(&behaviour)?,
         };
         self.made += 1;
         Ok(measured)

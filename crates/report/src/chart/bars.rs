@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Horizontal bars in groups, with the single values as dots and their range as a line.
+
+use maud::{Markup, html};
+
+use super::scale::Linear;
+use super::{colour, px, shortened};
+use crate::format;
+
+/// Bars of one measure.
+pub(crate) struct BarGroup {
+    /// What is measured.
+    pub(crate) title: String,
+    /// One for each case.
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// One bar.
+pub(crate) struct Bar {
+    /// Its place among the cases.
+    pub(crate) case: usize,
+    /// Name of the case.
+    pub(crate) name: String,
+    /// Its length, frames per second.
+    pub(crate) value: f64,
+    /// The single values.
+    pub(crate) values: Vec<f64>,
+    /// What stands at its end.
+    pub(crate) label: String,
+}
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 140.0;
+/// Room for the labels at the ends of bars.
+const RIGHT: f64 = 190.0;
+const BAR: f64 = 20.0;
+const STEP: f64 = 28.0;
+const TITLE: f64 = 30.0;
+const AXIS: f64 = 46.0;
+
+/// Bars on a scale of Mpps.
+pub(crate) fn bars(groups: &[BarGroup], description: &str) -> Markup {
+    let values = groups
+        .iter()
+        .flat_map(|group| &group.bars)
+        .flat_map(|bar| bar.values.iter().chain([&bar.value]));
+    let max = values.copied().fold(0.0, f64::max);
+    let scale = Linear::exact(max / 1e6, LEFT, WIDTH - RIGHT);
+    let body: f64 = groups
+        .iter()
+        .map(|group| TITLE + STEP * group.bars.len() as f64)
+        .sum();
+    let height = body + AXIS;
+    let tops = groups.iter().scan(0.0, |next, group| {
+        let top = *next;
+        *next += TITLE + STEP * group.bars.len() as f64;
+        Some(top)
+    });
+    html! {
+        svg.chart.wide viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(description) {
+            @for tick in scale.ticks() {
+                line.grid x1=(px(scale.at(tick))) x2=(px(scale.at(tick))) y1="8" y2=(px(body + 4.0)) {}
+                text.tick x=(px(scale.at(tick))) y=(px(body + 20.0)) text-anchor="middle" { (tick_label(tick)) }
+            }
+            text.axis x=(px((LEFT + WIDTH - RIGHT) / 2.0)) y=(px(body + 40.0)) text-anchor="middle" { "Mpps" }
+            @for (group, top) in groups.iter().zip(tops) {
+                text.group x="0" y=(px(top + 20.0)) { (group.title) }
+                @for (index, bar) in group.bars.iter().enumerate() {
+                    (one(bar, &scale, top + TITLE + STEP * index as f64))
+                }
+            }
+        }
+    }
+}
+
+fn one(bar: &Bar, scale: &Linear, top: f64) -> Markup {
+    let middle = top + BAR / 2.0;
+    let mpps = |value: f64| scale.at(value / 1e6);
+    let furthest = bar.values.iter().copied().fold(bar.value, f64::max);
+    let nearest = bar.values.iter().copied().fold(bar.value, f64::min);
+    html! {
+        g {
+            title { (bar.name) ": " (bar.label) }
+            text.label x=(px(LEFT - 10.0)) y=(px(middle + 4.5)) text-anchor="end" { (shortened(&bar.name, 18)) }
+            rect class={ "bar " (colour(bar.case)) } x=(px(LEFT)) y=(px(top)) width=(px(mpps(bar.value) - LEFT)) height=(px(BAR)) rx="2" {}
+            @if bar.values.len() > 1 {
+                line.whisker x1=(px(mpps(nearest))) x2=(px(mpps(furthest))) y1=(px(middle)) y2=(px(middle)) {}
+                @for value in &bar.values {
+                    circle.dot cx=(px(mpps(*value))) cy=(px(middle)) r="3.2" {}
+                }
+            }
+            text.value x=(px(mpps(furthest) + 10.0)) y=(px(middle + 4.5)) { (bar.label) }
+        }
+    }
+}
+
+/// Ticks are round numbers: no more digits than they need.
+pub(super) fn tick_label(tick: f64) -> String {
+    let text = format!("{tick:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    match text.parse::<u64>() {
+        Ok(whole) => format::grouped(whole),
+        Err(_) => text.to_owned(),
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Loss against offered load: the whole range on a logarithmic axis, and the small losses on a linear one.
+
+use maud::{Markup, html};
+
+use super::bars::tick_label;
+use super::scale::{Linear, Log};
+use super::{colour, marker, marker_size, path, px};
+use crate::format::{THIN, number};
+use crate::summary::CaseSummary;
+
+/// Which losses are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LossView {
+    /// From the smallest seen to everything, with a place of its own for none.
+    Whole,
+    /// None to 0.01 %.
+    Small,
+}
+
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 350.0;
+const LEFT: f64 = 92.0;
+const RIGHT: f64 = WIDTH - 18.0;
+const TOP: f64 = 16.0;
+const BOTTOM: f64 = HEIGHT - 54.0;
+/// Height of the place for no loss at all.
+const NONE_BAND: f64 = 26.0;
+/// The largest loss of the small view, as a ratio.
+const SMALL_MAX: f64 = 1e-4;
+
+enum Vertical {
+    Whole(Log),
+    Small(Linear),
+}
+
+impl Vertical {
+    fn new(view: LossView, smallest: f64) -> Self {
+        match view {
+            LossView::Whole => Self::Whole(Log::new(smallest, 1.0, BOTTOM - NONE_BAND, TOP)),
+            LossView::Small => Self::Small(Linear::new(SMALL_MAX * 100.0, BOTTOM, TOP)),
+        }
+    }
+
+    /// Where a loss is drawn.
+    fn at(&self, ratio: f64) -> f64 {
+        match self {
+            Self::Whole(_) if ratio <= 0.0 => BOTTOM - NONE_BAND / 2.0 + 4.0,
+            Self::Whole(scale) => scale.at(ratio),
+            Self::Small(scale) => scale.at(ratio * 100.0),
+        }
+    }
+
+    fn holds(&self, ratio: f64) -> bool {
+        matches!(self, Self::Whole(_)) || ratio <= SMALL_MAX
+    }
+
+    /// Ticks with their labels, from the bottom.
+    fn ticks(&self) -> Vec<(f64, String)> {
+        match self {
+            Self::Whole(scale) => {
+                let label = |ratio: f64| format!("{}{THIN}%", tick_label(ratio * 100.0));
+                let ticks = scale.ticks().into_iter();
+                let ticks = ticks.map(|ratio| (scale.at(ratio), label(ratio)));
+                [(self.at(0.0), "none".to_owned())]
+                    .into_iter()
+                    .chain(ticks)
+                    .collect()
+            }
+            Self::Small(scale) => {
+                let label = |percent: f64| match percent {
+                    0.0 => "none".to_owned(),
+                    percent => format!("{}{THIN}%", tick_label(percent)),
+                };
+                let ticks = scale.ticks().into_iter();
+                ticks
+                    .map(|percent| (scale.at(percent), label(percent)))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// One chart. `id` is unique on the page.
+pub(crate) fn loss(cases: &[CaseSummary], view: LossView, id: &str) -> Markup {
+    let points = || cases.iter().flat_map(|case| &case.points);
+    let highest_load = points().map(|point| point.offered_pps).fold(0.0, f64::max);
+    let losses = points().map(|point| point.loss_ratio);
+    let smallest = losses
+        .filter(|ratio| *ratio > 0.0)
+        .fold(1e-5, f64::min)
+        .max(1e-9);
+    let across = Linear::new(highest_load / 1e6, LEFT, RIGHT);
+    let up = Vertical::new(view, smallest);
+    let label = match view {
+        LossView::Whole => "Loss against offered load, logarithmic",
+        LossView::Small => "Loss against offered load, up to 0.01 %",
+    };
+    html! {
+        svg.chart.half viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(label) {
+            (axes(&across, &up))
+            clipPath id=(id) {
+                rect x=(px(LEFT)) y=(px(TOP - 1.0)) width=(px(RIGHT - LEFT)) height=(px(BOTTOM - TOP + 2.0)) {}
+            }
+            @for (index, case) in cases.iter().enumerate() {
+                (trials(index, case, &across, &up))
+            }
+            @for (index, case) in cases.iter().enumerate() {
+                (sweep(index, case, &across, &up, id))
+            }
+        }
+    }
+}
+
+fn axes(across: &Linear, up: &Vertical) -> Markup {
+    html! {
+        @if matches!(up, Vertical::Whole(_)) {
+            rect.band x=(px(LEFT)) y=(px(BOTTOM - NONE_BAND + 8.0)) width=(px(RIGHT - LEFT)) height=(px(NONE_BAND - 8.0)) {}
+        }
+        @for (y, label) in up.ticks() {
+            line.grid x1=(px(LEFT)) x2=(px(RIGHT)) y1=(px(y)) y2=(px(y)) {}
+            text.tick x=(px(LEFT - 8.0)) y=(px(y + 4.5)) text-anchor="end" { (label) }
+        }
+        @for tick in across.ticks() {
+            line.grid x1=(px(across.at(tick))) x2=(px(across.at(tick))) y1=(px(TOP)) y2=(px(BOTTOM)) {}
+            text.tick x=(px(across.at(tick))) y=(px(BOTTOM + 18.0)) text-anchor="middle" { (tick_label(tick)) }
+        }
+        text.axis x=(px((LEFT + RIGHT) / 2.0)) y=(px(BOTTOM + 42.0)) text-anchor="middle" { "offered load, Mpps" }
+        text.axis transform={ "translate(14 " (px((TOP + BOTTOM) / 2.0)) ") rotate(-90)" } text-anchor="middle" { "frames lost" }
+    }
+}
+
+/// Every valid trial, small.
+fn trials(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical) -> Markup {
+    let shown = case
+        .points
+        .iter()
+        .filter(|point| up.holds(point.loss_ratio));
+    html! {
+        g class={ "trials " (colour(index)) } {
+            @for point in shown {
+                circle cx=(px(across.at(point.offered_pps / 1e6))) cy=(px(up.at(point.loss_ratio))) r="2.4" {}
+            }
+        }
+    }
+}
+
+/// Medians of the sweep, joined.
+fn sweep(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical, id: &str) -> Markup {
+    let medians: Vec<(f64, f64, f64)> = case
+        .sweep
+        .iter()
+        .filter_map(|point| {
+            let ratio = point.loss_ratio.as_ref()?.median;
+            Some((across.at(point.offered_pps / 1e6), point.offered_pps, ratio))
+        })
+        .collect();
+    // Over the top of the small view a line goes on in its direction, and is cut off.
+    let height = |ratio: f64| match up {
+        Vertical::Small(_) if ratio > SMALL_MAX => TOP - (BOTTOM - TOP),
+        _ => up.at(ratio),
+    };
+    html! {
+        path class={ "series " (colour(index)) } clip-path={ "url(#" (id) ")" }
+            d=(path(medians.iter().map(|(x, _, ratio)| (*x, height(*ratio))))) {}
+        @for (x, load, ratio) in medians.iter().filter(|(_, _, ratio)| up.holds(*ratio)) {
+            g {
+                title { (case.name) ": " (crate::format::loss(*ratio)) " lost at " (number(load / 1e6)) " Mpps (median)" }
+                (marker(index, *x, up.at(*ratio), marker_size(index)))
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From values to pixels, and where the ticks are.
+
+/// A linear scale from zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Linear {
+    max: f64,
+    from_px: f64,
+    to_px: f64,
+    step: f64,
+}
+
+impl Linear {
+    /// Zero at `from_px`, the first tick at or over `max` at `to_px`.
+    pub(super) fn new(max: f64, from_px: f64, to_px: f64) -> Self {
+        let max = if max.is_finite() && max > 0.0 {
+            max
+        } else {
+            1.0
+        };
+        let step = nice_step(max / 5.0);
+        Self {
+            // A hair less, so that a rounding error adds no tick.
+            max: (max / step - 1e-9).ceil().max(1.0) * step,
+            from_px,
+            to_px,
+            step,
+        }
+    }
+
+    /// Zero at `from_px`, `max` itself at `to_px`, ticks up to it.
+    pub(super) fn exact(max: f64, from_px: f64, to_px: f64) -> Self {
+        let rounded = Self::new(max, from_px, to_px);
+        Self {
+            max: max.clamp(rounded.step, rounded.max),
+            ..rounded
+        }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        self.from_px + (value / self.max).clamp(0.0, 1.0) * (self.to_px - self.from_px)
+    }
+
+    pub(super) fn ticks(&self) -> Vec<f64> {
+        let count = (self.max / self.step + 1e-6).floor() as u32;
+        (0..=count).map(|n| f64::from(n) * self.step).collect()
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at or over `rough`.
+fn nice_step(rough: f64) -> f64 {
+    let power = 10f64.powf(rough.log10().floor());
+    let nice = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .find(|nice| nice * power >= rough * (1.0 - 1e-9));
+    nice.unwrap_or(10.0) * power
+}
+
+/// A logarithmic scale over whole decades.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Log {
+    low: i32,
+    high: i32,
+    from_px: f64,
+    to_px: f64,
+}
+
+impl Log {
+    /// Decades that hold `min` to `max`; `min` is at `from_px`'s side.
+    pub(super) fn new(min: f64, max: f64, from_px: f64, to_px: f64) -> Self {
+        let low = min.max(1e-12).log10().floor() as i32;
+        let high = (max.max(1e-12).log10() - 1e-9).ceil() as i32;
+        Self {
+            low,
+            high: high.max(low + 1),
+            from_px,
+            to_px,
+        }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let decade = value.max(1e-12).log10();
+        let part = (decade - f64::from(self.low)) / f64::from(self.high - self.low);
+        self.from_px + part.clamp(0.0, 1.0) * (self.to_px - self.from_px)
+    }
+
+    /// Powers of ten.
+    pub(super) fn ticks(&self) -> Vec<f64> {
+        (self.low..=self.high).map(|n| 10f64.powi(n)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        assert_eq!(
+            Linear::new(6.4, 0.0, 100.0).ticks(),
+            [0.0, 2.0, 4.0, 6.0, 8.0]
+        );
+        assert_eq!(
+            Linear::new(10.0, 0.0, 100.0).ticks(),
+            [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+        );
+        assert_eq!(
+            Log::new(20.0, 900.0, 0.0, 1.0).ticks(),
+            [10.0, 100.0, 1000.0]
+        );
+        assert_eq!(Log::new(1.0, 1.0, 0.0, 1.0).ticks(), [1.0, 10.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_scale_holds_is_on_it(max in 1e-9f64..1e12, part in 0.0f64..1.0) {
+            let scale = Linear::new(max, 10.0, 90.0);
+            let ticks = scale.ticks();
+            prop_assert!((2..=7).contains(&ticks.len()), "{:?}", ticks);
+            prop_assert!(ticks[ticks.len() - 1] >= max * (1.0 - 1e-6));
+            let at = scale.at(max * part);
+            prop_assert!((10.0..=90.0).contains(&at));
+        }
+
+        #[test]
+        fn decades_hold_their_values(min in 1e-9f64..1e9, times in 1.0f64..1e6) {
+            let scale = Log::new(min, min * times, 0.0, 1.0);
+            let ticks = scale.ticks();
+            prop_assert!(ticks[0] <= min * (1.0 + 1e-9));
+            prop_assert!(ticks[ticks.len() - 1] >= min * times * (1.0 - 1e-6));
+        }
+    }
+}

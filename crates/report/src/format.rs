@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers, times and dates as people read them.
+
+/// Between groups of three digits, and between a number and its unit: narrow, and no line breaks there.
+pub(crate) const THIN: char = '\u{202f}';
+
+/// A whole number in groups of three.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(THIN);
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three significant digits or so, without an exponent, whole parts in groups.
+pub(crate) fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let size = value.abs();
+    let decimals = if size >= 99.95 || size == 0.0 {
+        0
+    } else if size >= 9.995 {
+        1
+    } else if size >= 0.9995 {
+        2
+    } else if size >= 0.09995 {
+        3
+    } else {
+        // Two digits after the leading zeros; nothing here is smaller than one in 10^12.
+        (-size.log10().floor()).clamp(1.0, 12.0) as usize + 1
+    };
+    let text = format!("{size:.decimals$}");
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), grouped);
+    let sign = if value < 0.0 { "−" } else { "" };
+    if fraction.is_empty() {
+        format!("{sign}{whole}")
+    } else {
+        format!("{sign}{whole}.{fraction}")
+    }
+}
+
+/// A rate in millions of frames per second, without the unit.
+pub(crate) fn mpps(rate_pps: f64) -> String {
+    number(rate_pps / 1e6)
+}
+
+/// A rate with the unit that suits it.
+pub(crate) fn rate(rate_pps: f64) -> String {
+    let (value, unit) = if rate_pps >= 1e5 {
+        (rate_pps / 1e6, "Mpps")
+    } else if rate_pps >= 1e3 {
+        (rate_pps / 1e3, "kpps")
+    } else {
+        (rate_pps, "pps")
+    };
+    format!("{}{THIN}{unit}", number(value))
+}
+
+/// A percentage, from percent.
+pub(crate) fn percent(value: f64) -> String {
+    let text = if (9.95..999.5).contains(&value) {
+        format!("{value:.0}")
+    } else {
+        number(value)
+    };
+    format!("{text}{THIN}%")
+}
+
+/// A ratio of loss as a percentage; nothing lost is told apart from very little.
+pub(crate) fn loss(ratio: f64) -> String {
+    if ratio == 0.0 {
+        "0".to_owned()
+    } else {
+        format!("{}{THIN}%", number(ratio * 100.0))
+    }
+}
+
+/// A time from nanoseconds, with the unit that suits it.
+pub(crate) fn time_ns(time_ns: f64) -> String {
+    let (value, unit) = match time_ns {
+        ns if ns >= 1e9 => (ns / 1e9, "s"),
+        ns if ns >= 1e6 => (ns / 1e6, "ms"),
+        ns if ns >= 1e3 => (ns / 1e3, "µs"),
+        ns => (ns, "ns"),
+    };
+    format!("{}{THIN}{unit}", number(value))
+}
+
+/// A length of time in seconds, for people.
+pub(crate) fn duration_s(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    if whole < 60 {
+        format!("{whole}{THIN}s")
+    } else {
+        format!("{}{THIN}min {}{THIN}s", whole / 60, whole % 60)
+    }
+}
+
+/// Date and time, UTC, from nanoseconds since the Unix epoch.
+pub(crate) fn date(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years begin in March here, so that
+/// the day that may be missing is the last one.
+fn civil(day: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    // Days from 0000-03-01 to 1970-01-01.
+    let day = day + 719_468;
+    let era = day / DAYS_OF_400_YEARS;
+    let of_era = day % DAYS_OF_400_YEARS;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    (year, month, of_year - (153 * march_month + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_thin_spaces() {
+        let plain = |text: String| text.replace(THIN, "_");
+        assert_eq!(plain(grouped(0)), "0");
+        assert_eq!(plain(grouped(1_234_567)), "1_234_567");
+        assert_eq!(plain(number(12_345.6)), "12_346");
+        assert_eq!(plain(number(99.96)), "100");
+        assert_eq!(plain(number(9.996)), "10.0");
+        assert_eq!(plain(number(6.4)), "6.40");
+        assert_eq!(plain(number(0.2314)), "0.231");
+        assert_eq!(plain(number(0.000_012_34)), "0.000012");
+        assert_eq!(plain(number(-2.5)), "−2.50");
+        assert_eq!(plain(number(f64::NAN)), "–");
+        assert_eq!(plain(rate(20_000.0)), "20.0_kpps");
+        assert_eq!(plain(rate(6.4e6)), "6.40_Mpps");
+        assert_eq!(plain(percent(12_900.0)), "12_900_%");
+        assert_eq!(plain(percent(96.7)), "97_%");
+        assert_eq!(plain(percent(3.61)), "3.61_%");
+        assert_eq!(plain(loss(0.0)), "0");
+        assert_eq!(plain(loss(0.000_001)), "0.00010_%");
+        assert_eq!(plain(time_ns(2_400.0)), "2.40_µs");
+        assert_eq!(plain(time_ns(310_000.0)), "310_µs");
+        assert_eq!(plain(duration_s(418.2)), "6_min 58_s");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(951_827_696_000_000_000), "2000-02-29 12:34:56 UTC");
+        assert_eq!(date(1_795_132_799_000_000_000), "2026-11-19 23:59:59 UTC");
+    }
+
+    proptest! {
+        #[test]
+        fn days_follow_each_other(day in 0u64..200_000) {
+            let (year, month, of_month) = civil(day);
+            let next = civil(day + 1);
+            prop_assert!((1..=12).contains(&month) && (1..=31).contains(&of_month));
+            let follows = next == (year, month, of_month + 1)
+                || next == (year, month + 1, 1) || next == (year + 1, 1, 1);
+            prop_assert!(follows);
+        }
+
+        #[test]
+        fn a_number_can_be_read_back_to_a_percent(value in 1e-9f64..1e12) {
+            let read: f64 = number(value).replace(THIN, "").parse().unwrap();
+            prop_assert!((read - value).abs() <= value * 0.051, "{} for {}", read, value);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each CPU did, as a heat map.
+
+use maud::{Markup, html};
+use quietwire_host::cpu::{CpuId, CpuList};
+use quietwire_study::{StudyFile, StudyResults};
+
+use crate::format::{THIN, grouped, number, percent};
+use crate::summary::{CaseSummary, SizeSummary};
+
+pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
+    let has_any = size.cases.iter().any(|case| !case.cpus.is_empty());
+    html! {
+        section {
+            h2 { "What each CPU did" }
+            @if has_any {
+                p.lead { "Share of each state of " code { "/proc/stat" } " during trials, mean over all valid ones. A device that polls is busy whether frames come or not." }
+                div.heats {
+                    @for case in &size.cases { (of_case(&results.file, case)) }
+                }
+                (threads(size))
+            } @else {
+                p.none { "The store holds no account of what CPUs did." }
+            }
+        }
+    }
+}
+
+fn of_case(file: &StudyFile, case: &CaseSummary) -> Markup {
+    let Some(first) = case.cpus.first() else {
+        return html! { div { h3 { (case.name) } p.none { "no account" } } };
+    };
+    html! {
+        div {
+            h3 { (case.name) }
+            div.scroll {
+                table.heat {
+                    thead {
+                        tr {
+                            th scope="col" { "CPU" }
+                            @for (state, _) in &first.states { th scope="col" { (state) } }
+                        }
+                    }
+                    tbody {
+                        @for cpu in &case.cpus {
+                            tr {
+                                th scope="row" { (cpu.cpu) " " span.roles { (roles(file, cpu.cpu)) } }
+                                @for (state, share) in &cpu.states { (cell(state, *share)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A forwarding thread that another displaces, or that moves, loses frames and caches: that is a finding.
+fn threads(size: &SizeSummary) -> Markup {
+    if size.cases.iter().all(|case| case.threads.is_empty()) {
+        return html! {};
+    }
+    html! {
+        h3 { "Busy threads of switch and tester" }
+        p.lead { "A thread in whose place another is run stops forwarding meanwhile; one that is moved to another CPU loses its caches too." }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Case" }
+                        th scope="col" { "Thread" }
+                        th.num scope="col" { "Seen on CPU" }
+                        th.num scope="col" { "Running" }
+                        th.num scope="col" { "Displaced a second, middle trial" }
+                        th.num scope="col" { "at most" }
+                        th.num scope="col" { "Moved, all trials" }
+                    }
+                }
+                tbody {
+                    @for case in &size.cases {
+                        @for (index, thread) in case.threads.iter().enumerate() {
+                            tr {
+                                @if index == 0 { th scope="rowgroup" rowspan=(case.threads.len()) { (case.name) } }
+                                td { (thread.name) }
+                                td.num { (thread.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")) }
+                                td.num { (percent(thread.busy_ratio * 100.0)) }
+                                td.num { (number(thread.displaced_per_s.median)) }
+                                td.num { (number(thread.displaced_per_s.max)) }
+                                td.num { (thread.migrations.map_or_else(|| "not told".to_owned(), grouped)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A cell's depth is its share; steps, so that the style can give each a text colour that can be read.
+fn cell(state: &str, share: f64) -> Markup {
+    let depth = (share * 10.0).ceil().clamp(0.0, 10.0) as u32;
+    let percent = share * 100.0;
+    let text = if percent == 0.0 {
+        "0".to_owned()
+    } else if percent < 0.1 {
+        "<\u{202f}0.1".to_owned()
+    } else if percent < 9.95 {
+        format!("{percent:.1}")
+    } else {
+        format!("{percent:.0}")
+    };
+    html! { td class={ "h" (depth) } title={ (state) ": " (text) (THIN) "%" } { (text) } }
+}
+
+fn roles(file: &StudyFile, cpu: u32) -> String {
+    let has = |cpus: &CpuList| cpus.contains(CpuId(cpu));
+    let roles = [
+        (has(&file.device.forwarding_cpus), "forwarding"),
+        (has(&file.tester.cpu), "tester"),
+        (has(&file.device.service_cpus), "service"),
+        (has(&file.device.control_cpus), "control"),
+    ];
+    let names: Vec<&str> = roles
+        .iter()
+        .filter(|(has, _)| *has)
+        .map(|(_, name)| *name)
+        .collect();
+    names.join(", ")
+}

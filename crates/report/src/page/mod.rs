@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page: one HTML file that needs nothing else, no script, no network.
+
+mod cpu;
+mod latency;
+mod record;
+mod throughput;
+pub(crate) mod words;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use quietwire_study::StudyResults;
+
+use crate::error::ReportError;
+use crate::format;
+use crate::summary::{SizeSummary, Summary};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page as text.
+///
+/// # Errors
+/// [`ReportError::Histogram`] for a stored histogram that cannot be read.
+pub fn html(results: &StudyResults) -> Result<String, ReportError> {
+    let summary = Summary::of(results)?;
+    Ok(page(results, &summary).into_string())
+}
+
+fn page(results: &StudyResults, summary: &Summary) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (summary.name) " – quietwire" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (header(results, summary))
+                    @for size in &summary.sizes {
+                        (of_size(results, summary, size))
+                    }
+                    (record::record(results, summary))
+                    footer { "Made by quietwire from the study's store alone. This file needs no other, and loads none." }
+                }
+            }
+        }
+    }
+}
+
+fn header(results: &StudyResults, summary: &Summary) -> Markup {
+    let cases = results.file.cases.len();
+    html! {
+        header {
+            p.kicker { "quietwire study · " (summary.name) }
+            h1 { (summary.title) }
+            p.meta {
+                (format::date(summary.started_unix_ns)) " · "
+                (count(cases, "case", "cases")) " in " (count(summary.rounds as usize, "round", "rounds")) " · "
+                (count(summary.trials, "trial", "trials")) " in " (format::duration_s(summary.running_time_s))
+            }
+        }
+        @if let Some(note) = words::incomplete(&summary.state) {
+            p.warning role="note" { (note) }
+        }
+    }
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    let number = number as u64;
+    format!(
+        "{} {}",
+        format::grouped(number),
+        if number == 1 { one } else { many }
+    )
+}
+
+fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Markup {
+    let has_sizes = summary.sizes.len() > 1;
+    html! {
+        @if has_sizes {
+            h2.size { "With " (words::frames(&size.frame_size)) }
+        }
+        section.answer {
+            h2 { "The answer" }
+            p { (words::marked(&words::answer(summary, size).join(" "))) }
+            (cases(size))
+        }
+        (throughput::throughput(results, size))
+        (latency::round_trip(size))
+        (throughput::loss(size))
+        (latency::percentiles(size))
+        (cpu::heat_map(results, size))
+        (throughput::published(results, size))
+        (record::health(size))
+    }
+}
+
+/// What the cases are.
+fn cases(size: &SizeSummary) -> Markup {
+    html! {
+        dl.cases {
+            @for (index, case) in size.cases.iter().enumerate() {
+                div {
+                    dt { span class={ "swatch " (crate::chart::colour(index)) } {} (case.name) }
+                    dd { (case.description) }
+                }
+            }
+        }
+    }
+}

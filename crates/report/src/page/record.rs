@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The record: how the tester did, every trial, the machine, every command and setting.
+
+use maud::{Markup, html};
+use quietwire_study::{RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
+use quietwire_tester::Validity;
+use serde_json::Value;
+
+use crate::format::{self, grouped};
+use crate::summary::{SizeSummary, Summary};
+
+pub(super) fn health(size: &SizeSummary) -> Markup {
+    let reasons: Vec<_> = size
+        .cases
+        .iter()
+        .flat_map(|case| {
+            case.health
+                .reasons
+                .iter()
+                .map(move |(reason, count)| (&case.name, reason, count))
+        })
+        .collect();
+    html! {
+        section {
+            h2 { "How well the tester did" }
+            p.lead { "What the tester itself lost, missed or slept through. It is never the device's doing: a trial over the limits is invalid, and made again." }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Case" }
+                            th.num scope="col" { "Trials" }
+                            th.num scope="col" { "Invalid" }
+                            th.num scope="col" { "Rate missed by, worst valid trial" }
+                            th.num scope="col" { "Longest gap, middle trial" }
+                            th.num scope="col" { "Longest gap of all" }
+                            th.num scope="col" { "Gaps over 100" (format::THIN) "µs" }
+                            th.num scope="col" { "Received and dropped" }
+                            th.num scope="col" { "Without real-time priority" }
+                        }
+                    }
+                    tbody {
+                        @for case in &size.cases {
+                            @let health = &case.health;
+                            tr {
+                                th scope="row" { (case.name) }
+                                td.num { (health.trials) }
+                                td.num { (health.invalid) }
+                                td.num { (format::loss(health.worst_pacing_miss_ratio)) }
+                                td.num { (format::time_ns(health.median_longest_gap_ns as f64)) }
+                                td.num { (format::time_ns(health.longest_gap_ns as f64)) }
+                                td.num { (grouped(health.gaps_over_100us)) }
+                                td.num { (grouped(health.receive_drops)) }
+                                td.num { (health.without_realtime) }
+                            }
+                        }
+                    }
+                }
+            }
+            @if !reasons.is_empty() {
+                h3 { "Why trials were invalid" }
+                ul.reasons {
+                    @for (case, reason, count) in reasons {
+                        li { b { (case) ", " (count) "×" } " " (reason) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
+    html! {
+        section.record {
+            h2 { "The record" }
+            p.lead { "Everything below is in the study's store, where every trial also has its full histogram." }
+            details {
+                summary { "Every trial (" (summary.trials) ")" }
+                div.scroll.tall { (trials(results)) }
+            }
+            details {
+                summary { "The machine and the software" }
+                @for (index, run) in results.runs.iter().enumerate() { (of_run(index, run)) }
+            }
+            details {
+                summary { "Every command and setting (" (results.entries.len()) " times that a case was set up)" }
+                @for entry in &results.entries {
+                    h3 { (entry.case_name) ", round " (entry.round + 1) ", " (format::date(entry.entered_unix_ns)) }
+                    pre { (pretty(&entry.settings)) }
+                }
+            }
+            details {
+                summary { "The study file" }
+                p.note { "SHA-256 " code { (results.file_sha256) } }
+                pre { (results.file_text) }
+            }
+        }
+    }
+}
+
+fn of_run(index: usize, run: &RunRecord) -> Markup {
+    let end = match &run.end {
+        None => "not ended, or killed".to_owned(),
+        Some((RunEnd::Finished, when)) => format!("finished {}", format::date(*when)),
+        Some((RunEnd::Interrupted, when)) => format!("interrupted {}", format::date(*when)),
+        Some((RunEnd::Failed(reason), when)) => format!("failed {}: {reason}", format::date(*when)),
+    };
+    html! {
+        h3 { "Run " (index + 1) ": " (format::date(run.started_unix_ns)) ", " (end) }
+        h4 { "Software" }
+        pre { (pretty(&run.environment.versions)) }
+        h4 { "Machine" }
+        pre { (pretty(&run.environment.machine)) }
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
+}
+
+fn trials(results: &StudyResults) -> Markup {
+    html! {
+        table.trials {
+            thead {
+                tr {
+                    th.num scope="col" { "#" }
+                    th.num scope="col" { "Round" }
+                    th scope="col" { "Case" }
+                    th.num scope="col" { "Frame" }
+                    th scope="col" { "Step" }
+                    th.num scope="col" { "Asked, Mpps" }
+                    th.num scope="col" { "Offered, Mpps" }
+                    th.num scope="col" { "Forwarded, Mpps" }
+                    th.num scope="col" { "Frames lost" }
+                    th.num scope="col" { "Loss" }
+                    th.num scope="col" { "Mean round trip" }
+                    th.num scope="col" { "p99" }
+                    th.num scope="col" { "Largest" }
+                    th.num scope="col" { "Tester's longest gap" }
+                    th scope="col" { "Verdict" }
+                }
+            }
+            tbody {
+                @for (index, (step, trial)) in results.trials().enumerate() { (row(index, step, trial)) }
+            }
+        }
+    }
+}
+
+fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
+    let result = &trial.result;
+    let latency = |ns: f64| {
+        if result.latency.samples == 0 {
+            "–".to_owned()
+        } else {
+            format::time_ns(ns)
+        }
+    };
+    let exact = |rate_pps: f64| format!("{:.4}", rate_pps / 1e6);
+    html! {
+        tr class=[(!result.is_valid()).then_some("invalid")] {
+            td { (index + 1) }
+            td { (step.round + 1) }
+            td { (step.case_name) }
+            td { (step.frame_size) }
+            td { (step.kind) }
+            td { (exact(trial.request.offered_rate_pps)) }
+            td { (exact(result.achieved_rate_pps)) }
+            td { (exact(result.forwarding_rate_pps)) }
+            td { (grouped(result.lost_frames)) }
+            td { (format::loss(result.loss_ratio)) }
+            td { (latency(result.latency.mean_ns)) }
+            td { (latency(result.latency.p99_ns as f64)) }
+            td { (latency(result.latency.max_ns as f64)) }
+            td { (format::time_ns(result.health.longest_gap_ns as f64)) }
+            td {
+                @match &result.validity {
+                    Validity::Valid => "valid",
+                    Validity::Invalid(reasons) => { "invalid: " (reasons.join("; ")) }
+                }
+            }
+        }
+    }
+}

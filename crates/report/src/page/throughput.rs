@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rates: found, forwarded, lost; and beside what was published.
+
+use maud::{Markup, html};
+use quietwire_study::StudyResults;
+use quietwire_tester::Directions;
+
+use super::words;
+use crate::chart::{Bar, BarGroup, LossView, bars, legend, loss as loss_chart};
+use crate::format::{self, THIN};
+use crate::published::EDGE;
+use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary};
+
+pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
+    let groups = groups(size);
+    let both = results.file.traffic.directions == Directions::Both;
+    html! {
+        section {
+            h2 { "Throughput" }
+            p.lead {
+                "The highest rate that was seen to hold, " (words::frames(&size.frame_size))
+                @if both { ", summed over both directions" }
+                ". Bars are the middle of the rounds, dots the single rounds."
+                @if let Some(max) = size.max_rate_pps {
+                    " 100" (THIN) "% of the load is " (format::rate(max)) "."
+                }
+            }
+            @if !groups.is_empty() {
+                figure { (bars(&groups, "Throughput of each case")) }
+            }
+            div.scroll { (table(size)) }
+            @let contradicted = contradictions(size);
+            @if contradicted > 0 {
+                p.note {
+                    "In " (contradicted) " of the searches the device also lost too much at a rate at or under the one that held: "
+                    "another order of trials would have found another rate."
+                }
+            }
+        }
+    }
+}
+
+fn groups(size: &SizeSummary) -> Vec<BarGroup> {
+    let mut groups = Vec::new();
+    let goals = size.cases.first().map_or(0, |case| case.goals.len());
+    for index in 0..goals {
+        let bars: Vec<Bar> = size
+            .cases
+            .iter()
+            .enumerate()
+            .filter_map(|(case, summary)| goal_bar(case, summary, summary.goals.get(index)?))
+            .collect();
+        if let Some(goal) = size.cases[0].goals.get(index).filter(|_| !bars.is_empty()) {
+            groups.push(BarGroup {
+                title: format!("{}: {}", goal.name, words::allows(goal.loss_ratio)),
+                bars,
+            });
+        }
+    }
+    let top: Vec<Bar> = size
+        .cases
+        .iter()
+        .enumerate()
+        .filter_map(|(case, summary)| {
+            let top = summary.highest_load.as_ref()?;
+            Some(Bar {
+                case,
+                name: summary.name.clone(),
+                value: top.forwarding_pps.median,
+                values: top.forwarding_pps.values.clone(),
+                label: with_unit(&words::highest_load_value(top)),
+            })
+        })
+        .collect();
+    if !top.is_empty() {
+        groups.push(BarGroup {
+            title: "Forwarded at the highest load offered".to_owned(),
+            bars: top,
+        });
+    }
+    groups
+}
+
+fn goal_bar(case: usize, summary: &CaseSummary, goal: &GoalSummary) -> Option<Bar> {
+    let rate = goal.rate_pps.as_ref()?;
+    let text = words::goal_value(goal);
+    Some(Bar {
+        case,
+        name: summary.name.clone(),
+        value: rate.median,
+        values: rate.values.clone(),
+        label: if rate.median > 0.0 {
+            with_unit(&text)
+        } else {
+            text
+        },
+    })
+}
+
+/// `6.40 · 97 %` to `6.40 Mpps · 97 %`.
+fn with_unit(text: &str) -> String {
+    match text.split_once(" · ") {
+        Some((rate, share)) => format!("{rate}{THIN}Mpps · {share}"),
+        None => format!("{text}{THIN}Mpps"),
+    }
+}
+
+fn table(size: &SizeSummary) -> Markup {
+    let baseline = size.cases.first().map_or("", |case| case.name.as_str());
+    let goals = size.cases.first().map(|case| &case.goals);
+    html! {
+        table {
+            thead {
+                tr {
+                    th rowspan="2" scope="col" { "Case" }
+                    @for goal in goals.into_iter().flatten() {
+                        th.num colspan="3" scope="colgroup" { (goal.name) ", " (words::allows(goal.loss_ratio)) }
+                    }
+                    th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" }
+                }
+                tr {
+                    @for _ in goals.into_iter().flatten() {
+                        (column_heads(baseline))
+                    }
+                    (column_heads(baseline))
+                }
+            }
+            tbody {
+                @for case in &size.cases {
+                    tr {
+                        th scope="row" { (case.name) }
+                        @for goal in &case.goals { (goal_cells(goal)) }
+                        (top_cells(case))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn column_heads(baseline: &str) -> Markup {
+    html! {
+        th.num.first scope="col" { "Mpps" }
+        th.num scope="col" { "rounds" }
+        th.num scope="col" { "% of " (baseline) }
+    }
+}
+
+fn goal_cells(goal: &GoalSummary) -> Markup {
+    let (rate, rounds) = match &goal.rate_pps {
+        Some(rate) if rate.median > 0.0 => {
+            let at_least = if goal.is_lower_limit_only {
+                "≥\u{202f}"
+            } else {
+                ""
+            };
+            (
+                format!("{at_least}{}", format::mpps(rate.median)),
+                words::range_mpps(rate),
+            )
+        }
+        Some(rate) => (words::goal_value(goal), words::range_mpps(rate)),
+        None => (words::goal_value(goal), String::new()),
+    };
+    html! {
+        td.num.first { (rate) }
+        td.num.dim { (rounds) }
+        td.num { (goal_percent(goal)) }
+    }
+}
+
+fn goal_percent(goal: &GoalSummary) -> String {
+    let nothing_held = goal
+        .rate_pps
+        .as_ref()
+        .is_some_and(|rate| rate.median == 0.0);
+    match goal.percent_of_baseline {
+        Some(percent) => format::percent(percent),
+        None if nothing_held => "none".to_owned(),
+        None => "–".to_owned(),
+    }
+}
+
+fn top_cells(case: &CaseSummary) -> Markup {
+    html! {
+        @match &case.highest_load {
+            Some(top) => {
+                td.num.first title={ "offered: " (format::rate(top.offered_pps)) } { (format::mpps(top.forwarding_pps.median)) }
+                td.num.dim { (words::range_mpps(&top.forwarding_pps)) }
+                td.num { (top.percent_of_baseline.map_or_else(|| "–".to_owned(), format::percent)) }
+            }
+            None => { td.num.first { "not measured" } td {} td.num { "–" } }
+        }
+    }
+}
+
+fn contradictions(size: &SizeSummary) -> usize {
+    let outcomes = size
+        .cases
+        .iter()
+        .flat_map(|case| &case.goals)
+        .flat_map(|goal| &goal.outcomes);
+    outcomes
+        .filter(|outcome| matches!(outcome, SearchOutcome::Held { contradictions, .. } if *contradictions > 0))
+        .count()
+}
+
+pub(super) fn loss(size: &SizeSummary) -> Markup {
+    let has_points = size.cases.iter().any(|case| !case.points.is_empty());
+    html! {
+        section {
+            h2 { "Loss against offered load" }
+            @if has_points {
+                p.lead {
+                    "Every valid trial is a dot; the line joins the middle of the rounds at each load of the sweep. Left: all losses. "
+                    "Right: those up to 0.01" (THIN) "%; a line that leaves at the top loses more."
+                }
+                (legend(size.cases.iter().map(|case| case.name.as_str())))
+                div.pair {
+                    figure { (loss_chart(&size.cases, LossView::Whole, &format!("whole-{}", size.frame_size))) }
+                    figure { (loss_chart(&size.cases, LossView::Small, &format!("small-{}", size.frame_size))) }
+                }
+            } @else {
+                p.none { "No valid trial of a search or sweep is there." }
+            }
+        }
+    }
+}
+
+/// Only where the study has a quiet case and one beside neighbours.
+pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
+    let answering = |index: usize| {
+        let place = results.file.cases.iter().position(EDGE[index].answers)?;
+        size.cases.get(place)
+    };
+    if answering(0).is_none() || (answering(1).is_none() && answering(2).is_none()) {
+        return html! {};
+    }
+    let goals = size.cases.first().map_or(&[][..], |case| &case.goals);
+    html! {
+        section {
+            h2 { "Beside what was published" }
+            p.lead { "An edge platform beside noisy neighbours, and the cases of this study that answer to its configurations. All in percent of quiet." }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th rowspan="2" scope="col" { "Configuration" }
+                            th.num colspan=(goals.len() + 2) scope="colgroup" { "Throughput, % of quiet" }
+                            th.num colspan="2" scope="colgroup" { "Mean round trip, % of quiet" }
+                            th rowspan="2" scope="col" { "Case here" }
+                        }
+                        tr {
+                            th.num.first scope="col" { "published (TCP)" }
+                            @for goal in goals { th.num scope="col" { "measured, " (goal.name) } }
+                            th.num scope="col" { "measured, highest load" }
+                            th.num.first scope="col" { "published" }
+                            th.num scope="col" { "measured" }
+                        }
+                    }
+                    tbody {
+                        @for (index, published) in EDGE.iter().enumerate() {
+                            (published_row(published, answering(index), goals.len()))
+                        }
+                    }
+                }
+            }
+            p.note {
+                "What differs: the published figures are TCP streams in messages of 128" (THIN) "kB and larger through Open vSwitch in the kernel "
+                "(KubeOVN, Kubernetes 1.18) over 10" (THIN) "Gbit/s Ethernet, servers with two Xeon Gold 6230, " code { "stress" } " on every core, and an echo for the round trip. "
+                "Here frames are offered at a set rate to a user-space switch over shared memory, on one machine; TCP slows down when frames are lost, "
+                "which hides loss from its throughput, while a search for a rate without loss counts every frame. The ratios are what can be compared."
+            }
+        }
+    }
+}
+
+fn published_row(
+    published: &crate::published::Published,
+    case: Option<&CaseSummary>,
+    goals: usize,
+) -> Markup {
+    let percent = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), format::percent);
+    html! {
+        tr {
+            th scope="row" { (published.configuration) }
+            td.num.first { (published.throughput) }
+            @match case {
+                Some(case) => {
+                    @for goal in &case.goals { td.num { (goal_percent(goal)) } }
+                    td.num { (percent(case.highest_load.as_ref().and_then(|top| top.percent_of_baseline))) }
+                    td.num.first { (published.mean_round_trip) }
+                    td.num { (percent(case.round_trip.as_ref().and_then(|trip| trip.percent_of_baseline).map(|(_, mean, _)| mean))) }
+                    td { (case.name) }
+                }
+                None => {
+                    @for _ in 0..=goals { td.num.dim { "–" } }
+                    td.num.first { (published.mean_round_trip) }
+                    td.num.dim { "–" }
+                    td.dim { (published.otherwise) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The answer in words, and figures with what has to be said beside them. All of it is computed; nothing here knows how
+//! a study is expected to end.
+
+use maud::{Markup, html};
+
+use crate::format::{self, THIN};
+use crate::summary::{
+    GoalSummary, HighestLoad, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary,
+};
+
+/// A range this wide, largest over smallest, is worth a sentence.
+const WIDE: f64 = 1.2;
+
+/// Begin and end of a name in a sentence, for whoever can set it off (private use, not in any name's letters).
+const NAME: [char; 2] = ['\u{e000}', '\u{e001}'];
+
+fn name(text: &str) -> String {
+    format!("{}{text}{}", NAME[0], NAME[1])
+}
+
+/// A sentence with its names in bold.
+pub(crate) fn marked(sentence: &str) -> Markup {
+    html! {
+        @for part in sentence.split(NAME[0]) {
+            @match part.split_once(NAME[1]) {
+                Some((name, rest)) => { b { (name) } (rest) }
+                None => (part),
+            }
+        }
+    }
+}
+
+/// A sentence without the marks.
+pub(crate) fn plain(sentence: &str) -> String {
+    sentence.replace(NAME, "")
+}
+
+/// `frames of 64 octets`.
+pub(crate) fn frames(size: &str) -> String {
+    match size {
+        "imix" => "a mix of 64, 594 and 1518 octets (IMIX)".to_owned(),
+        size => format!("frames of {size} octets"),
+    }
+}
+
+/// What a goal allows.
+pub(crate) fn allows(loss_ratio: f64) -> String {
+    if loss_ratio == 0.0 {
+        "no loss".to_owned()
+    } else {
+        // Written as it was chosen: 0.5 %, not 0.500 %.
+        format!("loss up to {}{THIN}%", (loss_ratio * 1e8).round() / 1e6)
+    }
+}
+
+/// The rate of a goal, with its share of the baseline's: `≥ 6.40 · 97 %`.
+pub(crate) fn goal_value(goal: &GoalSummary) -> String {
+    let Some(rate) = &goal.rate_pps else {
+        return no_rate(goal).to_owned();
+    };
+    if rate.median == 0.0 {
+        return match lowest_tried(goal) {
+            Some(lowest) => format!("none held (under {})", format::mpps(lowest)),
+            None => "none held".to_owned(),
+        };
+    }
+    let at_least = if goal.is_lower_limit_only {
+        "≥\u{202f}"
+    } else {
+        ""
+    };
+    format!(
+        "{at_least}{}{}",
+        format::mpps(rate.median),
+        share(goal.percent_of_baseline)
+    )
+}
+
+fn no_rate(goal: &GoalSummary) -> &'static str {
+    let is_failed = |outcome: &SearchOutcome| *outcome == SearchOutcome::TesterFailed;
+    if goal.outcomes.is_empty() {
+        "not measured"
+    } else if goal.outcomes.iter().any(is_failed) {
+        "no result: the tester failed"
+    } else {
+        "not finished"
+    }
+}
+
+fn lowest_tried(goal: &GoalSummary) -> Option<f64> {
+    let tried = goal.outcomes.iter().filter_map(|outcome| match outcome {
+        SearchOutcome::NothingHeld { lowest_tried_pps } => Some(*lowest_tried_pps),
+        _ => None,
+    });
+    tried.reduce(f64::min)
+}
+
+fn share(percent: Option<f64>) -> String {
+    percent.map_or_else(String::new, |percent| {
+        format!(" · {}", format::percent(percent))
+    })
+}
+
+/// What was forwarded at the highest load.
+pub(crate) fn highest_load_value(top: &HighestLoad) -> String {
+    format!(
+        "{}{}",
+        format::mpps(top.forwarding_pps.median),
+        share(top.percent_of_baseline)
+    )
+}
+
+/// The mean round trip.
+pub(crate) fn mean_round_trip(trip: &RoundTrip) -> String {
+    format!(
+        "{}{}",
+        format::time_ns(trip.mean_ns),
+        share(trip.percent_of_baseline.map(|(_, mean, _)| mean))
+    )
+}
+
+/// `4 %` of something, or `129 times` something.
+fn of_baseline(percent: f64) -> String {
+    if percent >= 1000.0 {
+        format!("{} times", format::number((percent / 100.0).round()))
+    } else {
+        format::percent(percent)
+    }
+}
+
+/// The answer, sentence by sentence.
+pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
+    let mut sentences = Vec::new();
+    sentences.extend(throughput(size));
+    sentences.extend(round_trip(size));
+    sentences.extend(spread(size));
+    sentences.extend(not_measured(size));
+    sentences.extend(validity(summary));
+    sentences
+}
+
+/// The first goal at which the baseline has a rate: others can be set against it.
+fn telling_goal(size: &SizeSummary) -> Option<usize> {
+    let goals = &size.cases.first()?.goals;
+    let has_rate = |goal: &GoalSummary| goal.rate_pps.as_ref().is_some_and(|r| r.median > 0.0);
+    goals.iter().position(has_rate)
+}
+
+fn throughput(size: &SizeSummary) -> Vec<String> {
+    let Some(first) = size.cases.first() else {
+        return Vec::new();
+    };
+    let mut sentences = Vec::new();
+    let telling = telling_goal(size);
+    for (index, goal) in first.goals.iter().enumerate() {
+        if telling.is_some_and(|telling| index >= telling) {
+            break;
+        }
+        if goal.rate_pps.is_some() {
+            sentences.push(format!(
+                "{}: at no rate tried did {} hold ({}), so there is no figure to set the others against.",
+                name(&first.name),
+                goal.name,
+                allows(goal.loss_ratio)
+            ));
+        }
+    }
+    let Some(index) = telling else {
+        return sentences;
+    };
+    let base = &first.goals[index];
+    let rate = base.rate_pps.as_ref().map_or(0.0, |rate| rate.median);
+    let at_least = if base.is_lower_limit_only {
+        "at least "
+    } else {
+        ""
+    };
+    sentences.push(format!(
+        "{} forwards {at_least}{}{THIN}Mpps at {} ({}).",
+        name(&first.name),
+        format::mpps(rate),
+        base.name,
+        allows(base.loss_ratio)
+    ));
+    if base.is_lower_limit_only {
+        sentences.push("That is the highest rate that was offered, so the percentages are of a figure that may be too low.".to_owned());
+    }
+    for case in &size.cases[1..] {
+        sentences.extend(
+            case.goals
+                .get(index)
+                .and_then(|goal| against(&case.name, &first.name, goal)),
+        );
+    }
+    sentences
+}
+
+fn against(case: &str, first: &str, goal: &GoalSummary) -> Option<String> {
+    let rate = goal.rate_pps.as_ref()?;
+    let at_least = if goal.is_lower_limit_only {
+        "at least "
+    } else {
+        ""
+    };
+    Some(if rate.median == 0.0 {
+        format!(
+            "{}: no rate held at {}{}.",
+            name(case),
+            goal.name,
+            lowest_tried(goal).map_or_else(String::new, |lowest| format!(
+                ", not even {}",
+                format::rate(lowest)
+            ))
+        )
+    } else {
+        let percent = of_baseline(goal.percent_of_baseline?);
+        format!(
+            "{}: {at_least}{percent} of {first}'s {} ({at_least}{}{THIN}Mpps).",
+            name(case),
+            goal.name,
+            format::mpps(rate.median)
+        )
+    })
+}
+
+fn round_trip(size: &SizeSummary) -> Option<String> {
+    let first = size.cases.first()?;
+    let base = first.round_trip.as_ref()?;
+    let others: Vec<String> = size.cases[1..]
+        .iter()
+        .filter_map(|case| {
+            let trip = case.round_trip.as_ref()?;
+            let (_, mean, _) = trip.percent_of_baseline?;
+            Some(format!(
+                "{} {} in {} ({})",
+                of_baseline(mean),
+                if mean >= 1000.0 { "that" } else { "of that" },
+                name(&case.name),
+                format::time_ns(trip.mean_ns)
+            ))
+        })
+        .collect();
+    let others = if others.is_empty() {
+        String::new()
+    } else {
+        format!("; {}", others.join(", "))
+    };
+    Some(format!(
+        "The mean round trip at {} is {} in {}{others}.",
+        format::rate(base.offered_pps),
+        format::time_ns(base.mean_ns),
+        name(&first.name)
+    ))
+}
+
+/// Cases in which rounds differ much from each other.
+fn spread(size: &SizeSummary) -> Option<String> {
+    let index = telling_goal(size)?;
+    let wide: Vec<String> = size
+        .cases
+        .iter()
+        .filter_map(|case| {
+            let rate = case.goals.get(index)?.rate_pps.as_ref()?;
+            let is_wide = rate.values.len() > 1 && rate.max > rate.min * WIDE;
+            is_wide.then(|| format!("{} {}", case.name, range_mpps(rate)))
+        })
+        .collect();
+    let name = &size.cases.first()?.goals.get(index)?.name;
+    (!wide.is_empty()).then(|| {
+        format!(
+            "Rounds differ: {name} ranges over {} Mpps, and the middle one is told.",
+            wide.join(", ")
+        )
+    })
+}
+
+/// `6.1 to 6.5`.
+pub(crate) fn range_mpps(spread: &Spread) -> String {
+    let low = if spread.min == 0.0 {
+        "none".to_owned()
+    } else {
+        format::mpps(spread.min)
+    };
+    format!("{low} to {}", format::mpps(spread.max))
+}
+
+fn not_measured(size: &SizeSummary) -> Option<String> {
+    let missing: Vec<&str> = size
+        .cases
+        .iter()
+        .filter(|case| case.health.trials == case.health.invalid)
+        .map(|case| case.name.as_str())
+        .collect();
+    (!missing.is_empty()).then(|| format!("There is no valid trial of: {}.", missing.join(", ")))
+}
+
+fn validity(summary: &Summary) -> Option<String> {
+    match (summary.invalid_trials, summary.trials) {
+        (_, 0) => Some("No trial has been made yet.".to_owned()),
+        (0, trials) => Some(format!("All {trials} trials were valid.")),
+        (invalid, trials) => Some(format!(
+            "In {invalid} of {trials} trials the tester itself failed: they are listed, and count neither for nor against the device."
+        )),
+    }
+}
+
+/// What is to be said about a study that is not through; none when it is.
+pub(crate) fn incomplete(state: &State) -> Option<String> {
+    match state {
+        State::Finished => None,
+        State::Interrupted => Some(
+            "This study was interrupted: what follows is what was measured until then."
+                .to_owned(),
+        ),
+        State::Failed(reason) => Some(format!(
+            "This study ended early, and what follows is what was measured until then. What failed: {reason}"
+        )),
+        State::Unfinished => Some(
+            "This study is not through: it goes on, or was killed. What follows is what was measured until then."
+                .to_owned(),
+        ),
+    }
+}

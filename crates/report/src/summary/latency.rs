@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The round trip: from the tester through the device back to the tester, at a low load.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use quietwire_study::{StepKind, StepRecord, TrialRecord};
+use serde::Serialize;
+
+use super::{Spread, Steps, of_kind, percent_of};
+use crate::error::ReportError;
+
+/// Percentiles that are shown where there are frames enough.
+const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
+/// A percentile with fewer frames beyond it is a few frames' luck.
+const FRAMES_BEYOND_MIN: f64 = 10.0;
+
+/// The round trip in one case, over all its valid latency trials.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RoundTrip {
+    /// The load, frames per second.
+    pub offered_pps: f64,
+    /// Valid trials.
+    pub trials: usize,
+    /// Frames measured in them.
+    pub frames: u64,
+    /// The smallest of all, nanoseconds.
+    pub min_ns: u64,
+    /// The mean over all frames, nanoseconds.
+    pub mean_ns: f64,
+    /// The largest of all, nanoseconds.
+    pub max_ns: u64,
+    /// The means of the trials, nanoseconds.
+    pub trial_means_ns: Spread,
+    /// The largest of each trial, nanoseconds.
+    pub trial_maxima_ns: Spread,
+    /// Percentiles over all frames, for which at least ten frames lie beyond.
+    pub percentiles: Vec<PercentileValue>,
+    /// Smallest, mean and largest in percent of the first case's.
+    pub percent_of_baseline: Option<(f64, f64, f64)>,
+    /// Lost over offered frames in these trials, 0 to 1.
+    pub loss_ratio: f64,
+}
+
+/// One percentile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PercentileValue {
+    /// 99.9 for the 99.9th.
+    pub percentile: f64,
+    /// Nanoseconds.
+    pub latency_ns: u64,
+}
+
+impl RoundTrip {
+    pub(super) fn set_against(&mut self, base: &Self) {
+        self.percent_of_baseline = (|| {
+            Some((
+                percent_of(self.min_ns as f64, base.min_ns as f64)?,
+                percent_of(self.mean_ns, base.mean_ns)?,
+                percent_of(self.max_ns as f64, base.max_ns as f64)?,
+            ))
+        })();
+    }
+}
+
+/// None without a frame that came back in a valid trial.
+pub(super) fn round_trip(steps: &Steps<'_>) -> Result<Option<RoundTrip>, ReportError> {
+    let trials: Vec<(&StepRecord, &TrialRecord)> = of_kind(steps, &StepKind::Latency)
+        .flat_map(|step| step.trials.iter().map(move |trial| (step, trial)))
+        .filter(|(_, trial)| trial.result.is_valid() && trial.result.latency.samples > 0)
+        .collect();
+    let Some((_, first)) = trials.first() else {
+        return Ok(None);
+    };
+    let mut all = Histogram::<u64>::new(3).map_err(|error| damaged(trials[0], &error))?;
+    for trial in &trials {
+        let histogram = decoded(*trial)?;
+        all.add(histogram)
+            .map_err(|error| damaged(*trial, &error))?;
+    }
+    let latencies = || trials.iter().map(|(_, trial)| &trial.result.latency);
+    let frames: u64 = latencies().map(|latency| latency.samples).sum();
+    let sum: f64 = latencies()
+        .map(|latency| latency.mean_ns * latency.samples as f64)
+        .sum();
+    let means = Spread::of(latencies().map(|latency| latency.mean_ns).collect());
+    let maxima = Spread::of(latencies().map(|latency| latency.max_ns as f64).collect());
+    let (Some(trial_means_ns), Some(trial_maxima_ns)) = (means, maxima) else {
+        return Ok(None);
+    };
+    let max_ns = latencies().map(|latency| latency.max_ns).max().unwrap_or(0);
+    let offered: u64 = trials.iter().map(|(_, t)| t.result.offered_frames).sum();
+    let lost: u64 = trials.iter().map(|(_, t)| t.result.lost_frames).sum();
+    Ok(Some(RoundTrip {
+        offered_pps: first.request.offered_rate_pps,
+        trials: trials.len(),
+        frames,
+        min_ns: latencies().map(|latency| latency.min_ns).min().unwrap_or(0),
+        mean_ns: sum / frames as f64,
+        max_ns,
+        trial_means_ns,
+        trial_maxima_ns,
+        percentiles: percentiles(&all, max_ns),
+        percent_of_baseline: None,
+        loss_ratio: if offered == 0 {
+            0.0
+        } else {
+            lost as f64 / offered as f64
+        },
+    }))
+}
+
+/// Those with frames enough beyond them. The histogram rounds up by a thousandth; nothing is over the largest.
+fn percentiles(histogram: &Histogram<u64>, max_ns: u64) -> Vec<PercentileValue> {
+    let frames = histogram.len() as f64;
+    PERCENTILES
+        .into_iter()
+        // A hair less than exact, so that 100 000 frames bear the 99.99th.
+        .filter(|percentile| frames * (1.0 - percentile / 100.0) >= FRAMES_BEYOND_MIN - 1e-6)
+        .map(|percentile| PercentileValue {
+            percentile,
+            latency_ns: histogram.value_at_percentile(percentile).min(max_ns),
+        })
+        .collect()
+}
+
+fn decoded(trial: (&StepRecord, &TrialRecord)) -> Result<Histogram<u64>, ReportError> {
+    let bytes = STANDARD
+        .decode(&trial.1.result.latency.histogram_v2_base64)
+        .map_err(|error| damaged(trial, &error))?;
+    Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|error| damaged(trial, &error))
+}
+
+fn damaged(trial: (&StepRecord, &TrialRecord), error: &dyn std::fmt::Debug) -> ReportError {
+    ReportError::Histogram {
+        case: trial.0.case_name.clone(),
+        sequence: trial.1.sequence,
+        reason: format!("{error:?}"),
+    }
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the results come to: every figure that a report shows is computed here.
+
+mod activity;
+mod latency;
+mod throughput;
+
+use quietwire_study::{
+    Case, FrameSize, NeighboursIn, Pinning, RunEnd, StepKind, StepPlan, StepRecord, StudyResults,
+    TrialRecord,
+};
+use quietwire_tester::Validity;
+use serde::Serialize;
+
+use crate::error::ReportError;
+pub use activity::{CpuShare, ThreadShare};
+pub use latency::{PercentileValue, RoundTrip};
+pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
+
+/// What a whole study came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Name of the study.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// When it was begun, nanoseconds since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// Time between the first and the last thing that happened, over all runs, seconds.
+    pub running_time_s: f64,
+    /// How far it got.
+    pub state: State,
+    /// Rounds asked for.
+    pub rounds: u32,
+    /// Trials in all.
+    pub trials: usize,
+    /// Of those, trials in which the tester failed.
+    pub invalid_trials: usize,
+    /// The case that others are set against.
+    pub baseline: String,
+    /// One for each frame size.
+    pub sizes: Vec<SizeSummary>,
+}
+
+/// How far a study got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state", content = "reason")]
+pub enum State {
+    /// Everything was done.
+    Finished,
+    /// It was asked to stop.
+    Interrupted,
+    /// Something failed.
+    Failed(String),
+    /// It goes on, or was killed.
+    Unfinished,
+}
+
+/// What was seen at one frame size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SizeSummary {
+    /// Octets with FCS, or `imix`.
+    pub frame_size: String,
+    /// What 100 % of the load is, frames per second; none when that was not found.
+    pub max_rate_pps: Option<f64>,
+    /// The cases, in the file's order.
+    pub cases: Vec<CaseSummary>,
+}
+
+/// What was seen in one case at one frame size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseSummary {
+    /// Its name.
+    pub name: String,
+    /// What it is, in words.
+    pub description: String,
+    /// One for each goal of the search.
+    pub goals: Vec<GoalSummary>,
+    /// The highest load of the sweep.
+    pub highest_load: Option<HighestLoad>,
+    /// The sweep, in order of the load.
+    pub sweep: Vec<SweepPoint>,
+    /// Every valid trial of searches and sweeps.
+    pub points: Vec<LossPoint>,
+    /// The trials at a low load.
+    pub round_trip: Option<RoundTrip>,
+    /// What CPUs did, over all valid trials.
+    pub cpus: Vec<CpuShare>,
+    /// Threads of device and tester that ran for a good part of the time, over all valid trials.
+    pub threads: Vec<ThreadShare>,
+    /// How the tester did.
+    pub health: Health,
+}
+
+/// How the tester did in one case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Health {
+    /// Trials.
+    pub trials: usize,
+    /// Of those, invalid.
+    pub invalid: usize,
+    /// Why, and how often; the most frequent first. Digits are left out, so that alike reasons count together.
+    pub reasons: Vec<(String, usize)>,
+    /// Of valid trials: the largest part of the schedule that was missed, 0 to 1.
+    pub worst_pacing_miss_ratio: f64,
+    /// Of all trials: longest gap of the tester's own loop, nanoseconds; median over trials.
+    pub median_longest_gap_ns: u64,
+    /// Of all trials: longest gap of the tester's own loop, nanoseconds.
+    pub longest_gap_ns: u64,
+    /// Gaps over 100 microseconds in all trials together.
+    pub gaps_over_100us: u64,
+    /// Frames that the tester's own receive side dropped.
+    pub receive_drops: u64,
+    /// Trials without real-time priority.
+    pub without_realtime: usize,
+}
+
+/// Values of several rounds or repeats.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The middle one; of an even number the lower of the two, so that it is one that was seen.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// All, in the order in which they were seen.
+    pub values: Vec<f64>,
+}
+
+impl Spread {
+    /// Of some values; none of none.
+    pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+        Some(Self {
+            median,
+            min: *sorted.first()?,
+            max: *sorted.last()?,
+            values,
+        })
+    }
+}
+
+/// `value` in percent of `base`, where that means something.
+pub(crate) fn percent_of(value: f64, base: f64) -> Option<f64> {
+    (base > 0.0).then(|| value / base * 100.0)
+}
+
+/// A step with a case and size of which trials are looked at.
+pub(crate) type Steps<'a> = Vec<&'a StepRecord>;
+
+impl Summary {
+    /// Computes everything.
+    ///
+    /// # Errors
+    /// [`ReportError::Histogram`] for a stored histogram that cannot be read.
+    pub fn of(results: &StudyResults) -> Result<Self, ReportError> {
+        let file = &results.file;
+        let sizes = file.traffic.frame_sizes.iter();
+        Ok(Self {
+            name: file.name.clone(),
+            title: file.title.clone(),
+            started_unix_ns: results.started_unix_ns,
+            running_time_s: running_time_s(results),
+            state: state(results),
+            rounds: file.rounds,
+            trials: results.trials().count(),
+            invalid_trials: invalid(results.trials().map(|(_, trial)| trial)),
+            baseline: file
+                .cases
+                .first()
+                .map_or_else(String::new, |case| case.name.clone()),
+            sizes: sizes
+                .map(|size| of_size(results, *size))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn invalid<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> usize {
+    trials.filter(|trial| !trial.result.is_valid()).count()
+}
+
+fn state(results: &StudyResults) -> State {
+    let file = &results.file;
+    let planned = file.rounds as usize
+        * file.cases.len()
+        * file.traffic.frame_sizes.len()
+        * StepPlan::of(file).len();
+    let finished = results.steps.iter().filter(|step| step.is_finished).count();
+    match results.runs.last().and_then(|run| run.end.as_ref()) {
+        Some((RunEnd::Failed(reason), _)) => State::Failed(reason.clone()),
+        _ if finished >= planned => State::Finished,
+        Some((RunEnd::Interrupted, _)) => State::Interrupted,
+        _ => State::Unfinished,
+    }
+}
+
+/// Summed over runs, so that the time between an interruption and going on does not count.
+fn running_time_s(results: &StudyResults) -> f64 {
+    let of_run = |(index, run): (usize, &quietwire_study::RunRecord)| {
+        let last_trial = results
+            .trials()
+            .filter(|(_, trial)| trial.run == index)
+            .map(|(_, trial)| trial.stored_unix_ns)
+            .max();
+        let end = run.end.as_ref().map(|(_, when)| *when).or(last_trial);
+        end.unwrap_or(run.started_unix_ns)
+            .saturating_sub(run.started_unix_ns)
+    };
+    results.runs.iter().enumerate().map(of_run).sum::<u64>() as f64 / 1e9
+}
+
+fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, ReportError> {
+    let max_rate_pps = results
+        .max_rates
+        .iter()
+        .find(|(known, _)| *known == size)
+        .map(|(_, rate)| *rate);
+    let mut cases = results
+        .file
+        .cases
+        .iter()
+        .map(|case| of_case(results, size, case))
+        .collect::<Result<Vec<_>, _>>()?;
+    set_against_first(&mut cases);
+    Ok(SizeSummary {
+        frame_size: size.to_string(),
+        max_rate_pps,
+        cases,
+    })
+}
+
+fn of_case(
+    results: &StudyResults,
+    size: FrameSize,
+    case: &Case,
+) -> Result<CaseSummary, ReportError> {
+    let steps: Steps<'_> = results
+        .steps
+        .iter()
+        .filter(|step| step.case_name == case.name && step.frame_size == size)
+        .collect();
+    let goals = results
+        .file
+        .search
+        .iter()
+        .flat_map(|search| &search.goals)
+        .map(|goal| throughput::of_goal(&steps, goal))
+        .collect();
+    let sweep = throughput::sweep(&steps);
+    let trials: Vec<&TrialRecord> = steps.iter().flat_map(|step| &step.trials).collect();
+    Ok(CaseSummary {
+        name: case.name.clone(),
+        description: description(case),
+        goals,
+        highest_load: throughput::highest_load(&steps),
+        sweep,
+        points: throughput::points(&steps),
+        round_trip: latency::round_trip(&steps)?,
+        cpus: activity::cpus(&trials),
+        threads: activity::threads(&trials),
+        health: health(&trials),
+    })
+}
+
+/// Percentages of the first case's figures.
+fn set_against_first(cases: &mut [CaseSummary]) {
+    let Some(first) = cases.first().cloned() else {
+        return;
+    };
+    for case in cases {
+        for (goal, base) in case.goals.iter_mut().zip(&first.goals) {
+            goal.percent_of_baseline = match (&goal.rate_pps, &base.rate_pps) {
+                // No rate held: that is not 0 % of something, it is no rate.
+                (Some(rate), Some(base)) if rate.median > 0.0 => {
+                    percent_of(rate.median, base.median)
+                }
+                _ => None,
+            };
+        }
+        if let (Some(top), Some(base)) = (&mut case.highest_load, &first.highest_load) {
+            top.percent_of_baseline =
+                percent_of(top.forwarding_pps.median, base.forwarding_pps.median);
+        }
+        if let (Some(trip), Some(base)) = (&mut case.round_trip, &first.round_trip) {
+            trip.set_against(base);
+        }
+    }
+}
+
+/// A case in words.
+pub(crate) fn description(case: &Case) -> String {
+    let neighbours = match case.neighbours {
+        NeighboursIn::None => "no neighbours",
+        NeighboursIn::Everywhere => "neighbours on every CPU",
+        NeighboursIn::OffForwardingCpus => "neighbours kept off the forwarding CPUs",
+    };
+    let pinning = match case.pinning {
+        Pinning::None => "switch threads where the scheduler puts them",
+        Pinning::Roles => "switch threads pinned by role",
+    };
+    let partition = if case.partition {
+        ", everything else kept off the forwarding CPUs"
+    } else {
+        ""
+    };
+    format!("{neighbours}, {pinning}{partition}")
+}
+
+fn health(trials: &[&TrialRecord]) -> Health {
+    let all = || trials.iter().map(|trial| &trial.result);
+    let gaps = all().map(|result| result.health.longest_gap_ns as f64);
+    let gaps = Spread::of(gaps.collect());
+    let pacing = all().filter(|result| result.is_valid());
+    Health {
+        trials: trials.len(),
+        invalid: invalid(trials.iter().copied()),
+        reasons: reasons(trials),
+        worst_pacing_miss_ratio: pacing
+            .map(|result| result.health.pacing_miss_ratio)
+            .fold(0.0, f64::max),
+        median_longest_gap_ns: gaps.as_ref().map_or(0, |gaps| gaps.median as u64),
+        longest_gap_ns: gaps.map_or(0, |gaps| gaps.max as u64),
+        gaps_over_100us: all().map(|result| result.health.gaps_over_100us).sum(),
+        receive_drops: all().map(|result| result.health.receive_drops).sum(),
+        without_realtime: all().filter(|result| !result.health.realtime).count(),
+    }
+}
+
+fn reasons(trials: &[&TrialRecord]) -> Vec<(String, usize)> {
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for trial in trials {
+        let Validity::Invalid(reasons) = &trial.result.validity else {
+            continue;
+        };
+        for reason in reasons {
+            let kind = without_numbers(reason);
+            match counted.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, count)) => *count += 1,
+                None => counted.push((kind, 1)),
+            }
+        }
+    }
+    counted.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(&other.0)));
+    counted
+}
+
+/// Every number as `…`, so that sentences that differ in numbers only are one.
+fn without_numbers(text: &str) -> String {
+    let mut plain = String::new();
+    for c in text.chars() {
+        let is_of_number =
+            c.is_ascii_digit() || (plain.ends_with('…') && (c == '.' || c == ',') && c != ' ');
+        if !is_of_number {
+            plain.push(c);
+        } else if !plain.ends_with('…') {
+            plain.push('…');
+        }
+    }
+    plain
+}
+
+/// Steps of one kind.
+pub(crate) fn of_kind<'a>(
+    steps: &'a Steps<'_>,
+    kind: &'a StepKind,
+) -> impl Iterator<Item = &'a StepRecord> {
+    steps.iter().copied().filter(move |step| step.kind == *kind)
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rates found, and loss against load.
+
+use quietwire_search::{Findings, SearchEnd, SingleRunFindings};
+use quietwire_study::{Goal, StepKind, StepRecord};
+use serde::Serialize;
+
+use super::{Spread, Steps, of_kind};
+
+/// What the searches for one goal found, over all rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GoalSummary {
+    /// Name of the goal.
+    pub name: String,
+    /// Loss that it allows, 0 to 1.
+    pub loss_ratio: f64,
+    /// One for each round that was begun.
+    pub outcomes: Vec<SearchOutcome>,
+    /// The rates found, frames per second. A round in which no rate held counts as zero; one that the tester failed, or
+    /// that was not ended, does not count. None without rounds that count.
+    pub rate_pps: Option<Spread>,
+    /// True when the highest rate of all held in the round of the median or one above it, so that the median may be
+    /// too low: "at least".
+    pub is_lower_limit_only: bool,
+    /// The median in percent of the first case's.
+    pub percent_of_baseline: Option<f64>,
+}
+
+/// How one search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum SearchOutcome {
+    /// The highest rate that was seen to hold.
+    Held {
+        /// Frames per second.
+        rate_pps: f64,
+        /// Trials at or under it that lost too much: the device contradicted itself.
+        contradictions: u32,
+    },
+    /// The highest rate allowed held: the device may well do more.
+    AtLeast {
+        /// Frames per second.
+        rate_pps: f64,
+    },
+    /// Every rate that was tried lost too much.
+    NothingHeld {
+        /// The lowest of them, frames per second.
+        lowest_tried_pps: f64,
+    },
+    /// The tester failed over and over.
+    TesterFailed,
+    /// It did not come to its end.
+    Unfinished,
+}
+
+impl SearchOutcome {
+    fn counted_rate(self) -> Option<f64> {
+        match self {
+            Self::Held { rate_pps, .. } | Self::AtLeast { rate_pps } => Some(rate_pps),
+            Self::NothingHeld { .. } => Some(0.0),
+            Self::TesterFailed | Self::Unfinished => None,
+        }
+    }
+}
+
+/// What came out at the highest load of the sweep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HighestLoad {
+    /// The load, frames per second.
+    pub offered_pps: f64,
+    /// What was forwarded, frames per second.
+    pub forwarding_pps: Spread,
+    /// The median in percent of the first case's.
+    pub percent_of_baseline: Option<f64>,
+}
+
+/// One load of the sweep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SweepPoint {
+    /// The load, frames per second.
+    pub offered_pps: f64,
+    /// Loss over the rounds, 0 to 1. None when no trial was valid.
+    pub loss_ratio: Option<Spread>,
+}
+
+/// One valid trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LossPoint {
+    /// The load, frames per second.
+    pub offered_pps: f64,
+    /// Loss, 0 to 1.
+    pub loss_ratio: f64,
+}
+
+pub(super) fn of_goal(steps: &Steps<'_>, goal: &Goal) -> GoalSummary {
+    let kind = StepKind::Search(goal.name.clone());
+    let outcomes: Vec<SearchOutcome> = of_kind(steps, &kind).map(outcome).collect();
+    let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
+    let rate_pps = Spread::of(rates.collect());
+    let is_limit = |outcome: &SearchOutcome, median: f64| matches!(outcome, SearchOutcome::AtLeast { rate_pps } if *rate_pps <= median);
+    let is_lower_limit_only = rate_pps.as_ref().is_some_and(|rate| {
+        outcomes
+            .iter()
+            .any(|outcome| is_limit(outcome, rate.median))
+    });
+    GoalSummary {
+        name: goal.name.clone(),
+        loss_ratio: goal.loss_ratio,
+        outcomes,
+        rate_pps,
+        is_lower_limit_only,
+        percent_of_baseline: None,
+    }
+}
+
+fn outcome(step: &StepRecord) -> SearchOutcome {
+    match (&step.findings, step.is_finished) {
+        (Some(Findings::SingleRun(findings)), true) => of_findings(findings, step),
+        _ => SearchOutcome::Unfinished,
+    }
+}
+
+fn of_findings(findings: &SingleRunFindings, step: &StepRecord) -> SearchOutcome {
+    let lowest_tried_pps = step
+        .trials
+        .iter()
+        .filter(|trial| trial.result.is_valid())
+        .map(|trial| trial.request.offered_rate_pps)
+        .reduce(f64::min);
+    match (&findings.end, findings.highest_held_pps) {
+        (SearchEnd::InvalidTrials { .. }, _) => SearchOutcome::TesterFailed,
+        (SearchEnd::TrialLimit, _) => SearchOutcome::Unfinished,
+        (SearchEnd::HeldAtMaxRate, Some(rate_pps)) => SearchOutcome::AtLeast { rate_pps },
+        (_, Some(rate_pps)) => SearchOutcome::Held {
+            rate_pps,
+            contradictions: findings.lost_at_or_under_highest_held,
+        },
+        (_, None) => match lowest_tried_pps {
+            Some(lowest_tried_pps) => SearchOutcome::NothingHeld { lowest_tried_pps },
+            None => SearchOutcome::TesterFailed,
+        },
+    }
+}
+
+/// Loads of the sweep with the valid results at each, in order of the load.
+fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a quietwire_tester::TrialResult>)> {
+    let mut loads: Vec<(f64, Vec<_>)> = Vec::new();
+    for trial in of_kind(steps, &StepKind::Sweep).flat_map(|step| &step.trials) {
+        let load = trial.request.offered_rate_pps;
+        let place = match loads.iter().position(|(known, _)| *known == load) {
+            Some(place) => place,
+            None => {
+                loads.push((load, Vec::new()));
+                loads.len() - 1
+            }
+        };
+        if trial.result.is_valid() {
+            loads[place].1.push(&trial.result);
+        }
+    }
+    loads.sort_by(|one, other| one.0.total_cmp(&other.0));
+    loads
+}
+
+pub(super) fn sweep(steps: &Steps<'_>) -> Vec<SweepPoint> {
+    let of_load = |(offered_pps, results): (f64, Vec<&quietwire_tester::TrialResult>)| SweepPoint {
+        offered_pps,
+        loss_ratio: Spread::of(results.iter().map(|result| result.loss_ratio).collect()),
+    };
+    loads(steps).into_iter().map(of_load).collect()
+}
+
+/// At the highest load that had a valid trial.
+pub(super) fn highest_load(steps: &Steps<'_>) -> Option<HighestLoad> {
+    let loads = loads(steps);
+    let (offered_pps, results) = loads
+        .iter()
+        .rev()
+        .find(|(_, results)| !results.is_empty())?;
+    let rates = results.iter().map(|result| result.forwarding_rate_pps);
+    Some(HighestLoad {
+        offered_pps: *offered_pps,
+        forwarding_pps: Spread::of(rates.collect())?,
+        percent_of_baseline: None,
+    })
+}
+
+pub(super) fn points(steps: &Steps<'_>) -> Vec<LossPoint> {
+    steps
+        .iter()
+        .filter(|step| step.kind != StepKind::Latency)
+        .flat_map(|step| &step.trials)
+        .filter(|trial| trial.result.is_valid())
+        .map(|trial| LossPoint {
+            offered_pps: trial.request.offered_rate_pps,
+            loss_ratio: trial.result.loss_ratio,
+        })
+        .collect()
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pages of simulated studies: whole ones, cut ones, empty ones.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{CaseSummary, SearchOutcome, State, Summary, html, json, text_table};
+use quietwire_study::simulated::SimulatedBench;
+use quietwire_study::{
+    OpenMode, Progress, StepKind, Store, StudyFile, StudyResults, TrialEvent, run_study,
+};
+
+const STUDY: &str = include_str!("../../../studies/noisy-neighbours.toml");
+
+/// Stops a study after so many trials.
+struct StopAfter<'a>(usize, &'a AtomicBool);
+
+impl Progress for StopAfter<'_> {
+    fn trial(&mut self, _event: &TrialEvent<'_>) {
+        self.0 = self.0.saturating_sub(1);
+        if self.0 == 0 {
+            self.1.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Results of a study text on this bench, of at most so many trials.
+fn results_of(text: &str, mut bench: SimulatedBench, trials: usize) -> StudyResults {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sqlite");
+    let file = StudyFile::parse(text, Path::new("study.toml")).unwrap();
+    let mut store = Store::open(&path, &file, text, OpenMode::New).unwrap();
+    let stop = AtomicBool::new(trials == 0);
+    let mut progress = StopAfter(trials, &stop);
+    // Whether the bench fails in the middle is the test's choice; what is stored then is what is looked at.
+    drop(run_study(
+        &file,
+        &mut store,
+        &mut bench,
+        &mut progress,
+        &stop,
+    ));
+    store.results().unwrap()
+}
+
+fn whole() -> StudyResults {
+    results_of(STUDY, SimulatedBench::new(11, 0), usize::MAX)
+}
+
+/// Follows every tag of the page: each that opens closes, in order.
+fn assert_well_formed(page: &str) {
+    const VOID: [&str; 1] = ["meta"];
+    let mut open: Vec<String> = Vec::new();
+    let style = (
+        page.find("<style>").unwrap(),
+        page.find("</style>").unwrap(),
+    );
+    let page = format!("{}{}", &page[..style.0 + 7], &page[style.1..]);
+    let mut rest = page.strip_prefix("<!DOCTYPE html>").unwrap();
+    while let Some(start) = rest.find('<') {
+        assert!(
+            !rest[..start].contains('>'),
+            "a stray '>': {}",
+            &rest[..start]
+        );
+        let end = start + rest[start..].find('>').expect("a tag that never ends");
+        let tag = &rest[start + 1..end];
+        assert_eq!(tag.matches('"').count() % 2, 0, "quotes in <{tag}>");
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop().as_deref(), Some(name), "at </{name}>"),
+            None => {
+                let name = tag.split_whitespace().next().unwrap().to_owned();
+                if !VOID.contains(&name.as_str()) {
+                    open.push(name);
+                }
+            }
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+}
+
+/// Nothing is loaded, and nothing runs.
+fn assert_self_contained(page: &str) {
+    for forbidden in [
+        "http://",
+        "https://",
+        "<script",
+        "<link",
+        "<img",
+        "<iframe",
+        "src=",
+        "@import",
+        "javascript:",
+    ] {
+        assert!(!page.contains(forbidden), "the page has {forbidden}");
+    }
+    for (at, _) in page.match_indices("url(") {
+        assert!(page[at..].starts_with("url(#"), "{}", &page[at..at + 30]);
+    }
+}
+
+fn checked(results: &StudyResults) -> (Summary, String) {
+    let page = html(results).unwrap();
+    assert_well_formed(&page);
+    assert_self_contained(&page);
+    assert!(
+        !page.contains("NaN") && !page.contains("inf\""),
+        "a figure is no number"
+    );
+    (Summary::of(results).unwrap(), page)
+}
+
+fn lower_median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) / 2]
+}
+
+#[test]
+fn a_whole_study_has_every_section_and_fits() {
+    let results = whole();
+    let (summary, page) = checked(&results);
+    assert_eq!(summary.state, State::Finished);
+    for section in [
+        "The answer",
+        "Throughput",
+        "Round trip",
+        "Loss against offered load",
+        "Latency percentiles",
+        "What each CPU did",
+        "Beside what was published",
+        "How well the tester did",
+        "Every trial",
+        "Every command and setting",
+        "The study file",
+        "unavailable on this machine",
+    ] {
+        assert!(page.contains(section), "no '{section}'");
+    }
+    assert!(page.len() < 1_000_000, "{} octets", page.len());
+    let rows = page.matches("<td>search NDR</td>").count();
+    let searched = results
+        .trials()
+        .filter(|(step, _)| step.kind == StepKind::Search("NDR".to_owned()));
+    assert_eq!(rows, searched.count());
+    assert!(page.contains("quietwire study run studies/noisy-neighbours.toml"));
+    assert!(page.contains(&results.file_sha256));
+}
+
+#[test]
+fn rates_are_those_recomputed_from_the_trials() {
+    let results = whole();
+    let (summary, page) = checked(&results);
+    for (case, spec) in summary.sizes[0].cases.iter().zip(&results.file.cases) {
+        for goal in &case.goals {
+            let held: Vec<f64> = results
+                .steps
+                .iter()
+                .filter(|step| step.case_name == spec.name)
+                .filter(|step| step.kind == StepKind::Search(goal.name.clone()))
+                .map(|step| {
+                    let held = step.trials.iter().filter(|trial| {
+                        trial.result.is_valid() && trial.result.loss_ratio <= goal.loss_ratio
+                    });
+                    held.map(|trial| trial.request.offered_rate_pps)
+                        .fold(0.0, f64::max)
+                })
+                .collect();
+            assert_eq!(held.len(), 3);
+            let rate = goal.rate_pps.as_ref().unwrap();
+            assert_eq!(rate.values, held);
+            assert_eq!(rate.median, lower_median(held));
+            if rate.median > 1e6 {
+                assert!(page.contains(&format!(">{:.2}</td>", rate.median / 1e6)));
+            }
+            let base = summary.sizes[0].cases[0]
+                .goals
+                .iter()
+                .find(|base| base.name == goal.name);
+            let base = base.unwrap().rate_pps.as_ref().unwrap().median;
+            let share = (rate.median > 0.0).then(|| rate.median / base * 100.0);
+            assert_eq!(goal.percent_of_baseline, share);
+        }
+    }
+}
+
+#[test]
+fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
+    let results = whole();
+    let (summary, _) = checked(&results);
+    let loads = results.file.sweep.as_ref().unwrap().loads_percent.len();
+    for case in &summary.sizes[0].cases {
+        let sweep = || {
+            results.trials().filter(|(step, trial)| {
+                step.case_name == case.name
+                    && step.kind == StepKind::Sweep
+                    && trial.result.is_valid()
+            })
+        };
+        let top = sweep()
+            .map(|(_, trial)| trial.request.offered_rate_pps)
+            .fold(0.0, f64::max);
+        let forwarded: Vec<f64> = sweep()
+            .filter(|(_, trial)| trial.request.offered_rate_pps == top)
+            .map(|(_, trial)| trial.result.forwarding_rate_pps)
+            .collect();
+        let seen = case.highest_load.as_ref().unwrap();
+        assert_eq!(seen.offered_pps, top);
+        assert_eq!(seen.forwarding_pps.median, lower_median(forwarded));
+        assert_eq!(case.sweep.len(), loads);
+        for point in &case.sweep {
+            let losses: Vec<f64> = sweep()
+                .filter(|(_, trial)| trial.request.offered_rate_pps == point.offered_pps)
+                .map(|(_, trial)| trial.result.loss_ratio)
+                .collect();
+            let median = point.loss_ratio.as_ref().unwrap().median;
+            assert_eq!(median, lower_median(losses));
+        }
+    }
+}
+
+#[test]
+fn round_trips_are_those_recomputed_from_the_trials() {
+    let results = whole();
+    let (summary, _) = checked(&results);
+    for case in &summary.sizes[0].cases {
+        let latencies: Vec<_> = results
+            .trials()
+            .filter(|(step, trial)| {
+                step.case_name == case.name
+                    && step.kind == StepKind::Latency
+                    && trial.result.is_valid()
+            })
+            .map(|(_, trial)| &trial.result.latency)
+            .collect();
+        let trip = case.round_trip.as_ref().unwrap();
+        assert_eq!(trip.trials, latencies.len());
+        assert_eq!(
+            trip.max_ns,
+            latencies.iter().map(|l| l.max_ns).max().unwrap()
+        );
+        assert_eq!(
+            trip.min_ns,
+            latencies.iter().map(|l| l.min_ns).min().unwrap()
+        );
+        let frames: u64 = latencies.iter().map(|l| l.samples).sum();
+        assert_eq!(trip.frames, frames);
+        let sum: f64 = latencies.iter().map(|l| l.mean_ns * l.samples as f64).sum();
+        assert!((trip.mean_ns - sum / frames as f64).abs() < 1e-6 * trip.mean_ns);
+        // Percentiles of all frames lie between those of the single trials.
+        let median = trip.percentiles[0].latency_ns;
+        assert!(latencies.iter().any(|l| l.p50_ns <= median));
+        assert!(latencies.iter().any(|l| l.p50_ns >= median));
+        assert!(trip.percentiles.iter().all(|p| p.latency_ns <= trip.max_ns));
+        let last = trip.percentiles.last().unwrap().percentile;
+        assert!(frames as f64 * (1.0 - last / 100.0) >= 9.999);
+        assert!(
+            frames as f64 * (1.0 - 0.99999) < 10.0 && last < 99.999,
+            "240 000 frames bear no p99.999"
+        );
+    }
+}
+
+#[test]
+fn shares_of_cpus_sum_up() {
+    let (summary, page) = checked(&whole());
+    for case in &summary.sizes[0].cases {
+        assert_eq!(case.cpus.len(), 2);
+        for cpu in &case.cpus {
+            let sum: f64 = cpu.states.iter().map(|(_, share)| share).sum();
+            assert!((sum - 1.0).abs() < 1e-9);
+        }
+        let names: Vec<_> = case.threads.iter().map(|t| t.name.as_str()).collect();
+        assert!(
+            names.contains(&"tester") && !names.contains(&"control"),
+            "{names:?}"
+        );
+    }
+    assert!(page.contains("tester, service, control"));
+}
+
+#[test]
+fn invalid_trials_are_counted_and_their_reasons_told_once() {
+    let results = whole();
+    let (summary, page) = checked(&results);
+    let invalid = results
+        .trials()
+        .filter(|(_, trial)| !trial.result.is_valid());
+    let invalid = invalid.count();
+    assert!(invalid > 0);
+    assert_eq!(summary.invalid_trials, invalid);
+    let by_case: usize = summary.sizes[0]
+        .cases
+        .iter()
+        .map(|c| c.health.invalid)
+        .sum();
+    assert_eq!(by_case, invalid);
+    for case in &summary.sizes[0].cases {
+        assert!(case.health.reasons.len() <= 1, "{:?}", case.health.reasons);
+    }
+    assert!(page.contains(&format!("In {invalid} of {} trials", summary.trials)));
+}
+
+#[test]
+fn everything_from_the_store_is_escaped() {
+    let text = STUDY
+        .replacen(
+            "title = \"",
+            "title = \"</title><script>alert('1')</script>&amp; ",
+            1,
+        )
+        .replacen("--malloc 2", "--x <b onload='y'>", 1);
+    let results = results_of(&text, SimulatedBench::new(3, 0), 30);
+    let (_, page) = checked(&results);
+    assert!(page.contains("&lt;script&gt;alert"));
+    assert!(page.contains("&amp;amp;"));
+    assert!(page.contains("none &lt;simulated&gt; &amp; \\&quot;quoted"));
+}
+
+#[test]
+fn a_study_without_a_trial_is_an_honest_page() {
+    let results = results_of(STUDY, SimulatedBench::new(1, 0), 0);
+    let (summary, page) = checked(&results);
+    assert_eq!(summary.state, State::Interrupted);
+    assert!(page.contains("This study was interrupted"));
+    assert!(page.contains("No trial has been made yet."));
+    assert!(page.contains("not measured"));
+    assert!(text_table(&summary, 100).contains("not measured"));
+}
+
+#[test]
+fn a_study_cut_anywhere_is_an_honest_page() {
+    for trials in [1, 7, 25, 33, 60, 101] {
+        let results = results_of(STUDY, SimulatedBench::new(5, 0), trials);
+        let (summary, page) = checked(&results);
+        assert_eq!(summary.trials, trials);
+        assert!(page.contains("This study was interrupted"));
+        let measured = |case: &CaseSummary| case.health.trials > case.health.invalid;
+        for case in &summary.sizes[0].cases {
+            let is_told_missing = page.contains("There is no valid trial of:")
+                && page
+                    .split("There is no valid trial of:")
+                    .nth(1)
+                    .and_then(|rest| rest.split('.').next())
+                    .is_some_and(|names| names.split(',').any(|name| name.trim() == case.name));
+            assert_eq!(
+                is_told_missing,
+                !measured(case),
+                "{} at {trials}",
+                case.name
+            );
+        }
+        drop(json(&results).unwrap());
+        drop(text_table(&summary, 80));
+    }
+}
+
+#[test]
+fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
+    let mut bench = SimulatedBench::new(5, 0);
+    bench.invalid_ratio = 1.0;
+    let (summary, page) = checked(&results_of(STUDY, bench, usize::MAX));
+    assert_eq!(summary.trials, summary.invalid_trials);
+    for case in &summary.sizes[0].cases {
+        assert!(case.round_trip.is_none() && case.highest_load.is_none());
+        assert!(case.points.is_empty());
+        for goal in &case.goals {
+            assert_eq!(goal.rate_pps, None);
+            assert!(
+                goal.outcomes
+                    .iter()
+                    .all(|outcome| *outcome == SearchOutcome::TesterFailed)
+            );
+        }
+    }
+    assert!(page.contains("no result: the tester failed"));
+    assert!(page.contains("No valid latency trial is there."));
+}
+
+#[test]
+fn a_study_that_failed_tells_why() {
+    let mut bench = SimulatedBench::new(5, 0);
+    bench.fails_at = Some(12);
+    let (summary, page) = checked(&results_of(STUDY, bench, usize::MAX));
+    assert!(matches!(&summary.state, State::Failed(reason) if reason.contains("died")));
+    assert!(page.contains("the simulated device died"));
+}
+
+#[test]
+fn a_rate_that_the_tester_limits_is_told_as_at_least() {
+    let text = STUDY.replacen("max-rate-pps = \"auto\"", "max-rate-pps = 3e6", 1);
+    let mut bench = SimulatedBench::new(5, 0);
+    bench.invalid_ratio = 0.0;
+    let (summary, page) = checked(&results_of(&text, bench, usize::MAX));
+    let pdr = &summary.sizes[0].cases[0].goals[1];
+    assert!(pdr.is_lower_limit_only, "{pdr:?}");
+    assert_eq!(pdr.rate_pps.as_ref().unwrap().median, 3e6);
+    assert!(page.contains("≥\u{202f}3.00"));
+}
+
+#[test]
+fn several_frame_sizes_have_a_part_each() {
+    let text = STUDY
+        .replacen(
+            "frame-sizes = [64]",
+            "frame-sizes = [64, 1518, \"imix\"]",
+            1,
+        )
+        .replacen("rounds = 3", "rounds = 1", 1);
+    let (summary, page) = checked(&results_of(&text, SimulatedBench::new(2, 0), usize::MAX));
+    assert_eq!(summary.sizes.len(), 3);
+    assert_eq!(page.matches("<h2>Throughput</h2>").count(), 3);
+    assert!(page.contains("frames of 1518 octets") && page.contains("(IMIX)"));
+    let ids: Vec<_> = page
+        .match_indices("clipPath id=\"")
+        .map(|(at, lead)| page[at + lead.len()..].split('"').next().unwrap())
+        .collect();
+    let distinct: std::collections::HashSet<_> = ids.iter().collect();
+    assert_eq!(ids.len(), 6);
+    assert_eq!(distinct.len(), ids.len());
+}
+
+#[test]
+fn the_page_is_the_same_each_time_it_is_made() {
+    let results = whole();
+    assert_eq!(html(&results).unwrap(), html(&results).unwrap());
+}
+
+#[test]
+fn table_and_json_hold_the_same_figures() {
+    let results = whole();
+    let summary = Summary::of(&results).unwrap();
+    let table = text_table(&summary, 120);
+    let document = json(&results).unwrap();
+    assert_eq!(document["schema"], 1);
+    let cases = document["summary"]["sizes"][0]["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 3);
+    for (case, shown) in summary.sizes[0].cases.iter().zip(cases) {
+        assert_eq!(shown["name"], case.name.as_str());
+        let rate = shown["goals"][1]["rate_pps"]["median"].as_f64().unwrap();
+        assert_eq!(rate, case.goals[1].rate_pps.as_ref().unwrap().median);
+        assert!(table.contains(&case.name));
+        if rate > 1e6 {
+            assert!(table.contains(&format!("{:.2}", rate / 1e6)));
+        }
+    }
+    assert!(!table.contains('\u{202f}') && !table.contains('\u{e000}'));
+    assert!(
+        table
+            .lines()
+            .take(12)
+            .all(|line| line.chars().count() <= 120)
+    );
+}
+
+#[test]
+fn a_damaged_histogram_is_told() {
+    let mut results = results_of(STUDY, SimulatedBench::new(2, 0), usize::MAX);
+    let trial = results
+        .steps
+        .iter_mut()
+        .filter(|step| step.kind == StepKind::Latency)
+        .flat_map(|step| &mut step.trials)
+        .find(|trial| trial.result.is_valid())
+        .unwrap();
+    trial.result.latency.histogram_v2_base64 = "AAAA".to_owned();
+    let error = html(&results).unwrap_err().to_string();
+    assert!(error.contains("histogram"), "{error}");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_told() {
+    let results = results_of(STUDY, SimulatedBench::new(2, 0), 1);
+    let error = crate::write_html(&results, Path::new("/no/such/page.html"));
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("/no/such/page.html")
+    );
+}
