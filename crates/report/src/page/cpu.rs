@@ -14,7 +14,7 @@ pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
         section {
             h2 { "What each CPU did" }
             @if has_any {
-                p.lead { "Share of each state of " code { "/proc/stat" } " during trials, mean over all valid ones. A device that polls is busy whether frames come or not." }
+                p.lead { "Share of each state of " code { "/proc/stat" } " during trials, mean over all valid ones. A device that polls is busy whether frames come or not. Roles are those of the study file; threads that are not pinned run where the scheduler puts them." }
                 div.heats {
                     @for case in &size.cases { (of_case(&results.file, case)) }
                 }
@@ -81,7 +81,7 @@ fn threads(size: &SizeSummary) -> Markup {
                         @for (index, thread) in case.threads.iter().enumerate() {
                             tr {
                                 @if index == 0 { th scope="rowgroup" rowspan=(case.threads.len()) { (case.name) } }
-                                td { (thread.name) }
+                                td.name { (thread.name) }
                                 td.num { (thread.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")) }
                                 td.num { (percent(thread.busy_ratio * 100.0)) }
                                 td.num { (number(thread.displaced_per_s.median)) }

@@ -128,6 +128,7 @@ fn trials(results: &StudyResults) -> Markup {
                     th scope="col" { "Case" }
                     th.num scope="col" { "Frame" }
                     th scope="col" { "Step" }
+                    th scope="col" { "Verdict" }
                     th.num scope="col" { "Asked, Mpps" }
                     th.num scope="col" { "Offered, Mpps" }
                     th.num scope="col" { "Forwarded, Mpps" }
@@ -137,7 +138,6 @@ fn trials(results: &StudyResults) -> Markup {
                     th.num scope="col" { "p99" }
                     th.num scope="col" { "Largest" }
                     th.num scope="col" { "Tester's longest gap" }
-                    th scope="col" { "Verdict" }
                 }
             }
             tbody {
@@ -164,6 +164,7 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
             td { (step.case_name) }
             td { (step.frame_size) }
             td { (step.kind) }
+            td { @if result.is_valid() { "valid" } @else { "invalid" } }
             td { (exact(trial.request.offered_rate_pps)) }
             td { (exact(result.achieved_rate_pps)) }
             td { (exact(result.forwarding_rate_pps)) }
@@ -173,12 +174,9 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
             td { (latency(result.latency.p99_ns as f64)) }
             td { (latency(result.latency.max_ns as f64)) }
             td { (format::time_ns(result.health.longest_gap_ns as f64)) }
-            td {
-                @match &result.validity {
-                    Validity::Valid => "valid",
-                    Validity::Invalid(reasons) => { "invalid: " (reasons.join("; ")) }
-                }
-            }
+        }
+        @if let Validity::Invalid(reasons) = &result.validity {
+            tr.invalid.why { td {} td colspan="14" { (reasons.join("; ")) } }
         }
     }
 }

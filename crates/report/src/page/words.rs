@@ -169,6 +169,22 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
     let Some(index) = telling else {
         return sentences;
     };
+    sentences.extend(at_goal(size, index));
+    // Where a case has no rate at all, a goal that allows more may tell by how much it is behind.
+    let has_none = |goal: &GoalSummary| goal.rate_pps.as_ref().is_some_and(|r| r.median == 0.0);
+    let is_silent = size.cases[1..]
+        .iter()
+        .any(|case| case.goals.get(index).is_some_and(has_none));
+    let next = first.goals.get(index + 1);
+    if is_silent && next.is_some_and(|goal| goal.rate_pps.is_some() && !has_none(goal)) {
+        sentences.extend(at_goal(size, index + 1));
+    }
+    sentences
+}
+
+/// The first case's rate at a goal, and the others against it.
+fn at_goal(size: &SizeSummary, index: usize) -> Vec<String> {
+    let first = &size.cases[0];
     let base = &first.goals[index];
     let rate = base.rate_pps.as_ref().map_or(0.0, |rate| rate.median);
     let at_least = if base.is_lower_limit_only {
@@ -176,13 +192,13 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
     } else {
         ""
     };
-    sentences.push(format!(
+    let mut sentences = vec![format!(
         "{} forwards {at_least}{}{THIN}Mpps at {} ({}).",
         name(&first.name),
         format::mpps(rate),
         base.name,
         allows(base.loss_ratio)
-    ));
+    )];
     if base.is_lower_limit_only {
         sentences.push("That is the highest rate that was offered, so the percentages are of a figure that may be too low.".to_owned());
     }
