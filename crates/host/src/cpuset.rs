@@ -12,8 +12,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::CpuList;
-use crate::journal::{Change, Journal, TasksOnUndo};
-use crate::process::ProcessId;
+use crate::journal::{Change, Journal, TaskAffinity, TasksOnUndo};
+use crate::process::{ProcessId, is_bound};
+use crate::threads::allowed_cpus;
 
 /// Which interface the kernel offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +72,12 @@ pub struct Cpuset {
 /// What came of confining the rest of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Confined {
-    /// Tasks moved (version 1) or groups limited (version 2).
+    /// Processes moved, and groups limited (version 2).
     pub moved: usize,
     /// Kernel threads that are bound to their CPU and stay.
     pub bound: usize,
+    /// Processes in others' CPU sets that may use other CPUs still: somebody put them there, so they stay.
+    pub foreign: usize,
 }
 
 impl Cpusets {
@@ -162,9 +165,9 @@ impl Cpusets {
         fs::write(&path, "+cpuset").map_err(io_error(&path, "enabling the controller"))
     }
 
-    /// Keeps everything that is not in a CPU set of ours to `cpus`. Version 1: the tasks of the top set move to a
-    /// set `name`; those in foreign sets stay where somebody put them. Version 2: every other group below the top
-    /// is limited.
+    /// Keeps everything that is not in a CPU set of ours to `cpus`. The processes of the top set move to a set `name`;
+    /// what others put into sets of their own stays there. In version 2 those sets are limited to `cpus`, as far as
+    /// that leaves them any; in version 1, where a set may not be taken CPUs that sets below it use, they are counted.
     ///
     /// # Errors
     /// [`CpusetError::Io`].
@@ -175,35 +178,130 @@ impl Cpusets {
         cpus: &CpuList,
         ours: &[&Cpuset],
     ) -> Result<Confined, CpusetError> {
-        match self.version {
-            Version::V1 => {
-                let rest = self.create(journal, name, cpus, TasksOnUndo::Return)?;
-                move_tasks(&self.mount, &rest.path)
-            }
-            Version::V2 => self.limit_groups(journal, cpus, ours),
-        }
-    }
-
-    fn limit_groups(
-        &self,
-        journal: &mut Journal,
-        cpus: &CpuList,
-        ours: &[&Cpuset],
-    ) -> Result<Confined, CpusetError> {
-        self.enable(journal)?;
-        let mut confined = Confined::default();
-        let entries = fs::read_dir(&self.mount).map_err(io_error(&self.mount, "listing it"))?;
-        for entry in entries {
-            let path = entry.map_err(io_error(&self.mount, "listing it"))?.path();
-            let file = path.join("cpuset.cpus");
-            if !file.exists() || ours.iter().any(|set| set.path == path) {
-                continue;
-            }
-            crate::settings::write(journal, &file, &cpus.to_string())
-                .map_err(io_error(&file, "writing its CPUs"))?;
-            confined.moved += 1;
+        let theirs: Vec<PathBuf> = child_sets(&self.mount)
+            .map_err(io_error(&self.mount, "listing it"))?
+            .into_iter()
+            .filter(|path| ours.iter().all(|set| set.path != *path))
+            .collect();
+        let foreign = match self.version {
+            Version::V1 => count_outside(&theirs, cpus),
+            Version::V2 => Ok(0),
+        }?;
+        self.note_affinities(journal)?;
+        let rest = self.create(journal, name, cpus, TasksOnUndo::Return)?;
+        let mut confined = move_tasks(&self.mount, &rest.path)?;
+        confined.foreign = foreign;
+        if self.version == Version::V2 {
+            limit_groups(journal, &theirs, cpus, &mut confined)?;
         }
         Ok(confined)
+    }
+
+    /// Writes down the CPUs of tasks of the top set that may not use all: moving them to another set and back makes
+    /// kernels before 6.2 forget that.
+    fn note_affinities(&self, journal: &mut Journal) -> Result<(), CpusetError> {
+        let (list, all) = match self.version {
+            Version::V1 => ("tasks", "cpuset.effective_cpus"),
+            Version::V2 => ("cgroup.threads", "cpuset.cpus.effective"),
+        };
+        let path = self.mount.join(list);
+        let text = fs::read_to_string(&path).map_err(io_error(&path, "listing its tasks"))?;
+        let path = self.mount.join(all);
+        let all: CpuList = fs::read_to_string(&path)
+            .map_err(io_error(&path, "reading its CPUs"))?
+            .parse()
+            .map_err(invalid(&path))?;
+        let tasks: Vec<TaskAffinity> = text
+            .lines()
+            .filter_map(|line| line.trim().parse().ok())
+            .filter(|tid| !is_bound(*tid))
+            .filter_map(|tid| {
+                // None for a task that ended since the list was made.
+                let (task, cpus) = (ProcessId::of(tid)?, allowed_cpus(Path::new("/"), tid)?);
+                (cpus != all).then_some(TaskAffinity { task, cpus })
+            })
+            .collect();
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        journal
+            .record(&Change::AffinitiesNoted { tasks })
+            .map_err(io_error(journal.path(), "writing the journal"))
+    }
+}
+
+/// CPU sets below one, not those below them in turn.
+fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut sets = Vec::new();
+    for entry in fs::read_dir(top)? {
+        let path = entry?.path();
+        if path.join("cpuset.cpus").exists() {
+            sets.push(path);
+        }
+    }
+    Ok(sets)
+}
+
+/// Processes in these sets, and in those below them, that may use other CPUs than `cpus`.
+fn count_outside(sets: &[PathBuf], cpus: &CpuList) -> Result<usize, CpusetError> {
+    let mut count = 0;
+    for set in sets {
+        let below = child_sets(set).map_err(io_error(set, "listing it"))?;
+        count += count_outside(&below, cpus)?;
+        if !cpus_of(set)?.difference(cpus).is_empty() {
+            count += processes(set)
+                .map_err(io_error(set, "listing its processes"))?
+                .len();
+        }
+    }
+    Ok(count)
+}
+
+/// Takes CPUs other than `cpus` from groups of others. A group that would be left with none stays as it is.
+fn limit_groups(
+    journal: &mut Journal,
+    groups: &[PathBuf],
+    cpus: &CpuList,
+    confined: &mut Confined,
+) -> Result<(), CpusetError> {
+    for group in groups {
+        let own = cpus_of(group)?;
+        // An empty list stands for all CPUs of the group above.
+        let limited = if own.is_empty() {
+            cpus.clone()
+        } else {
+            own.intersection(cpus)
+        };
+        if limited.is_empty() {
+            confined.foreign += processes(group)
+                .map_err(io_error(group, "listing its processes"))?
+                .len();
+            continue;
+        }
+        let file = group.join("cpuset.cpus");
+        if limited != own {
+            crate::settings::write(journal, &file, &limited.to_string())
+                .map_err(io_error(&file, "writing its CPUs"))?;
+        }
+        confined.moved += 1;
+    }
+    Ok(())
+}
+
+/// `cpuset.cpus` of a set.
+fn cpus_of(set: &Path) -> Result<CpuList, CpusetError> {
+    let path = set.join("cpuset.cpus");
+    fs::read_to_string(&path)
+        .map_err(io_error(&path, "reading its CPUs"))?
+        .parse()
+        .map_err(invalid(&path))
+}
+
+fn invalid(path: &Path) -> impl FnOnce(crate::cpu::CpuListError) -> CpusetError {
+    move |error| CpusetError::Io {
+        path: path.to_owned(),
+        what: "reading its CPUs",
+        cause: io::Error::new(io::ErrorKind::InvalidData, error),
     }
 }
 
@@ -308,6 +406,22 @@ mod tests {
     use crate::journal::{self, Undone};
     use crate::process::wait_until;
 
+    /// CPU sets of this machine; none, said aloud, where they cannot be changed.
+    fn real_sets() -> Option<Cpusets> {
+        let sets = Cpusets::find(Path::new("/"));
+        match sets {
+            Ok(sets) if nix::unistd::geteuid().is_root() => Some(sets),
+            Ok(_) => {
+                eprintln!("not tried: CPU sets are root's");
+                None
+            }
+            Err(error) => {
+                eprintln!("not tried: {error}");
+                None
+            }
+        }
+    }
+
     fn allowed(pid: u32) -> String {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status
@@ -316,12 +430,26 @@ mod tests {
         line.unwrap().trim().to_owned()
     }
 
+    /// Undoes what a test did to the real machine, also when it fails half way.
+    struct Tidy(PathBuf);
+
+    impl Drop for Tidy {
+        fn drop(&mut self) {
+            for (change, outcome) in journal::undo(&journal::read(&self.0).unwrap_or_default()) {
+                if let Undone::Failed(why) = outcome {
+                    eprintln!("left behind: {change:?}: {why}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_real_set_holds_its_process_and_goes_without_trace() {
-        let sets = Cpusets::find(Path::new("/")).unwrap();
+        let Some(sets) = real_sets() else { return };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let mut journal = Journal::open(&path).unwrap();
+        let _tidy = Tidy(path.clone());
         let name = format!("quietwire-test-{}", std::process::id());
         let cpus: CpuList = "0".parse().unwrap();
         let kept = sets
@@ -372,15 +500,79 @@ mod tests {
         children[0].wait().unwrap();
     }
 
+    #[test]
+    fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
+        let Some(sets) = real_sets() else { return };
+        let online = crate::threads::online_cpus(Path::new("/")).unwrap();
+        let aside: CpuList = online.first().into_iter().collect();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let mut journal = Journal::open(&path).unwrap();
+        let _tidy = Tidy(path.clone());
+        let name = format!("quietwire-test-{}", std::process::id());
+        let sleep = || Command::new("sleep").arg("60").spawn().unwrap();
+        let (mut ordinary, mut bound, mut foreign) = (sleep(), sleep(), sleep());
+        let before = allowed(ordinary.id());
+        let last: CpuList = online.iter().next_back().into_iter().collect();
+        let pid = i32::try_from(bound.id()).unwrap();
+        crate::threads::set_affinity(pid, &last).unwrap();
+        // Somebody else's set, with a process in it.
+        let theirs = sets
+            .create(
+                &mut journal,
+                &format!("{name}-theirs"),
+                &online,
+                TasksOnUndo::Return,
+            )
+            .unwrap();
+        fs::write(theirs.processes_file(), foreign.id().to_string()).unwrap();
+        let confined = sets
+            .confine_rest(&mut journal, &format!("{name}-rest"), &aside, &[])
+            .unwrap();
+        assert_eq!(allowed(ordinary.id()), aside.to_string());
+        assert_eq!(allowed(bound.id()), aside.to_string());
+        assert_eq!(allowed(foreign.id()), before);
+        assert!(confined.moved >= 2, "{confined:?}");
+        assert!(
+            confined.foreign >= usize::from(online.len() > 1),
+            "{confined:?}"
+        );
+        for (change, outcome) in journal::undo(&journal::read(&path).unwrap()) {
+            assert!(
+                matches!(outcome, Undone::Restored | Undone::AlreadyGone),
+                "{change:?} {outcome:?}"
+            );
+        }
+        assert_eq!(allowed(ordinary.id()), before);
+        assert_eq!(allowed(bound.id()), last.to_string());
+        for child in [&mut ordinary, &mut bound, &mut foreign] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// A version 2 tree as the kernel shows it, of plain files.
     fn unified(controllers: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let mount = root.path().join("sys/fs/cgroup");
-        for group in ["system.slice", "user.slice"] {
+        for (group, cpus) in [
+            ("system.slice", "\n"),
+            ("kept.slice", "2-3\n"),
+            ("away.slice", "1,3\n"),
+        ] {
             fs::create_dir_all(mount.join(group)).unwrap();
-            fs::write(mount.join(group).join("cpuset.cpus"), "\n").unwrap();
+            fs::write(mount.join(group).join("cpuset.cpus"), cpus).unwrap();
+            fs::write(mount.join(group).join("cgroup.procs"), "7\n8\n").unwrap();
         }
-        fs::write(mount.join("cgroup.controllers"), controllers).unwrap();
-        fs::write(mount.join("cgroup.subtree_control"), "cpu memory\n").unwrap();
+        for (file, text) in [
+            ("cgroup.controllers", controllers),
+            ("cgroup.subtree_control", "cpu memory\n"),
+            ("cgroup.procs", ""),
+            ("cgroup.threads", ""),
+            ("cpuset.cpus.effective", "0-3\n"),
+        ] {
+            fs::write(mount.join(file), text).unwrap();
+        }
         fs::create_dir_all(root.path().join("proc/self")).unwrap();
         fs::write(
             root.path().join("proc/self/mounts"),
@@ -400,19 +592,25 @@ mod tests {
         let confined = sets
             .confine_rest(&mut journal, "rest", &"0,2".parse().unwrap(), &[])
             .unwrap();
-        assert_eq!(confined, Confined { moved: 2, bound: 0 });
-        let slice = sets.mount.join("system.slice/cpuset.cpus");
-        assert_eq!(fs::read_to_string(&slice).unwrap(), "0,2");
-        assert_eq!(
-            fs::read_to_string(sets.mount.join("cgroup.subtree_control")).unwrap(),
-            "+cpuset"
-        );
+        // The group that has none of these CPUs is left alone, with its two processes.
+        let wanted = Confined {
+            moved: 2,
+            bound: 0,
+            foreign: 2,
+        };
+        assert_eq!(confined, wanted);
+        let cpus =
+            |group: &str| fs::read_to_string(sets.mount.join(group).join("cpuset.cpus")).unwrap();
+        assert_eq!(cpus("rest"), "0,2");
+        assert_eq!(cpus("system.slice"), "0,2");
+        assert_eq!(cpus("kept.slice"), "2");
+        assert_eq!(cpus("away.slice"), "1,3\n");
+        let controllers = || fs::read_to_string(sets.mount.join("cgroup.subtree_control")).unwrap();
+        assert_eq!(controllers(), "+cpuset");
         let _ = journal::undo(&journal::read(&path).unwrap());
-        assert_eq!(fs::read_to_string(&slice).unwrap(), "\n");
-        assert_eq!(
-            fs::read_to_string(sets.mount.join("cgroup.subtree_control")).unwrap(),
-            "-cpuset"
-        );
+        assert_eq!(cpus("system.slice"), "\n");
+        assert_eq!(cpus("kept.slice"), "2-3\n");
+        assert_eq!(controllers(), "-cpuset");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -28,13 +27,8 @@ impl ProcessId {
     /// The process that has this number now; none when there is no such process, or it is a zombie.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command may hold anything, parentheses too: its end is the last one.
-        let fields: Vec<&str> = stat
-            .get(stat.rfind(')')? + 1..)?
-            .split_whitespace()
-            .collect();
-        if matches!(fields.first(), Some(&"Z" | &"X")) {
+        let fields = stat_fields(pid)?;
+        if matches!(fields.first()?.as_str(), "Z" | "X") {
             return None;
         }
         let start_time = fields.get(START_TIME_FIELD)?.parse().ok()?;
@@ -98,10 +92,25 @@ pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bo
     }
 }
 
-/// True when `path` is a directory of `/proc` for a kernel thread (no executable behind it).
+/// Where flags stands behind the command's closing parenthesis, in fields.
+const FLAGS_FIELD: usize = 6;
+/// PF_NO_SETAFFINITY of the kernel's include/linux/sched.h: a kernel thread whose CPUs are not for us to choose.
+const NO_SET_AFFINITY: u64 = 0x0400_0000;
+
+/// True for a kernel thread that is bound to its CPUs: it cannot be moved, and need not be.
 #[must_use]
-pub fn is_kernel_thread(pid: i32) -> bool {
-    !Path::new(&format!("/proc/{pid}/exe")).exists()
+pub fn is_bound(tid: i32) -> bool {
+    stat_fields(tid)
+        .and_then(|fields| fields.get(FLAGS_FIELD)?.parse::<u64>().ok())
+        .is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
+}
+
+/// Fields of `/proc/PID/stat` behind the command, state first.
+fn stat_fields(pid: i32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command may hold anything, parentheses too: its end is the last one.
+    let fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+    Some(fields.map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -127,5 +136,6 @@ mod tests {
         child.wait().unwrap();
         assert!(ProcessId::own().unwrap().is_alive());
         assert_eq!(ProcessId::of(-1), None);
+        assert!(!is_bound(-1) && !is_bound(ProcessId::own().unwrap().pid));
     }
 }

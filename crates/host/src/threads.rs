@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs that are online, and the CPUs that each thread of a process may use.
+//! CPUs that are online, the CPUs that each thread of a process may use, and setting them.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 
 use crate::CpuList;
 
@@ -55,10 +58,40 @@ pub fn online_cpus(root: &Path) -> Result<CpuList, ReadError> {
 /// # Errors
 /// [`ReadError`] when the directory or a thread's file cannot be read; a thread that ends meanwhile is left out.
 pub fn own_threads(root: &Path) -> Result<Vec<ThreadCpus>, ReadError> {
-    let tasks = root.join("proc/self/task");
+    threads_below(&root.join("proc/self/task"))
+}
+
+/// Threads of a process, of `/proc/PID/task` below `root`, by number.
+///
+/// # Errors
+/// As [`own_threads`]; also when there is no such process.
+pub fn threads_of(root: &Path, pid: u32) -> Result<Vec<ThreadCpus>, ReadError> {
+    threads_below(&root.join(format!("proc/{pid}/task")))
+}
+
+/// CPUs that a task may use; none when it has ended.
+#[must_use]
+pub fn allowed_cpus(root: &Path, tid: i32) -> Option<CpuList> {
+    let directory = root.join(format!("proc/{tid}"));
+    Some(thread(&directory, tid).ok()??.cpus)
+}
+
+/// Lets a thread run on `cpus` only (sched_setaffinity(2)).
+///
+/// # Errors
+/// What the system said: ESRCH when the thread has ended, EINVAL when its CPU set allows none of the CPUs.
+pub fn set_affinity(tid: i32, cpus: &CpuList) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter() {
+        set.set(cpu.0 as usize)?;
+    }
+    Ok(sched_setaffinity(Pid::from_raw(tid), &set)?)
+}
+
+fn threads_below(tasks: &Path) -> Result<Vec<ThreadCpus>, ReadError> {
     let mut threads = Vec::new();
-    for entry in fs::read_dir(&tasks).map_err(|cause| unreadable(&tasks, cause))? {
-        let entry = entry.map_err(|cause| unreadable(&tasks, cause))?;
+    for entry in fs::read_dir(tasks).map_err(|cause| unreadable(tasks, cause))? {
+        let entry = entry.map_err(|cause| unreadable(tasks, cause))?;
         let Some(tid) = entry
             .file_name()
             .to_str()
@@ -148,5 +181,28 @@ mod tests {
         let threads = own_threads(root).unwrap();
         assert!(!online.is_empty() && !threads.is_empty());
         assert!(threads.iter().all(|thread| !thread.cpus.is_empty()));
+        let same = threads_of(root, std::process::id()).unwrap();
+        assert!(!same.is_empty());
+        assert!(threads_of(root, 0).is_err());
+        assert_eq!(allowed_cpus(root, 0), None);
+    }
+
+    #[test]
+    fn a_thread_keeps_to_the_cpu_it_was_given() {
+        let root = Path::new("/");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let tid = i32::try_from(child.id()).unwrap();
+        for cpu in online_cpus(root).unwrap().iter() {
+            let one: CpuList = [cpu].into_iter().collect();
+            set_affinity(tid, &one).unwrap();
+            assert_eq!(allowed_cpus(root, tid), Some(one));
+        }
+        assert!(set_affinity(tid, &CpuList::new()).is_err());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(set_affinity(tid, &"0".parse().unwrap()).is_err());
     }
 }
