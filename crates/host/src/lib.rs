@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod inventory;
 pub mod journal;
 pub mod process;
+pub mod roles;
 pub mod settings;
 pub mod threads;
 
