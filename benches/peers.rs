@@ -157,7 +157,7 @@ impl Bench {
                 "--warm-up",
                 "500ms",
             ])
-            .args(["--ring-size", RING_SIZE])
+            .args(["--ring-size", RING_SIZE, "--realtime-priority", "50"])
             .output()
             .expect("the tester runs");
         assert!(

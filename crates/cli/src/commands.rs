@@ -3,4 +3,6 @@
 
 pub(crate) mod doctor;
 pub(crate) mod generate;
+pub(crate) mod lab;
+pub(crate) mod study;
 pub(crate) mod switch;

@@ -4,6 +4,8 @@
 use std::process::ExitCode;
 
 use quietwire_dpdk::Fault;
+use quietwire_lab::LabError;
+use quietwire_study::{FileError, LabBenchError, StoreError};
 use quietwire_switch::SwitchError;
 use quietwire_tester::TesterError;
 
@@ -34,6 +36,37 @@ fn of_fault(fault: Fault) -> u8 {
     }
 }
 
+fn of_lab_fault(fault: quietwire_lab::Fault) -> u8 {
+    match fault {
+        quietwire_lab::Fault::BadInput => BAD_INPUT,
+        quietwire_lab::Fault::Lacks => LACKS,
+        quietwire_lab::Fault::Failed => FAILED,
+    }
+}
+
+/// A path that will not do is bad input; a disk that fails is not.
+fn of_store(error: &StoreError) -> u8 {
+    match error {
+        StoreError::Full(_)
+        | StoreError::Io { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::CannotStore { .. }
+        | StoreError::Other { .. } => FAILED,
+        _ => BAD_INPUT,
+    }
+}
+
+/// Errors unless the caller is root.
+pub(crate) fn require_root(why: &str) -> anyhow::Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Lacking(format!(
+        "{why}, for which it has to be root; run the same command with sudo"
+    ))
+    .into())
+}
+
 /// The exit code of an error: that of the first cause that knows whose fault it is.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
@@ -46,7 +79,16 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         if let Some(error) = cause.downcast_ref::<SwitchError>() {
             return of_fault(error.fault());
         }
-        if cause.is::<Usage>() {
+        if let Some(error) = cause.downcast_ref::<LabBenchError>() {
+            return of_lab_fault(error.fault());
+        }
+        if let Some(error) = cause.downcast_ref::<LabError>() {
+            return of_lab_fault(error.fault());
+        }
+        if let Some(error) = cause.downcast_ref::<StoreError>() {
+            return of_store(error);
+        }
+        if cause.is::<FileError>() || cause.is::<Usage>() {
             return BAD_INPUT;
         }
         if cause.is::<Lacking>() {

@@ -25,6 +25,8 @@ enum Command {
     Generate(commands::generate::GenerateArgs),
     Doctor(commands::doctor::DoctorArgs),
     Switch(commands::switch::SwitchArgs),
+    Study(commands::study::StudyArgs),
+    Lab(commands::lab::LabArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         Command::Generate(args) => commands::generate::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Switch(args) => commands::switch::run(args),
+        Command::Study(args) => commands::study::run(args),
+        Command::Lab(args) => commands::lab::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

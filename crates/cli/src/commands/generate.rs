@@ -48,8 +48,9 @@ pub(crate) struct GenerateArgs {
     /// CPUs of the tester; one serves both ports. The lowest CPU by default.
     #[arg(long, default_value = "0")]
     cpus: CpuList,
-    /// Real-time priority of the tester's threads (SCHED_FIFO, 1 to 99); 0 for none.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=99))]
+    /// Real-time priority of the tester's threads (SCHED_FIFO, 1 to 99); 0 for none. The kernel stops real-time
+    /// threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     realtime_priority: u8,
     /// Descriptors in each ring.
     #[arg(long, default_value_t = 1024)]

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire study`: a study file to trials to a store to a page.
+
+mod progress;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use quietwire_lab::{LabOptions, STATE_DIRECTORY};
+use quietwire_report::{Summary, text_table};
+use quietwire_study::{LabBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study};
+
+use crate::exit::CheckFailed;
+use progress::Shown;
+
+/// Run a study, or make its page again from its store.
+#[derive(Debug, Args)]
+pub(crate) struct StudyArgs {
+    #[command(subcommand)]
+    command: StudyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum StudyCommand {
+    /// Run a study file: its cases, searches and sweeps; store every trial; write the page.
+    Run(RunArgs),
+    /// Write page, JSON or table again from a store. Measures nothing.
+    Report(ReportArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// The study file (TOML).
+    file: PathBuf,
+    /// Where every trial is kept (SQLite). NAME.sqlite in the current directory by default.
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
+    /// Where the page is written. NAME.html beside the store by default.
+    #[arg(long, value_name = "PATH")]
+    html: Option<PathBuf>,
+    /// Go on with what an interrupted run of the same file left in the store.
+    #[arg(long, conflicts_with = "fresh")]
+    resume: bool,
+    /// Move a store that is there aside, and start over.
+    #[arg(long)]
+    fresh: bool,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where the lab keeps its state.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY, hide = true)]
+    state_directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// The store of a study.
+    store: PathBuf,
+    /// Where the page is written.
+    #[arg(long, value_name = "PATH")]
+    html: Option<PathBuf>,
+    /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &StudyArgs) -> Result<()> {
+    match &args.command {
+        StudyCommand::Run(args) => run_file(args),
+        StudyCommand::Report(args) => {
+            let results = Store::open_to_read(&args.store)?.results()?;
+            show(&results, args.html.as_deref(), args.json)
+        }
+    }
+}
+
+fn run_file(args: &RunArgs) -> Result<()> {
+    let (file, text) = StudyFile::read(&args.file)?;
+    let store_path = args
+        .store
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("{}.sqlite", file.name)));
+    let html_path = args
+        .html
+        .clone()
+        .unwrap_or_else(|| store_path.with_extension("html"));
+    make_parent(&store_path)?;
+    make_parent(&html_path)?;
+    if args.fresh {
+        move_aside(&store_path)?;
+    }
+    let mode = if args.resume {
+        OpenMode::Resume
+    } else {
+        OpenMode::New
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGHUP,
+    ] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    crate::exit::require_root("a study makes CPU sets and starts a real-time tester")?;
+    let mut store = Store::open(&store_path, &file, &text, mode)?;
+    let options = LabOptions {
+        state_directory: args.state_directory.clone(),
+        program: std::env::current_exe()
+            .context("finding this program's own file, for the switch")?,
+    };
+    let mut bench = LabBench::open(&file, options)?;
+    let mut shown = Shown::new(&file);
+    let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
+    shown.finish();
+    let closed = bench.close();
+    let end = end?;
+    closed?;
+    let results = store.results()?;
+    show(&results, Some(&html_path), args.json)?;
+    eprintln!("store: {}", store_path.display());
+    match end {
+        StudyEnd::Finished => Ok(()),
+        StudyEnd::Interrupted => Err(CheckFailed(format!(
+            "the study was interrupted; everything finished is in {}, and the same command with --resume instead of --fresh goes on",
+            store_path.display()
+        ))
+        .into()),
+    }
+}
+
+fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
+    if let Some(path) = html {
+        quietwire_report::write_html(results, path)?;
+    }
+    if json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&quietwire_report::json(results)?)?
+        );
+    } else {
+        println!("{}", text_table(&Summary::of(results)?, TABLE_WIDTH));
+    }
+    if let Some(path) = html {
+        eprintln!("page:  {}", path.display());
+    }
+    Ok(())
+}
+
+fn make_parent(path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => fs::create_dir_all(parent)
+            .with_context(|| format!("making the directory {}", parent.display())),
+        _ => Ok(()),
+    }
+}
+
+/// Columns of a terminal that is not asked for its own.
+const TABLE_WIDTH: u16 = 100;
+
+/// Files that SQLite keeps beside a database.
+const COMPANIONS: [&str; 3] = ["", "-wal", "-shm"];
+
+/// Moves a store to the first free name with a number behind it.
+fn move_aside(store: &Path) -> Result<()> {
+    if !store.exists() {
+        return Ok(());
+    }
+    let named = |number: u32, companion: &str| {
+        PathBuf::from(format!("{}.{number}{companion}", store.display()))
+    };
+    let Some(number) = (1..10_000).find(|number| !named(*number, "").exists()) else {
+        return Err(CheckFailed(format!(
+            "too many old stores beside {}; remove some",
+            store.display()
+        ))
+        .into());
+    };
+    for companion in COMPANIONS {
+        let from = PathBuf::from(format!("{}{companion}", store.display()));
+        if from.exists() {
+            let to = named(number, companion);
+            fs::rename(&from, &to)
+                .with_context(|| format!("moving {} to {}", from.display(), to.display()))?;
+        }
+    }
+    tracing::info!(
+        "the store that was there is {} now",
+        named(number, "").display()
+    );
+    Ok(())
+}

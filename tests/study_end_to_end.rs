@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whole studies by the real binary: real switch, real memif, real stress-ng, real CPU sets. What is checked is that
+//! they end with a page, leave nothing behind however they end, and go on where they were. No figure is judged.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// One study at a time: each has the machine's CPUs to itself.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+struct Workplace {
+    directory: tempfile::TempDir,
+    before: Machine,
+    _machine: MutexGuard<'static, ()>,
+}
+
+/// What a study changes and has to put back.
+#[derive(Debug, PartialEq)]
+struct Machine {
+    realtime: String,
+    huge_pages: String,
+    cpusets: Vec<PathBuf>,
+}
+
+impl Machine {
+    fn now() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap();
+        let cpusets = ["/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"]
+            .iter()
+            .filter_map(|mount| fs::read_dir(mount).ok())
+            .flatten()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| {
+                path.file_name()
+                    .unwrap()
+                    .to_string_lossy()
+                    .starts_with("quietwire")
+            })
+            .collect();
+        Self {
+            realtime: read("/proc/sys/kernel/sched_rt_runtime_us"),
+            huge_pages: read("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
+            cpusets,
+        }
+    }
+}
+
+impl Workplace {
+    fn new() -> Self {
+        let guard = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = Self {
+            directory: tempfile::tempdir().unwrap(),
+            before: Machine::now(),
+            _machine: guard,
+        };
+        fs::write(place.path("study.toml"), STUDY).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn quietwire(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn study(&self, more: &[&str]) -> Command {
+        let mut command = self.quietwire(&[
+            "study",
+            "run",
+            "study.toml",
+            "--store",
+            "s.sqlite",
+            "--html",
+            "s.html",
+        ]);
+        command
+            .arg("--state-directory")
+            .arg(self.path("lab"))
+            .args(more);
+        command
+    }
+
+    fn clean(&self) -> String {
+        let lab = self.path("lab");
+        let output = self
+            .quietwire(&["lab", "clean", "--state-directory", lab.to_str().unwrap()])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Number of trials that the store holds, as a reader of a running study sees it.
+    fn trials(&self) -> usize {
+        let Ok(output) = Command::new("python3")
+            .args(["-c", "import sqlite3,sys; print(sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True).execute('select count(*) from trial').fetchone()[0])"])
+            .arg(self.path("s.sqlite"))
+            .output()
+        else {
+            return 0;
+        };
+        String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse()
+            .unwrap_or(0)
+    }
+
+    fn start_and_wait_for_trials(&self, wanted: usize) -> Child {
+        let mut child = self
+            .study(&[])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while self.trials() < wanted {
+            assert!(began.elapsed() < DEADLINE, "no trials were stored");
+            assert!(child.try_wait().unwrap().is_none(), "the study ended early");
+            sleep(Duration::from_millis(50));
+        }
+        child
+    }
+
+    fn assert_nothing_left(&self) {
+        assert_eq!(Machine::now(), self.before);
+        let neighbours = processes("stress-ng");
+        assert!(neighbours.is_empty(), "neighbours live on: {neighbours:?}");
+        let left: Vec<_> = fs::read_dir(self.path("lab"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["lock"]);
+    }
+}
+
+/// Processes of a name that were started from this session (others on the machine are nobody's business), with what
+/// the kernel says of them.
+fn processes(name: &str) -> Vec<String> {
+    let own = fs::read_to_string("/proc/self/stat").unwrap();
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+        .filter(|stat| stat.contains(&format!("({name}")) && session(stat) == session(&own))
+        // A zombie waits for its parent, and runs no more.
+        .filter(|stat| !stat.contains(") Z "))
+        .collect()
+}
+
+/// Session of a line of `/proc/PID/stat`: the fourth field behind the name.
+fn session(stat: &str) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(3)
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Short, and as gentle as it can be: what it measures is of no interest.
+const STUDY: &str = r#"
+name = "test"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+link = "memif"
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[tester]
+cpu = "0"
+[traffic]
+frame-sizes = [64]
+directions = "both"
+[trials]
+duration-s = 0.1
+warm-up-s = 0.05
+drain-s = 0.05
+max-rate-pps = 200_000
+invalid-repeats = 1
+[search]
+start-rate-percent = 50
+start-step-percent = 50
+resolution-percent = 25
+[[search.goal]]
+name = "PDR"
+loss-ratio = 0.5
+[sweep]
+loads-percent = [10, 50]
+[latency]
+rate-pps = 2000
+duration-s = 0.1
+repeats = 2
+[neighbours]
+stressors = ["--cpu 2"]
+[[case]]
+name = "quiet"
+neighbours = "none"
+pinning = "none"
+[[case]]
+name = "noisy-pinned"
+neighbours = "off-forwarding-cpus"
+pinning = "roles"
+partition = true
+"#;
+
+#[test]
+fn a_study_ends_with_a_page_and_can_be_reported_again() {
+    let place = Workplace::new();
+    let output = place.study(&["--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["schema"], 1);
+    let page = fs::read_to_string(place.path("s.html")).unwrap();
+    assert!(page.contains("noisy-pinned") && page.contains("</html>"));
+    place.assert_nothing_left();
+
+    let again = place
+        .quietwire(&["study", "report", "s.sqlite", "--html", "again.html"])
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{}", words(&again));
+    assert_eq!(fs::read_to_string(place.path("again.html")).unwrap(), page);
+
+    // What is there is never written over without being asked.
+    let refused = place.study(&[]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", words(&refused));
+    assert!(words(&refused).contains("--resume"), "{}", words(&refused));
+    let done = place.trials();
+    let resumed = place.study(&["--resume"]).output().unwrap();
+    assert!(resumed.status.success(), "{}", words(&resumed));
+    assert_eq!(place.trials(), done);
+    let fresh = place.study(&["--fresh"]).output().unwrap();
+    assert!(fresh.status.success(), "{}", words(&fresh));
+    assert!(place.path("s.sqlite.1").exists());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_killed_study_keeps_its_trials_is_cleaned_up_after_and_resumes() {
+    let place = Workplace::new();
+    let mut child = place.start_and_wait_for_trials(3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = place.trials();
+    assert!(kept >= 3);
+    let report = place
+        .quietwire(&["study", "report", "s.sqlite", "--html", "partial.html"])
+        .output()
+        .unwrap();
+    assert!(report.status.success(), "{}", words(&report));
+    place.clean();
+    place.assert_nothing_left();
+    assert!(place.clean().contains("nothing"));
+
+    let resumed = place.study(&["--resume"]).output().unwrap();
+    assert!(resumed.status.success(), "{}", words(&resumed));
+    assert!(place.trials() > kept);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn an_interrupted_study_undoes_everything_itself() {
+    let place = Workplace::new();
+    let mut child = place.start_and_wait_for_trials(1);
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(began.elapsed() < DEADLINE, "the study does not stop");
+        sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(1));
+    place.assert_nothing_left();
+    assert!(place.trials() >= 1);
+}
+
+#[test]
+fn bad_input_gets_one_message_and_leaves_nothing() {
+    let place = Workplace::new();
+    let refuse = |text: String, part: &str| {
+        fs::write(place.path("study.toml"), text).unwrap();
+        let output = place.study(&[]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+        assert!(words(&output).contains(part), "{part}: {}", words(&output));
+        let _ = fs::remove_file(place.path("s.sqlite"));
+    };
+    refuse(
+        STUDY.replace("name = \"test\"", "name = \"test\"\ncolour = 1"),
+        "colour",
+    );
+    refuse(
+        STUDY.replace("loss-ratio = 0.5", "loss-ratio = 1.5"),
+        "loss-ratio",
+    );
+    refuse(STUDY.replace("cpu = \"0\"", "cpu = \"700\""), "700");
+    refuse(
+        STUDY.replace("service-cpus = \"0\"", "service-cpus = \"1\""),
+        "1",
+    );
+    refuse("this is not TOML".to_owned(), "study.toml");
+    fs::write(place.path("study.toml"), STUDY).unwrap();
+    fs::write(place.path("s.sqlite"), "not a database").unwrap();
+    let output = place.study(&["--resume"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    assert_eq!(
+        fs::read_to_string(place.path("s.sqlite")).unwrap(),
+        "not a database"
+    );
+    assert_eq!(Machine::now(), place.before);
+}
+
+#[test]
+fn a_second_study_at_the_same_time_is_told_who_has_the_machine() {
+    let place = Workplace::new();
+    let mut first = place.start_and_wait_for_trials(1);
+    let mut second = place.quietwire(&[
+        "study",
+        "run",
+        "study.toml",
+        "--store",
+        "t.sqlite",
+        "--html",
+        "t.html",
+    ]);
+    let output = second
+        .arg("--state-directory")
+        .arg(place.path("lab"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert!(
+        words(&output).contains(&first.id().to_string()),
+        "{}",
+        words(&output)
+    );
+    assert!(place.clean().contains("left alone"));
+    let began = Instant::now();
+    while first.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < DEADLINE, "the first study does not end");
+        sleep(Duration::from_millis(50));
+    }
+    place.assert_nothing_left();
+}
