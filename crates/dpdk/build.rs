@@ -10,7 +10,7 @@ use std::process::Command;
 const FUNCTIONS: &[&str] = &[
     "qw_.*",
     "rte_eal_init",
-    "rte_eal_cleanup",
+    "rte_eal_alarm_set",
     "rte_mp_disable",
     "rte_strerror",
     "rte_thread_register",

@@ -6,6 +6,7 @@
 #ifndef QUIETWIRE_SHIM_H
 #define QUIETWIRE_SHIM_H
 
+#include <rte_alarm.h>
 #include <rte_common.h>
 #include <rte_cycles.h>
 #include <rte_dev.h>
@@ -32,5 +33,11 @@ int qw_errno(void);
 
 /* The time stamp counter (rte_rdtsc). */
 uint64_t qw_tsc(void);
+
+/*
+ * Has `hook` called by every later rte_intr_callback_unregister, before its work is done. Returns 1, or 0 when
+ * calls do not come this way because the program was linked without exporting the symbol.
+ */
+int qw_hook_unregister(void (*hook)(void));
 
 #endif

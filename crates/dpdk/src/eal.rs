@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{self, Error};
-use crate::{sys, thread};
+use crate::{gate, sys, thread};
 
 /// Whether to use huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,9 @@ pub(crate) struct EalInner {
     pub(crate) sockets: Mutex<HashMap<PathBuf, SocketUse>>,
 }
 
-/// The started EAL. Clones share it; it is cleaned up when the last one, and the last object made
-/// from it, is dropped.
+/// The started EAL. Clones share it. It stays until the process ends: DPDK's `rte_eal_cleanup` takes the memory
+/// away under its own interrupt thread, which then ends the process with a segmentation fault if a port was
+/// closed just before (seen with 22.11). Nothing outlives the process, since memory is anonymous.
 #[derive(Clone, Debug)]
 pub struct Eal(pub(crate) Arc<EalInner>);
 
@@ -94,6 +95,7 @@ impl Eal {
         let started = initialise(options, memory);
         thread::pin(&before)?;
         started?;
+        gate::install();
         // SAFETY: a call without preconditions after rte_eal_init. Needed before threads of our own
         // are registered; there are no secondary processes.
         if !unsafe { sys::rte_mp_disable() } {
@@ -143,16 +145,6 @@ impl Eal {
                 "the socket {} could not be removed: {error}",
                 path.display()
             );
-        }
-    }
-}
-
-impl Drop for EalInner {
-    fn drop(&mut self) {
-        // SAFETY: started (there is a value), and nothing made from it is left (each holds an Arc of this).
-        let code = unsafe { sys::rte_eal_cleanup() };
-        if code != 0 {
-            tracing::warn!("DPDK's EAL did not clean up: {}", error::text(code));
         }
     }
 }

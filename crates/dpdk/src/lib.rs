@@ -13,6 +13,8 @@ mod burst;
 pub mod cycles;
 mod eal;
 mod error;
+mod gate;
+mod interrupt;
 mod mempool;
 mod port;
 mod sys;

@@ -6,6 +6,7 @@
 //! device and socket go, when the last of them is dropped.
 
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -15,6 +16,8 @@ use std::{fs, mem, ptr};
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::error::{self, Error};
+use crate::gate::Gate;
+use crate::interrupt;
 use crate::mempool::Mempool;
 use crate::sys;
 use crate::uri::{PortUri, Role};
@@ -90,9 +93,20 @@ unsafe impl Send for Device {}
 // SAFETY: shared uses are counters, link and address, which DPDK lets any thread read.
 unsafe impl Sync for Device {}
 
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: the port exists and no queue of it is left (each holds an Arc of this).
+/// What is needed to stop and remove a port that has no queues left.
+struct Removal {
+    id: u16,
+    started: bool,
+    device: *mut sys::rte_device,
+    name: String,
+}
+
+// SAFETY: the device is used by this value alone, wherever that is.
+unsafe impl Send for Removal {}
+
+impl Removal {
+    fn run(self) {
+        // SAFETY: the port exists and no queue of it is left (each holds an Arc of its Device).
         unsafe {
             if self.started {
                 let code = sys::rte_eth_dev_stop(self.id);
@@ -108,6 +122,24 @@ impl Drop for Device {
                     error::text(code)
                 );
             }
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let remove = Removal {
+            id: self.id,
+            started: self.started,
+            device: self.device,
+            name: self.name.clone(),
+        };
+        if matches!(self.uri, PortUri::Memif { .. }) {
+            // The driver answers its peer in the interrupt thread and has no lock against being removed meanwhile:
+            // there, one comes after the other.
+            interrupt::run(move || remove.run());
+        } else {
+            remove.run();
         }
         if let Some(path) = self.uri.socket() {
             self.eal.forget_socket(path);
@@ -138,6 +170,7 @@ pub struct StartedPort {
 pub struct RxQueue {
     port: u16,
     queue: u16,
+    gate: Arc<Gate>,
     _device: Arc<Device>,
 }
 
@@ -146,6 +179,7 @@ pub struct RxQueue {
 pub struct TxQueue {
     port: u16,
     queue: u16,
+    gate: Arc<Gate>,
     _device: Arc<Device>,
 }
 
@@ -159,6 +193,7 @@ impl RxQueue {
     /// Receives at most `most` frames into an empty burst; returns how many.
     #[inline(always)]
     pub fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        let _inside = self.gate.enter();
         burst.fill_from(self.port, self.queue, most)
     }
 }
@@ -167,6 +202,7 @@ impl TxQueue {
     /// Hands the burst's frames to the ring; returns how many it took. The others stay in the burst.
     #[inline(always)]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
+        let _inside = self.gate.enter();
         burst.hand_to(self.port, self.queue)
     }
 }
@@ -281,6 +317,7 @@ impl Port {
             .map(|queue| RxQueue {
                 port: id,
                 queue,
+                gate: Gate::new(),
                 _device: Arc::clone(&device),
             })
             .collect();
@@ -288,6 +325,7 @@ impl Port {
             .map(|queue| TxQueue {
                 port: id,
                 queue,
+                gate: Gate::new(),
                 _device: Arc::clone(&device),
             })
             .collect();
@@ -480,7 +518,10 @@ fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
             path: path.to_owned(),
         });
     }
-    if UnixStream::connect(path).is_ok() {
+    // Only this says that nobody listens: a living listener of the other kind (memif's are SOCK_SEQPACKET) is
+    // EPROTOTYPE, one with a full backlog EAGAIN.
+    if !matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
+    {
         return Err(Error::SocketInUse {
             port: port.to_owned(),
             path: path.to_owned(),
