@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A switch under test, its directory, and the peers of its ports.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quietwire_dpdk::{Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort};
+use quietwire_host::threads::online_cpus;
+use quietwire_switch::control::{Subject, ask};
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Polls until there is something.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(
+            began.elapsed() < DEADLINE,
+            "not within {DEADLINE:?}: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The highest CPU.
+pub(crate) fn forwarding_cpu() -> u32 {
+    online_cpus(Path::new("/"))
+        .unwrap()
+        .iter()
+        .next_back()
+        .unwrap()
+        .0
+}
+
+pub(crate) fn quietwire() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_quietwire"))
+}
+
+pub(crate) fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn frame(destination: [u8; 6], source: [u8; 6], number: u8) -> Vec<u8> {
+    let mut frame = destination.to_vec();
+    frame.extend(source);
+    frame.extend([0x88, 0xb5, number]);
+    frame.resize(60, 0xee);
+    frame
+}
+
+/// DPDK in this process: started once, and used by one test at a time, since each test keeps a CPU busy.
+struct Dpdk {
+    eal: Eal,
+    pool: Mempool,
+}
+
+static DPDK: LazyLock<Mutex<Dpdk>> = LazyLock::new(|| {
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![0],
+        memory_mib: 128,
+        huge_pages: HugePages::Never,
+        pci_devices: Vec::new(),
+        file_prefix: format!("qw-test-{}", std::process::id()),
+    })
+    .unwrap();
+    let pool = Mempool::new(&eal, "peers", 8192, 2048).unwrap();
+    Mutex::new(Dpdk { eal, pool })
+});
+
+/// A directory, arguments, and the switch that runs there.
+pub(crate) struct Bench {
+    directory: TempDir,
+    arguments: Vec<String>,
+    running: Option<Child>,
+    dpdk: MutexGuard<'static, Dpdk>,
+}
+
+impl Bench {
+    pub(crate) fn new(ports: &[&str], arguments: &[&str]) -> Self {
+        let dpdk = DPDK.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let mut all: Vec<String> = Vec::new();
+        for port in ports {
+            let socket = path(&format!("{port}.sock"));
+            all.extend([
+                "--port".to_owned(),
+                format!("{port}=memif:{socket}?role=server"),
+            ]);
+        }
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        Self {
+            directory,
+            arguments: all,
+            running: None,
+            dpdk,
+        }
+    }
+
+    pub(crate) fn start(ports: &[&str], arguments: &[&str]) -> Self {
+        let mut bench = Self::new(ports, arguments);
+        bench.start_again();
+        bench
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Sockets there are, by name.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path()).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".sock"))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The arguments, the caller's last.
+    fn all_arguments(&self, more: &[&str]) -> Vec<String> {
+        let said = |option: &str| {
+            more.contains(&option) || self.arguments.iter().any(|argument| argument == option)
+        };
+        let control = self.path("control.sock").display().to_string();
+        let cpu = forwarding_cpu().to_string();
+        let mut all = vec!["switch".to_owned(), "run".to_owned()];
+        for (option, value) in [
+            ("--control-socket", control.as_str()),
+            ("--forwarding-cpus", &cpu),
+            ("--huge-pages", "never"),
+            ("--memory-mib", "128"),
+        ] {
+            if !said(option) {
+                all.extend([option.to_owned(), value.to_owned()]);
+            }
+        }
+        all.extend_from_slice(&self.arguments);
+        all.extend(more.iter().map(|argument| (*argument).to_owned()));
+        all
+    }
+
+    fn log(&self) -> File {
+        File::options()
+            .append(true)
+            .create(true)
+            .open(self.path("log"))
+            .unwrap()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        let mut command = quietwire();
+        command.args(self.all_arguments(&[]));
+        self.launch(command);
+    }
+
+    /// Under a shell, which is then the process that [`Bench::end`] ends.
+    pub(crate) fn start_under_shell(&mut self) {
+        let mut command = Command::new("sh");
+        // With something to do afterwards, the shell does not replace itself.
+        command.args([
+            "-c",
+            "\"$@\"; exit 9",
+            "sh",
+            env!("CARGO_BIN_EXE_quietwire"),
+        ]);
+        command.args(self.all_arguments(&[]));
+        self.launch(command);
+    }
+
+    fn launch(&mut self, mut command: Command) {
+        command
+            .stdin(Stdio::null())
+            .stdout(self.log())
+            .stderr(self.log());
+        self.running = Some(command.spawn().unwrap());
+        until("the switch answers", || {
+            let child = self.running.as_mut().unwrap();
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("the switch ended with {status}: {}", self.said());
+            }
+            ask(&self.path("control.sock"), Subject::Threads).ok()
+        });
+    }
+
+    /// Runs the switch where it should end at once; returns what it said.
+    pub(crate) fn refused(&self, code: i32, more: &[&str]) -> String {
+        let log = self.path("refused");
+        let mut command = quietwire();
+        command.args(self.all_arguments(more)).stdin(Stdio::null());
+        command
+            .stdout(File::create(&log).unwrap())
+            .stderr(File::options().append(true).open(&log).unwrap());
+        let mut child = Ended(command.spawn().unwrap());
+        let status = until("the switch refuses", || child.0.try_wait().unwrap());
+        let said = fs::read_to_string(&log).unwrap();
+        assert_eq!(status.code(), Some(code), "{more:?}: {said}");
+        said
+    }
+
+    /// Sends a signal and waits for the end; returns the exit code.
+    pub(crate) fn end(&mut self, signal: &str) -> Option<i32> {
+        let mut child = Ended(self.running.take().unwrap());
+        output(Command::new("kill").args([&format!("-{signal}"), &child.0.id().to_string()]));
+        until("the switch ends", || child.0.try_wait().unwrap()).code()
+    }
+
+    pub(crate) fn show_command(&self, subject: &str) -> Command {
+        let mut command = quietwire();
+        command.args(["switch", "show", subject, "--control-socket"]);
+        command.arg(self.path("control.sock"));
+        command
+    }
+
+    /// What `quietwire switch show … --json` prints.
+    pub(crate) fn show<T: DeserializeOwned>(&self, subject: &str) -> T {
+        let text = output(self.show_command(subject).arg("--json"));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The other end of a port, connected.
+    pub(crate) fn peer(&self, name: &str) -> Peer {
+        let uri = format!(
+            "memif:{}?role=client",
+            self.path(&format!("{name}.sock")).display()
+        );
+        let options = PortOptions {
+            name: name.to_owned(),
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_ring_size: 1024,
+            tx_ring_size: 1024,
+            frame_size_max: 1518,
+        };
+        let Dpdk { eal, pool } = &*self.dpdk;
+        let port = Port::open(eal, &uri.parse().unwrap(), &options, pool).unwrap();
+        let port = port.start().unwrap();
+        until("the port connects", || {
+            port.handle.link_is_up().then_some(())
+        });
+        let mut peer = Peer {
+            port,
+            burst: Burst::new(eal),
+            pool: pool.clone(),
+        };
+        // A memif client offers its buffers with its first look at the queue; until then nothing can be sent to it.
+        assert_eq!(peer.receive_now(), Vec::<Vec<u8>>::new());
+        peer
+    }
+
+    /// A process that offers frames on port a, for longer than any test takes.
+    pub(crate) fn generator(&self) -> Child {
+        let uri = |name: &str| {
+            format!(
+                "memif:{}?role=client",
+                self.path(&format!("{name}.sock")).display()
+            )
+        };
+        quietwire()
+            .args([
+                "generate",
+                "--port",
+                &uri("a"),
+                "--port",
+                &uri("b"),
+                "--rate",
+                "200k",
+            ])
+            .args([
+                "--duration",
+                "10m",
+                "--warm-up",
+                "0s",
+                "--direction",
+                "one-way",
+                "--no-huge",
+            ])
+            .args(["--memory-mib", "128", "--realtime-priority", "0"])
+            .stdin(Stdio::null())
+            .stdout(self.log())
+            .stderr(self.log())
+            .spawn()
+            .unwrap()
+    }
+}
+
+/// A process that is gone when the value is.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Some(child) = self.running.take() {
+            drop(Ended(child));
+        }
+        if std::thread::panicking() {
+            eprintln!("the switch said:\n{}", self.said());
+        }
+    }
+}
+
+/// Keeps a CPU busy while it lives.
+pub(crate) struct Neighbour {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Neighbour {
+    pub(crate) fn on(cpu: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            quietwire_dpdk::thread::pin(&[cpu]).unwrap();
+            while !seen.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The other end of one of the switch's ports.
+pub(crate) struct Peer {
+    port: StartedPort,
+    burst: Burst,
+    pool: Mempool,
+}
+
+impl Peer {
+    pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
+        for frames in frames.chunks(32) {
+            assert!(self.burst.allocate(&self.pool, frames.len()));
+            let mut next = frames.iter();
+            self.burst.write_each(|blank| {
+                let frame = next.next().unwrap();
+                blank
+                    .octets(frame.len() as u16)
+                    .unwrap()
+                    .copy_from_slice(frame);
+            });
+            until("frames are sent", || {
+                self.port.tx[0].send(&mut self.burst);
+                self.burst.is_empty().then_some(())
+            });
+        }
+    }
+
+    /// The next frames, so many.
+    pub(crate) fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let mut received = Vec::new();
+        if count > 0 {
+            until("frames arrive", || {
+                received.extend(self.receive_now());
+                (received.len() >= count).then_some(())
+            });
+        }
+        received
+    }
+
+    /// The frames that are there.
+    pub(crate) fn receive_now(&mut self) -> Vec<Vec<u8>> {
+        let mut received = Vec::new();
+        while self.port.rx[0].receive(&mut self.burst, 32) > 0 {
+            received.extend(self.burst.frames().map(<[u8]>::to_vec));
+            self.burst.free();
+        }
+        received
+    }
+}
