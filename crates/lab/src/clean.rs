@@ -50,34 +50,43 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
 /// With the lock held nobody's lab is up: whatever stands there is left over.
 pub(crate) fn leftovers(state_directory: &Path, _held: &File) -> Result<CleanReport, LabError> {
     let mut report = CleanReport::default();
+    let mut unreadable = None;
     let entries = fs::read_dir(state_directory).map_err(io_error(state_directory, "listing it"))?;
     for entry in entries {
         let path = entry
             .map_err(io_error(state_directory, "listing it"))?
             .path();
-        if path.is_dir() {
-            report.undone.extend(clean_one(&path)?);
+        if path.is_dir() && is_lab(&path) {
+            match clean_one(&path) {
+                Ok(undone) => report.undone.extend(undone),
+                // The others are undone all the same.
+                Err(error) => {
+                    tracing::error!("{error}");
+                    unreadable = Some(error);
+                }
+            }
         } else if path != lock_path(state_directory) {
             tracing::warn!("{} is none of the lab's and is left alone", path.display());
         }
     }
-    Ok(report)
+    unreadable.map_or(Ok(report), Err)
+}
+
+/// Begins the name of a lab's directory; the number of its process follows.
+pub(crate) const LAB_PREFIX: &str = "lab-";
+
+/// True for a directory that a lab made: whoever names a wrong state directory must lose nothing.
+fn is_lab(directory: &Path) -> bool {
+    directory
+        .file_name()
+        .and_then(|name| name.to_str()?.strip_prefix(LAB_PREFIX)?.parse::<u32>().ok())
+        .is_some()
 }
 
 /// Undoes the journals of one lab, the latest case first, its own journal last.
 fn clean_one(directory: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
-    let mut cases: Vec<PathBuf> = fs::read_dir(directory)
-        .and_then(|entries| {
-            entries
-                .map(|entry| entry.map(|entry| entry.path()))
-                .collect::<io::Result<_>>()
-        })
-        .map_err(io_error(directory, "listing it"))?;
-    cases.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "jsonl")
-            && !path.ends_with(LAB_JOURNAL)
-    });
+    let mut cases = journals(directory).map_err(io_error(directory, "listing it"))?;
+    cases.retain(|path| !path.ends_with(LAB_JOURNAL));
     cases.sort();
     let mut undone = Vec::new();
     for path in cases.iter().rev() {
@@ -85,20 +94,149 @@ fn clean_one(directory: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
     }
     let own = directory.join(LAB_JOURNAL);
     if own.exists() {
-        undone.extend(undo_journal(&own)?);
+        undone.extend(undo_own_journal(&own)?);
+    } else if cases.iter().all(|path| !path.exists()) {
+        // Killed before it made its journal: nothing was changed but this directory.
+        fs::remove_dir(directory).map_err(io_error(directory, "removing it"))?;
+        let path = directory.to_owned();
+        undone.push((Change::DirectoryCreated { path }, Undone::Restored));
     }
     Ok(undone)
 }
 
-/// Undoes one journal, and removes it when nothing failed.
+fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut journals = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "jsonl") {
+            journals.push(path);
+        }
+    }
+    Ok(journals)
+}
+
+/// Undoes a lab's own journal. Its directory goes last, with the journal; it stays when something could not be undone,
+/// of the lab or of one of its cases, since the journals are needed to try again.
+pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
+    let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
+    let (directories, others): (Vec<Change>, Vec<Change>) = changes
+        .into_iter()
+        .partition(|change| matches!(change, Change::DirectoryCreated { .. }));
+    let mut undone = journal::undo(&others);
+    let of_cases = path
+        .parent()
+        .map_or(Ok(Vec::new()), journals)
+        .map_err(io_error(path, "listing its directory"))?;
+    if has_failed(&undone) || of_cases.iter().any(|other| other != path) {
+        undone.extend(directories.into_iter().map(|change| {
+            let why = "kept, with the journal of what could not be undone".to_owned();
+            (change, Undone::Failed(why))
+        }));
+    } else {
+        undone.extend(journal::undo(&directories));
+    }
+    Ok(undone)
+}
+
+fn has_failed(undone: &[(Change, Undone)]) -> bool {
+    undone
+        .iter()
+        .any(|(_, outcome)| matches!(outcome, Undone::Failed(_)))
+}
+
+/// Undoes the journal of a case, and removes it when nothing failed.
 pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
     let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
     let undone = journal::undo(&changes);
-    let failed = undone
-        .iter()
-        .any(|(_, outcome)| matches!(outcome, Undone::Failed(_)));
-    if !failed && path.exists() {
+    if !has_failed(&undone) {
         fs::remove_file(path).map_err(io_error(path, "removing the journal"))?;
     }
     Ok(undone)
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_host::journal::Journal;
+    use quietwire_host::settings;
+
+    use super::*;
+
+    /// A lab whose process is gone: one case that made a directory, one setting of its own.
+    fn left_over(state: &Path) -> PathBuf {
+        let directory = state.join("lab-1");
+        fs::create_dir_all(directory.join("case-0001")).unwrap();
+        fs::write(state.join("setting"), "1\n").unwrap();
+        let made = |path: &Path| Change::DirectoryCreated {
+            path: path.to_owned(),
+        };
+        let mut own = Journal::open(&directory.join(LAB_JOURNAL)).unwrap();
+        own.record(&made(&directory)).unwrap();
+        settings::write(&mut own, &state.join("setting"), "2").unwrap();
+        let mut case = Journal::open(&directory.join("case-0001.jsonl")).unwrap();
+        case.record(&made(&directory.join("case-0001"))).unwrap();
+        directory
+    }
+
+    #[test]
+    fn what_was_left_is_undone_once() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = left_over(state.path());
+        // Killed before it wrote its first line.
+        fs::create_dir(state.path().join("lab-2")).unwrap();
+        // None of ours.
+        let other = state.path().join("lab-notes");
+        fs::create_dir(&other).unwrap();
+        let report = clean(state.path()).unwrap();
+        assert_eq!(report.undone.len(), 4, "{report:?}");
+        assert_eq!(report.failures().count(), 0);
+        assert!(!directory.exists() && !state.path().join("lab-2").exists());
+        let setting = fs::read_to_string(state.path().join("setting")).unwrap();
+        assert_eq!(setting, "1\n");
+        assert!(clean(state.path()).unwrap().undone.is_empty());
+        assert!(other.exists());
+    }
+
+    #[test]
+    fn journals_stay_until_everything_is_undone() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = left_over(state.path());
+        // Not a file any more: what it held cannot be told.
+        let setting = state.path().join("setting");
+        fs::remove_file(&setting).unwrap();
+        fs::create_dir(&setting).unwrap();
+        let report = clean(state.path()).unwrap();
+        assert_eq!(report.failures().count(), 2, "{report:?}");
+        assert!(directory.join(LAB_JOURNAL).exists());
+        fs::remove_dir(&setting).unwrap();
+        fs::write(&setting, "2\n").unwrap();
+        assert_eq!(clean(state.path()).unwrap().failures().count(), 0);
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "1\n");
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_damaged_journal_is_an_error_and_keeps_nobody_elses_from_being_undone() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = left_over(state.path());
+        let damaged = state.path().join("lab-0");
+        fs::create_dir(&damaged).unwrap();
+        fs::write(damaged.join(LAB_JOURNAL), "nonsense\n").unwrap();
+        let error = clean(state.path()).unwrap_err().to_string();
+        assert!(error.contains("lab-0"), "{error}");
+        assert!(!directory.exists() && damaged.exists());
+    }
+
+    #[test]
+    fn a_lab_that_is_up_is_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = left_over(state.path());
+        let held = lock(state.path()).unwrap();
+        let report = clean(state.path()).unwrap();
+        assert_eq!(report.busy, Some(std::process::id().to_string()));
+        assert!(report.undone.is_empty() && directory.exists());
+        drop(held);
+        assert_eq!(clean(state.path()).unwrap().busy, None);
+        assert!(!directory.exists());
+        assert!(clean(&state.path().join("none")).unwrap().undone.is_empty());
+    }
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The device under test: what is asked of it, and the running thing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
+use quietwire_host::process::wait_until;
+use quietwire_host::roles::Roles;
+use quietwire_host::threads::{ThreadCpus, threads_of};
 use serde::{Deserialize, Serialize};
 
 use crate::adapters::{Adapter, DeviceThread, Places};
@@ -53,6 +56,18 @@ pub struct DeviceSpec {
     pub mac_addresses_max: u32,
 }
 
+impl DeviceSpec {
+    /// Who gets which CPUs.
+    #[must_use]
+    pub fn roles(&self) -> Roles {
+        Roles {
+            forwarding: self.forwarding_cpus.clone(),
+            service: self.service_cpus.clone(),
+            control: self.control_cpus.clone(),
+        }
+    }
+}
+
 /// A running device.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -65,6 +80,8 @@ pub(crate) struct Device {
 
 /// How long a device may take to come up.
 const UP_DEADLINE: Duration = Duration::from_secs(30);
+/// How long it may take until its threads are where they belong: libraries make some while it comes up.
+const PINNED_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a device may take to stop when asked.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -86,8 +103,66 @@ impl Device {
             command,
             log,
         };
-        device.wait_until_up()?;
-        Ok(device)
+        let up = device
+            .wait_until_up()
+            .and_then(|()| device.wait_until_pinned(spec));
+        if up.is_err() {
+            // What this cannot end is tried again, and told, when the case is undone.
+            let _ = spawn::stop(&mut device.child, STOP_PATIENCE);
+        }
+        up.map(|()| device)
+    }
+
+    /// Looks for itself whether every thread keeps to the CPUs of its role, instead of taking the device's word.
+    fn wait_until_pinned(&mut self, spec: &DeviceSpec) -> Result<(), LabError> {
+        if !spec.pinned {
+            return Ok(());
+        }
+        let mut strays = Vec::new();
+        if wait_until(PINNED_DEADLINE, || match self.strays(spec) {
+            Ok(found) => {
+                strays = found;
+                strays.is_empty()
+            }
+            Err(error) => {
+                strays = vec![error.to_string()];
+                false
+            }
+        }) {
+            return Ok(());
+        }
+        Err(self.failed(format!(
+            "does not keep its threads to their CPUs: {}",
+            strays.join("; ")
+        )))
+    }
+
+    /// Threads that may run on CPUs of another role.
+    fn strays(&self, spec: &DeviceSpec) -> Result<Vec<String>, LabError> {
+        let named = self.threads()?;
+        let role_of = |tid| {
+            named
+                .iter()
+                .find(|thread| thread.tid == tid)
+                .map_or("control", |thread| thread.role.as_str())
+        };
+        let threads = threads_of(Path::new("/"), self.pid())
+            .map_err(|error| self.failed(error.to_string()))?;
+        let stray = |thread: &ThreadCpus| {
+            let role = role_of(thread.tid);
+            let wanted = match role {
+                "forwarding" => &spec.forwarding_cpus,
+                "service" => &spec.service_cpus,
+                _ => &spec.control_cpus,
+            };
+            (!thread.cpus.difference(wanted).is_empty()).then(|| {
+                format!(
+                    "thread {} ({role}) may use CPUs {}, and {wanted} was asked for",
+                    thread.name, thread.cpus
+                )
+            })
+        };
+        Ok(threads.iter().filter_map(stray).collect())
     }
 
     fn wait_until_up(&mut self) -> Result<(), LabError> {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use quietwire_host::cpuset::CpusetError;
+use quietwire_host::roles::RolesError;
 
 /// Whose fault an error is, which decides the program's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,9 @@ pub enum LabError {
     /// CPUs that leave nothing for someone.
     #[error("{0}")]
     Cpus(String),
+    /// CPUs that cannot have the roles given to them.
+    #[error(transparent)]
+    Roles(#[from] RolesError),
     /// Something of a case could not be undone.
     #[error("not everything could be undone: {0}; `quietwire lab clean` tries again")]
     Undo(String),
@@ -84,8 +88,15 @@ impl LabError {
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Cpus(_) => Fault::BadInput,
+            Self::Roles(RolesError::Unknown) => Fault::Lacks,
+            Self::Cpus(_) | Self::Roles(_) => Fault::BadInput,
             Self::Cpuset(CpusetError::Unavailable) | Self::MissingProgram { .. } => Fault::Lacks,
+            // Not root.
+            Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })
+                if cause.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Fault::Lacks
+            }
             _ => Fault::Failed,
         }
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
+use quietwire_host::inventory::Inventory;
 use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
 use quietwire_host::settings;
 
@@ -124,10 +125,14 @@ impl Lab {
                 left.undone.len()
             );
         }
-        if let Some((change, outcome)) = left.failures().next() {
-            return Err(LabError::Undo(format!("{change:?}: {outcome:?}")));
+        for (change, outcome) in left.failures() {
+            if let Undone::ChangedSince(why) = outcome {
+                tracing::warn!("left as it is, since another changed it: {change:?}: {why}");
+            } else {
+                return Err(LabError::Undo(format!("{change:?}: {outcome:?}")));
+            }
         }
-        let directory = state.join(format!("lab-{}", std::process::id()));
+        let directory = state.join(format!("{}{}", clean::LAB_PREFIX, std::process::id()));
         make_directory(&directory)?;
         let path = directory.join(LAB_JOURNAL);
         let mut journal = Journal::open(&path).map_err(io_error(&path, "making the journal"))?;
@@ -216,6 +221,10 @@ impl Lab {
             })
             .map_err(io_error(&directory, "writing the journal"))?;
         make_directory(&directory)?;
+        if case.device.pinned || case.rest_cpus.is_some() {
+            let machine = Inventory::read(Path::new("/"));
+            case.device.roles().validate(&machine)?;
+        }
         let mut commands = Vec::new();
         let mut confined = None;
         let mut device_set = None;
@@ -225,11 +234,19 @@ impl Lab {
             commands.push(format!(
                 "cpuset {} = {}",
                 set.path.display(),
-                device_cpus(&case.device)
+                case.device.roles().all()
             ));
-            confined =
-                Some(sets.confine_rest(journal, &format!("{tag}-rest"), rest_cpus, &[&set])?);
+            let seen = sets.confine_rest(journal, &format!("{tag}-rest"), rest_cpus, &[&set])?;
             commands.push(format!("cpuset of everything else = {rest_cpus}"));
+            if seen.foreign > 0 {
+                let left = format!(
+                    "{} processes in CPU sets of others may use other CPUs still",
+                    seen.foreign
+                );
+                tracing::warn!("{left}");
+                commands.push(left);
+            }
+            confined = Some(seen);
             device_set = Some(set);
         }
         let places = Places {
@@ -328,7 +345,9 @@ impl Lab {
 
     fn take_down(&mut self) -> Result<(), LabError> {
         let case = self.leave();
-        let own = self.journal.take().map_or(Ok(()), |journal| undo(&journal));
+        let own = self.journal.take().map_or(Ok(()), |journal| {
+            judge(clean::undo_own_journal(journal.path())?)
+        });
         case.and(own)
     }
 }
@@ -342,7 +361,11 @@ impl Drop for Lab {
 }
 
 fn undo(journal: &Journal) -> Result<(), LabError> {
-    let undone = clean::undo_journal(journal.path())?;
+    judge(clean::undo_journal(journal.path())?)
+}
+
+/// An error that names what was not undone.
+fn judge(undone: Vec<(Change, Undone)>) -> Result<(), LabError> {
     let failures: Vec<String> = undone
         .iter()
         .filter_map(|(change, outcome)| match outcome {
@@ -355,12 +378,6 @@ fn undo(journal: &Journal) -> Result<(), LabError> {
     } else {
         Err(LabError::Undo(failures.join("; ")))
     }
-}
-
-fn device_cpus(spec: &DeviceSpec) -> CpuList {
-    spec.forwarding_cpus
-        .union(&spec.service_cpus)
-        .union(&spec.control_cpus)
 }
 
 fn device_cpuset(
@@ -379,7 +396,7 @@ fn device_cpuset(
     Ok(sets.create(
         journal,
         &format!("{tag}-device"),
-        &device_cpus(&case.device),
+        &case.device.roles().all(),
         TasksOnUndo::Kill,
     )?)
 }

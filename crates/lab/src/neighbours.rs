@@ -42,11 +42,15 @@ impl Neighbours {
         directory: &Path,
     ) -> Result<Self, LabError> {
         spawn::require("stress-ng", "stress-ng")?;
-        spawn::require("setpriv", "util-linux")?;
-        // Ended by the kernel when this process is: neighbours must not outlive a killed study.
-        let mut command: Vec<String> = ["setpriv", "--pdeathsig", "KILL", "stress-ng"]
+        for program in ["setpriv", "chrt"] {
+            spawn::require(program, "util-linux")?;
+        }
+        // Ended by the kernel when this process is: neighbours must not outlive a killed study. And of ordinary
+        // priority, whatever that of the thread that starts them.
+        let mut command: Vec<String> = "setpriv --pdeathsig KILL chrt --other 0 stress-ng"
+            .split(' ')
             .map(str::to_owned)
-            .to_vec();
+            .collect();
         for stressor in &spec.stressors {
             command.extend(stressor.split_whitespace().map(str::to_owned));
         }

@@ -5,10 +5,14 @@ use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
 use quietwire_host::process::{ProcessId, wait_until};
@@ -18,7 +22,8 @@ use crate::error::{LabError, io_error};
 /// Lines of a log shown in an error.
 const LOG_LINES: usize = 12;
 
-/// Starts `command`, in `set` from its first instruction on where one is given.
+/// Starts `command`, in `set` from its first instruction on where one is given. It leads a process group of its own:
+/// Ctrl-C is for the study, which then ends its processes in order, and [`stop`] finds all that it forks.
 pub(crate) fn spawn(
     journal: &mut Journal,
     command: &[String],
@@ -42,6 +47,7 @@ pub(crate) fn spawn(
     };
     shell
         .args(command.iter().map(OsStr::new))
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(errors);
@@ -60,16 +66,22 @@ pub(crate) fn spawn(
     Ok(child)
 }
 
-/// Ends a child: asked first, then made to. True when it ended by itself.
+/// Ends a child: asked first, then made to, with all that it forked. True when it ended by itself.
 pub(crate) fn stop(child: &mut Child, patience: Duration) -> io::Result<bool> {
     if child.try_wait()?.is_some() {
         return Ok(true);
     }
-    let process = i32::try_from(child.id()).ok().and_then(ProcessId::of);
-    let clean = match process {
+    let number = i32::try_from(child.id()).map_err(io::Error::other)?;
+    // None: it has ended, and is not waited for yet.
+    let clean = match ProcessId::of(number) {
         Some(process) => process.end(patience)?,
         None => true,
     };
+    // Not waited for, so that the number of the group is still its own.
+    match killpg(Pid::from_raw(number), Signal::SIGKILL) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(error) => return Err(error.into()),
+    }
     if !wait_until(patience, || !matches!(child.try_wait(), Ok(None))) {
         return Err(io::Error::new(
             io::ErrorKind::TimedOut,
@@ -102,5 +114,56 @@ pub(crate) fn require(program: &str, package: &'static str) -> Result<(), LabErr
             program: program.to_owned(),
             package,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    fn start(directory: &Path, script: &str) -> Child {
+        let mut journal = Journal::open(&directory.join("journal")).unwrap();
+        let command = ["sh", "-c", script].map(str::to_owned);
+        let log = directory.join("log");
+        let child = spawn(&mut journal, &command, None, &log).unwrap();
+        assert!(wait_until(DEADLINE, || last_words(&log).contains("ready")));
+        child
+    }
+
+    #[test]
+    fn what_does_not_listen_is_killed_with_all_that_it_forked() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = start(
+            directory.path(),
+            "trap '' TERM; sleep 60 & echo ready $!; while :; do sleep 1; done",
+        );
+        let words = last_words(&directory.path().join("log"));
+        let forked: i32 = words.split(' ').next_back().unwrap().parse().unwrap();
+        let forked = ProcessId::of(forked).unwrap();
+        assert!(!stop(&mut child, Duration::from_millis(100)).unwrap());
+        assert!(wait_until(DEADLINE, || !forked.is_alive()));
+        // Once more is no harm.
+        assert!(stop(&mut child, Duration::from_millis(100)).unwrap());
+    }
+
+    #[test]
+    fn what_listens_is_said_to_have_ended_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = start(directory.path(), "echo ready; exec sleep 60");
+        assert!(stop(&mut child, DEADLINE).unwrap());
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named_with_its_package() {
+        require("sh", "dash").unwrap();
+        let error = require("no-such-program", "some-package").unwrap_err();
+        assert_eq!(error.fault(), crate::Fault::Lacks);
+        let text = error.to_string();
+        assert!(
+            text.contains("no-such-program") && text.contains("some-package"),
+            "{text}"
+        );
     }
 }

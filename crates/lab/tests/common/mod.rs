@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the tests of the lab share: a device that only pretends to forward, and looks at the machine.
+
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quietwire_host::CpuList;
+use quietwire_host::cpuset::Cpusets;
+use quietwire_host::settings::{HUGE_PAGES, REALTIME_RUNTIME};
+use quietwire_host::threads::online_cpus;
+use quietwire_lab::{Case, DeviceSpec, ForwardingMode, LabOptions, NeighbourSpec};
+
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Speaks the switch's protocol and obeys its options about CPUs; packets it knows nothing of.
+const DEVICE: &str = r#"#!/usr/bin/env python3
+import json, os, signal, socket, sys, threading
+BEHAVIOUR = "@BEHAVIOUR@"
+args = sys.argv[1:]
+options = lambda name: [args[i + 1] for i, arg in enumerate(args) if arg == name]
+print("pretending to start", flush=True)
+if BEHAVIOUR == "dies":
+    print("no memory for the mempool", file=sys.stderr, flush=True)
+    sys.exit(7)
+kept = []
+for port in options("--port"):
+    path = port.split("memif:", 1)[1].split("?", 1)[0]
+    kept.append(socket.socket(socket.AF_UNIX))
+    kept[-1].bind(path)
+cpus = {role: options(f"--{role}-cpus")[0] for role in ("forwarding", "service", "control")}
+pinned = options("--pinning") == ["roles"] and BEHAVIOUR != "strays"
+numbers = lambda text: {n for part in text.split(",") for n in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)}
+threads, started = [], threading.Barrier(3)
+def enlist(role):
+    tid = threading.get_native_id()
+    if pinned:
+        os.sched_setaffinity(tid, numbers(cpus[role]))
+    threads.append({"tid": tid, "name": f"fake-{role}", "role": role, "cpus": cpus[role]})
+def work(role):
+    enlist(role)
+    started.wait()
+    threading.Event().wait()
+for role in ("forwarding", "service"):
+    threading.Thread(target=work, args=(role,), daemon=True).start()
+enlist("control")
+started.wait()
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+server = socket.socket(socket.AF_UNIX)
+server.bind(options("--control-socket")[0])
+server.listen()
+while True:
+    connection, _ = server.accept()
+    with connection:
+        question = json.loads(connection.makefile().readline())
+        answers = {"threads": threads, "stats": {"p0": {"rx_frames": 3}}}
+        answer = {"ok": answers[question["show"]]} if question["show"] in answers else {"error": "no such thing"}
+        connection.sendall((json.dumps(answer) + "\n").encode())
+"#;
+
+pub(crate) fn options(directory: &Path, behaviour: &str) -> LabOptions {
+    let program = directory.join(format!("device-{behaviour}"));
+    fs::write(&program, DEVICE.replace("@BEHAVIOUR@", behaviour)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    LabOptions {
+        state_directory: directory.join("state"),
+        program,
+    }
+}
+
+/// CPUs of this machine: one to forward, the others. None, said aloud, where the lab cannot be tried.
+pub(crate) fn machine() -> Option<(CpuList, CpuList)> {
+    let lacks = |what: &str| {
+        eprintln!("not tried: {what}");
+        None
+    };
+    if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) != 0) {
+        return lacks("the lab is root's");
+    }
+    if let Err(error) = Cpusets::find(Path::new("/")) {
+        return lacks(&error.to_string());
+    }
+    let online = online_cpus(Path::new("/")).unwrap();
+    let forwarding: CpuList = online.iter().next_back().into_iter().collect();
+    let others = online.difference(&forwarding);
+    if others.is_empty() {
+        return lacks("a partition needs two CPUs");
+    }
+    Some((forwarding, others))
+}
+
+/// A pinned device on CPUs of its own, neighbours on the others.
+pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Case {
+    Case {
+        device: DeviceSpec {
+            mode: ForwardingMode::CrossConnect,
+            forwarding_cpus: forwarding.clone(),
+            service_cpus: others.clone(),
+            control_cpus: others.clone(),
+            rx_ring_size: 1024,
+            tx_ring_size: 1024,
+            idle: "poll".to_owned(),
+            pinned: true,
+            huge_pages: false,
+            memory_mib: 64,
+            frame_size_max: 1518,
+            mac_addresses_max: 1024,
+        },
+        neighbours: Some(NeighbourSpec {
+            stressors: vec!["--cpu 2".to_owned(), "--cpu-load 5".to_owned()],
+            cpus: others.clone(),
+        }),
+        rest_cpus: Some(others.clone()),
+    }
+}
+
+/// CPU sets that a process of this number made.
+pub(crate) fn sets_of(pid: u32) -> Vec<PathBuf> {
+    let mount = Cpusets::find(Path::new("/")).unwrap().mount;
+    let mut sets: Vec<PathBuf> = fs::read_dir(mount)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.starts_with(&format!("quietwire-{pid}-"))
+        })
+        .collect();
+    sets.sort();
+    sets
+}
+
+/// What of the machine a lab changes: CPUs of this process, the share of real-time threads, huge pages.
+pub(crate) fn state_of_machine() -> [String; 3] {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
+    let held = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    [allowed.to_owned(), held(REALTIME_RUNTIME), held(HUGE_PAGES)]
+}

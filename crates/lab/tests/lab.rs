@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Cases come up and go again on this very machine, with a device that only pretends to forward.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::{DEADLINE, machine, options, partitioned, sets_of, state_of_machine};
+use quietwire_host::CpuList;
+use quietwire_host::process::{ProcessId, wait_until};
+use quietwire_host::threads::allowed_cpus;
+use quietwire_lab::{Fault, Lab, LabError};
+
+/// There is one machine.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn number(pid: u32) -> i32 {
+    i32::try_from(pid).unwrap()
+}
+
+/// Scheduling policy of a task (field 41 of `/proc/PID/stat`, proc(5)); 0 is SCHED_OTHER.
+fn policy(pid: i32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let behind = &stat[stat.rfind(')').unwrap() + 1..];
+    behind.split_whitespace().nth(38).unwrap().to_owned()
+}
+
+#[test]
+fn cases_come_up_one_after_the_other_and_leave_nothing() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let before = state_of_machine();
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(directory.path(), "works");
+    let state = options.state_directory.clone();
+    let mut lab = Lab::open(options).unwrap();
+    let case = partitioned(&forwarding, &others);
+    for round in 0..2 {
+        let entered = lab.enter(&case).unwrap();
+        assert_eq!(entered.tester_uris.len(), 2);
+        assert!(entered.tester_uris[1].contains("p1.sock?role=client&id=0"));
+        let roles: Vec<&str> = entered.threads.iter().map(|t| t.role.as_str()).collect();
+        for role in ["forwarding", "service", "control"] {
+            assert!(roles.contains(&role), "{roles:?}");
+        }
+        // Device, neighbours and the rest, each in a set of its own.
+        let sets = sets_of(std::process::id());
+        assert_eq!(sets.len(), 3, "round {round}: {sets:?}");
+        assert!(entered.confined.unwrap().moved > 0);
+        assert_eq!(
+            allowed_cpus(Path::new("/"), number(std::process::id())).as_ref(),
+            Some(&others)
+        );
+        let neighbours: Vec<i32> = fs::read_to_string(sets[1].join("cgroup.procs"))
+            .unwrap()
+            .lines()
+            .map(|line| line.parse().unwrap())
+            .collect();
+        assert!(neighbours.len() > 1, "{neighbours:?}");
+        assert!(neighbours.iter().all(|pid| policy(*pid) == "0"));
+        lab.check().unwrap();
+        let counters = lab.counters().unwrap().unwrap();
+        assert_eq!(counters["p0"]["rx_frames"], 3);
+        let device = ProcessId::of(number(entered.device_pid)).unwrap();
+        lab.leave().unwrap();
+        assert!(!device.is_alive());
+        assert!(sets_of(std::process::id()).is_empty());
+        assert_eq!(state_of_machine(), before);
+    }
+    assert!(lab.counters().unwrap().is_none());
+    lab.down().unwrap();
+    let left: Vec<_> = fs::read_dir(state)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["lock"]);
+}
+
+#[test]
+fn a_lab_that_is_dropped_with_a_case_up_undoes_it() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let before = state_of_machine();
+    let directory = tempfile::tempdir().unwrap();
+    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    lab.allow_realtime(&others, &others.union(&forwarding))
+        .unwrap();
+    let entered = lab.enter(&partitioned(&forwarding, &others)).unwrap();
+    assert_eq!(state_of_machine()[1].trim(), "-1");
+    drop(lab);
+    assert_eq!(ProcessId::of(number(entered.device_pid)), None);
+    assert!(sets_of(std::process::id()).is_empty());
+    assert_eq!(state_of_machine(), before);
+}
+
+#[test]
+fn a_device_or_neighbours_that_die_are_told() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let case = partitioned(&forwarding, &others);
+    let entered = lab.enter(&case).unwrap();
+    let device = ProcessId::of(number(entered.device_pid)).unwrap();
+    device.end(DEADLINE).unwrap();
+    assert!(matches!(lab.check(), Err(LabError::Device { .. })));
+    lab.enter(&case).unwrap();
+    lab.check().unwrap();
+    let set = sets_of(std::process::id()).remove(1);
+    let first: i32 = fs::read_to_string(set.join("cgroup.procs"))
+        .unwrap()
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .min()
+        .unwrap();
+    ProcessId::of(first).unwrap().end(DEADLINE).unwrap();
+    assert!(matches!(lab.check(), Err(LabError::Neighbours { .. })));
+    lab.down().unwrap();
+    assert!(sets_of(std::process::id()).is_empty());
+}
+
+#[test]
+fn what_does_not_come_up_says_why_and_is_undone() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let before = state_of_machine();
+    let directory = tempfile::tempdir().unwrap();
+    let case = partitioned(&forwarding, &others);
+
+    let mut lab = Lab::open(options(directory.path(), "dies")).unwrap();
+    let error = lab.enter(&case).unwrap_err();
+    assert_eq!(error.fault(), Fault::Failed);
+    let text = error.to_string();
+    for part in ["quietwire", "no memory for the mempool", "switch run"] {
+        assert!(text.contains(part), "{text}");
+    }
+    lab.down().unwrap();
+
+    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let mut nonsense = case.clone();
+    if let Some(neighbours) = &mut nonsense.neighbours {
+        neighbours.stressors = vec!["--no-such-stressor 1".to_owned()];
+    }
+    let text = lab.enter(&nonsense).unwrap_err().to_string();
+    assert!(text.contains("no-such-stressor"), "{text}");
+    lab.down().unwrap();
+    assert!(sets_of(std::process::id()).is_empty());
+    assert_eq!(state_of_machine(), before);
+}
+
+#[test]
+fn a_device_that_only_says_it_is_pinned_is_found_out() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let mut lab = Lab::open(options(directory.path(), "strays")).unwrap();
+    let mut case = partitioned(&forwarding, &others);
+    let text = lab.enter(&case).unwrap_err().to_string();
+    assert!(
+        text.contains("(forwarding) may use CPUs") && text.contains(&forwarding.to_string()),
+        "{text}"
+    );
+    // Where pinning was not asked for, nothing is wrong with it.
+    case.device.pinned = false;
+    lab.enter(&case).unwrap();
+    lab.down().unwrap();
+}
+
+#[test]
+fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let case = partitioned(&forwarding, &others);
+    let absent: CpuList = "8000".parse().unwrap();
+    let mut wrong = [case.clone(), case.clone(), case.clone()];
+    wrong[0].device.forwarding_cpus = absent;
+    wrong[1].device.service_cpus = forwarding.clone();
+    wrong[2].rest_cpus = Some(forwarding.union(&others));
+    for case in &wrong {
+        let error = lab.enter(case).unwrap_err();
+        assert_eq!(error.fault(), Fault::BadInput, "{error}");
+        assert!(sets_of(std::process::id()).is_empty());
+    }
+    let online = forwarding.union(&others);
+    let error = lab.allow_realtime(&online, &online).unwrap_err();
+    assert_eq!(error.fault(), Fault::BadInput, "{error}");
+    lab.down().unwrap();
+}
+
+#[test]
+fn a_second_lab_is_told_who_has_the_machine() {
+    let _alone = alone();
+    if machine().is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let first = Lab::open(options(directory.path(), "works")).unwrap();
+    let error = Lab::open(options(directory.path(), "works")).unwrap_err();
+    assert!(matches!(error, LabError::Busy { .. }));
+    assert!(error.to_string().contains(&std::process::id().to_string()));
+    drop(first);
+    let freed = wait_until(DEADLINE, || {
+        Lab::open(options(directory.path(), "works")).is_ok()
+    });
+    assert!(freed);
+}
