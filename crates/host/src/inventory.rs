@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the machine is: processors, memory, kernel. What cannot be read is `None`, never a guess.
 
+mod topology;
+
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::CpuList;
 use crate::cpuset::{Cpusets, Version};
+use crate::{CpuId, CpuList};
+
+pub use topology::{Cache, CpuPlace, HugePagePool, NumaNode};
 
 /// What a machine is, as far as its kernel tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,20 +24,38 @@ pub struct Inventory {
     pub cpus_online: Option<CpuList>,
     /// CPUs that are there.
     pub cpus_present: Option<CpuList>,
+    /// CPUs that are there and not running.
+    pub cpus_offline: Option<CpuList>,
     /// CPUs that the scheduler leaves alone (isolcpus).
     pub cpus_isolated: Option<CpuList>,
     /// Whether cores run several threads at once (`smt/active`).
     pub smt_active: Option<bool>,
-    /// Size of the last level cache of CPU 0 (`cache/index3/size`).
+    /// Number of packages (sockets).
+    pub packages: Option<usize>,
+    /// Number of cores, in all packages.
+    pub cores: Option<usize>,
+    /// Where each CPU is.
+    #[serde(default)]
+    pub cpus: Vec<CpuPlace>,
+    /// Every cache once, nearest to the cores first.
+    #[serde(default)]
+    pub caches: Vec<Cache>,
+    /// Size of the last level cache of CPU 0, as the kernel writes it (`32768K`).
     pub last_level_cache: Option<String>,
     /// NUMA nodes that are online.
     pub numa_nodes: Option<CpuList>,
+    /// Each of them.
+    #[serde(default)]
+    pub nodes: Vec<NumaNode>,
     /// Frequency governor of CPU 0.
     pub governor: Option<String>,
     /// Memory, MiB.
     pub memory_mib: Option<u64>,
     /// 2 MiB pages in the pool, and how many of them are free.
     pub huge_pages_2mib: Option<(u64, u64)>,
+    /// All pools of huge pages, by size.
+    #[serde(default)]
+    pub huge_pages: Vec<HugePagePool>,
     /// Release of the kernel.
     pub kernel_release: Option<String>,
     /// Its command line.
@@ -68,19 +90,30 @@ impl Inventory {
             })
         };
         let pages = "sys/kernel/mm/hugepages/hugepages-2048kB";
+        let cpus = topology::cpus(root);
+        let counts = topology::counts(&cpus);
+        let caches = topology::caches(root);
         Self {
             cpu_model: cpu_field("model name"),
             cpu_vendor: cpu_field("vendor_id").or_else(|| cpu_field("CPU implementer")),
             cpus_online: list("sys/devices/system/cpu/online"),
             cpus_present: list("sys/devices/system/cpu/present"),
+            cpus_offline: list("sys/devices/system/cpu/offline"),
+            packages: counts.map(|(packages, _)| packages),
+            cores: counts.map(|(_, cores)| cores),
             cpus_isolated: list("sys/devices/system/cpu/isolated"),
             smt_active: number("sys/devices/system/cpu/smt/active").map(|active| active == 1),
-            last_level_cache: text("sys/devices/system/cpu/cpu0/cache/index3/size"),
+            last_level_cache: last_level_cache(&caches),
+            cpus,
+            caches,
             numa_nodes: list("sys/devices/system/node/online"),
+            nodes: topology::nodes(root),
             governor: text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            memory_mib: text("proc/meminfo").as_deref().and_then(memory_mib),
+            memory_mib: text("proc/meminfo")
+                .and_then(|meminfo| topology::memory_mib(&meminfo, "MemTotal:")),
             huge_pages_2mib: number(&format!("{pages}/nr_hugepages"))
                 .zip(number(&format!("{pages}/free_hugepages"))),
+            huge_pages: topology::huge_pages(&root.join("sys/kernel/mm/hugepages")),
             kernel_release: text("proc/sys/kernel/osrelease"),
             kernel_command_line: text("proc/cmdline"),
             is_virtual: cpu_field("flags")
@@ -97,13 +130,17 @@ impl Inventory {
     }
 }
 
-/// `MemTotal` of `/proc/meminfo`, which is in kB of 1024 octets.
-fn memory_mib(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib / 1024)
+/// Size of the cache of the highest level that CPU 0 has a share in.
+fn last_level_cache(caches: &[Cache]) -> Option<String> {
+    let of_first = |cache: &&Cache| {
+        let cpus = cache.cpus.parse::<CpuList>();
+        cpus.is_ok_and(|cpus| cpus.contains(CpuId(0)))
+    };
+    let last = caches
+        .iter()
+        .filter(of_first)
+        .max_by_key(|cache| cache.level)?;
+    Some(format!("{}K", last.size_kib?))
 }
 
 #[cfg(test)]
@@ -134,6 +171,7 @@ mod tests {
         assert_eq!(seen.cpus_online.unwrap().len(), 4);
         assert!(seen.cpus_isolated.unwrap().is_empty());
         assert_eq!(seen.governor, None);
+        assert_eq!((seen.packages, seen.last_level_cache), (None, None));
     }
 
     #[test]
@@ -142,5 +180,15 @@ mod tests {
         assert!(seen.cpus_online.is_some() && seen.kernel_release.is_some());
         let read: Inventory = serde_json::from_str(&serde_json::to_string(&seen).unwrap()).unwrap();
         assert_eq!(read, seen);
+        let cpus: CpuList = seen.cpus.iter().map(|place| place.cpu).collect();
+        assert!(seen.cpus_online.unwrap().difference(&cpus).is_empty());
+    }
+
+    #[test]
+    fn what_an_earlier_release_stored_is_still_read() {
+        let read: Inventory =
+            serde_json::from_str(r#"{"cpu_model":"x","numa_nodes":"0"}"#).unwrap();
+        assert_eq!(read.cpu_model.as_deref(), Some("x"));
+        assert!(read.caches.is_empty());
     }
 }
