@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPU sets, on this very machine where it has them, and on a version 2 tree of plain files.
+
+use std::process::Command;
+
+use super::*;
+use crate::journal::{self, Undone};
+use crate::process::wait_until;
+
+/// CPU sets of this machine; none, said aloud, where they cannot be changed.
+fn real_sets() -> Option<Cpusets> {
+    let sets = Cpusets::find(Path::new("/"));
+    match sets {
+        Ok(sets) if nix::unistd::geteuid().is_root() => Some(sets),
+        Ok(_) => {
+            eprintln!("not tried: CPU sets are root's");
+            None
+        }
+        Err(error) => {
+            eprintln!("not tried: {error}");
+            None
+        }
+    }
+}
+
+fn allowed(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap().trim().to_owned()
+}
+
+/// Undoes what a test did to the real machine, also when it fails half way.
+struct Tidy(PathBuf);
+
+impl Drop for Tidy {
+    fn drop(&mut self) {
+        for (change, outcome) in journal::undo(&journal::read(&self.0).unwrap_or_default()) {
+            if let Undone::Failed(why) = outcome {
+                eprintln!("left behind: {change:?}: {why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_real_set_holds_its_process_and_goes_without_trace() {
+    let Some(sets) = real_sets() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let mut journal = Journal::open(&path).unwrap();
+    let _tidy = Tidy(path.clone());
+    let name = format!("quietwire-test-{}", std::process::id());
+    let cpus: CpuList = "0".parse().unwrap();
+    let kept = sets
+        .create(
+            &mut journal,
+            &format!("{name}-kept"),
+            &cpus,
+            TasksOnUndo::Return,
+        )
+        .unwrap();
+    let killed = sets
+        .create(
+            &mut journal,
+            &format!("{name}-killed"),
+            &cpus,
+            TasksOnUndo::Kill,
+        )
+        .unwrap();
+    let mut children: Vec<_> = (0..2)
+        .map(|_| Command::new("sleep").arg("60").spawn().unwrap())
+        .collect();
+    let before = allowed(children[0].id());
+    for (set, child) in [&kept, &killed].iter().zip(&children) {
+        fs::write(set.processes_file(), child.id().to_string()).unwrap();
+        assert_eq!(allowed(child.id()), "0");
+        assert_eq!(
+            set.processes().unwrap(),
+            [i32::try_from(child.id()).unwrap()]
+        );
+    }
+    for round in 0..2 {
+        for (change, outcome) in journal::undo(&journal::read(&path).unwrap()) {
+            let wanted = if round == 0 {
+                Undone::Restored
+            } else {
+                Undone::AlreadyGone
+            };
+            assert_eq!(outcome, wanted, "{change:?}");
+        }
+    }
+    assert!(!kept.path.exists() && !killed.path.exists());
+    assert_eq!(allowed(children[0].id()), before);
+    assert!(wait_until(Duration::from_secs(5), || children[1]
+        .try_wait()
+        .unwrap()
+        .is_some()));
+    children[0].kill().unwrap();
+    children[0].wait().unwrap();
+}
+
+#[test]
+fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
+    let Some(sets) = real_sets() else { return };
+    let online = crate::threads::online_cpus(Path::new("/")).unwrap();
+    let aside: CpuList = online.first().into_iter().collect();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let mut journal = Journal::open(&path).unwrap();
+    let _tidy = Tidy(path.clone());
+    let name = format!("quietwire-test-{}", std::process::id());
+    let sleep = || Command::new("sleep").arg("60").spawn().unwrap();
+    let (mut ordinary, mut bound, mut foreign) = (sleep(), sleep(), sleep());
+    let before = allowed(ordinary.id());
+    let last: CpuList = online.iter().next_back().into_iter().collect();
+    let pid = i32::try_from(bound.id()).unwrap();
+    crate::threads::set_affinity(pid, &last).unwrap();
+    // Somebody else's set, with a process in it.
+    let theirs = sets
+        .create(
+            &mut journal,
+            &format!("{name}-theirs"),
+            &online,
+            TasksOnUndo::Return,
+        )
+        .unwrap();
+    fs::write(theirs.processes_file(), foreign.id().to_string()).unwrap();
+    let confined = sets
+        .confine_rest(&mut journal, &format!("{name}-rest"), &aside, &[])
+        .unwrap();
+    assert_eq!(allowed(ordinary.id()), aside.to_string());
+    assert_eq!(allowed(bound.id()), aside.to_string());
+    assert_eq!(allowed(foreign.id()), before);
+    assert!(confined.moved >= 2, "{confined:?}");
+    assert!(
+        confined.foreign >= usize::from(online.len() > 1),
+        "{confined:?}"
+    );
+    for (change, outcome) in journal::undo(&journal::read(&path).unwrap()) {
+        assert!(
+            matches!(outcome, Undone::Restored | Undone::AlreadyGone),
+            "{change:?} {outcome:?}"
+        );
+    }
+    assert_eq!(allowed(ordinary.id()), before);
+    assert_eq!(allowed(bound.id()), last.to_string());
+    for child in [&mut ordinary, &mut bound, &mut foreign] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// A version 2 tree as the kernel shows it, of plain files.
+fn unified(controllers: &str) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let mount = root.path().join("sys/fs/cgroup");
+    for (group, cpus) in [
+        ("system.slice", "\n"),
+        ("kept.slice", "2-3\n"),
+        ("away.slice", "1,3\n"),
+    ] {
+        fs::create_dir_all(mount.join(group)).unwrap();
+        fs::write(mount.join(group).join("cpuset.cpus"), cpus).unwrap();
+        fs::write(mount.join(group).join("cgroup.procs"), "7\n8\n").unwrap();
+    }
+    for (file, text) in [
+        ("cgroup.controllers", controllers),
+        ("cgroup.subtree_control", "cpu memory\n"),
+        ("cgroup.procs", ""),
+        ("cgroup.threads", ""),
+        ("cpuset.cpus.effective", "0-3\n"),
+    ] {
+        fs::write(mount.join(file), text).unwrap();
+    }
+    fs::create_dir_all(root.path().join("proc/self")).unwrap();
+    fs::write(
+        root.path().join("proc/self/mounts"),
+        "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+    )
+    .unwrap();
+    root
+}
+
+#[test]
+fn version_two_limits_the_other_groups_and_gives_them_back() {
+    let root = unified("cpu cpuset memory\n");
+    let sets = Cpusets::find(root.path()).unwrap();
+    assert_eq!(sets.version, Version::V2);
+    let path = root.path().join("journal");
+    let mut journal = Journal::open(&path).unwrap();
+    let confined = sets
+        .confine_rest(&mut journal, "rest", &"0,2".parse().unwrap(), &[])
+        .unwrap();
+    // The group that has none of these CPUs is left alone, with its two processes.
+    let wanted = Confined {
+        moved: 2,
+        bound: 0,
+        foreign: 2,
+    };
+    assert_eq!(confined, wanted);
+    let cpus =
+        |group: &str| fs::read_to_string(sets.mount.join(group).join("cpuset.cpus")).unwrap();
+    assert_eq!(cpus("rest"), "0,2");
+    assert_eq!(cpus("system.slice"), "0,2");
+    assert_eq!(cpus("kept.slice"), "2");
+    assert_eq!(cpus("away.slice"), "1,3\n");
+    let controllers = || fs::read_to_string(sets.mount.join("cgroup.subtree_control")).unwrap();
+    assert_eq!(controllers(), "+cpuset");
+    let _ = journal::undo(&journal::read(&path).unwrap());
+    assert_eq!(cpus("system.slice"), "\n");
+    assert_eq!(cpus("kept.slice"), "2-3\n");
+    assert_eq!(controllers(), "-cpuset");
+}
+
+#[test]
+fn a_machine_without_the_controller_is_told_so() {
+    let root = unified("cpu memory\n");
+    assert!(matches!(
+        Cpusets::find(root.path()),
+        Err(CpusetError::Unavailable)
+    ));
+}

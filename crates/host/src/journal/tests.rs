@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whatever happened, undoing brings back what was there.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::settings;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_was_written_and_wherever_it_was_cut_off_all_is_restored(
+        writes in prop::collection::vec((0usize..4, 0u32..5), 1..12),
+        cut in any::<prop::sample::Index>(),
+        last_was_made in any::<bool>(),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let files: Vec<PathBuf> = (0..4).map(|file| directory.path().join(format!("setting{file}"))).collect();
+        let hold = |file: usize| fs::read_to_string(&files[file]).unwrap();
+        for (index, file) in files.iter().enumerate() {
+            fs::write(file, format!("{}\n", index + 10)).unwrap();
+        }
+        let before: Vec<String> = (0..4).map(hold).collect();
+        let path = directory.path().join("journal");
+        let mut journal = Journal::open(&path).unwrap();
+        for (file, value) in &writes {
+            settings::write(&mut journal, &files[*file], &value.to_string()).unwrap();
+        }
+        // Killed when the journal had this many octets: what stands in whole lines was made, the last of it maybe not.
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..cut.index(whole.len() + 1)]).unwrap();
+        let changes = read(&path).unwrap();
+        for (file, text) in files.iter().zip(&before) {
+            fs::write(file, text).unwrap();
+        }
+        let made = changes.len().saturating_sub(usize::from(!last_was_made));
+        for change in &changes[..made] {
+            let Change::FileWritten { path, new, .. } = change else { unreachable!() };
+            fs::write(path, new).unwrap();
+        }
+        for round in 0..2 {
+            for (change, outcome) in undo(&changes) {
+                prop_assert!(matches!(outcome, Undone::Restored | Undone::AlreadyGone), "{} {:?} {:?}", round, change, outcome);
+                prop_assert!(round == 0 || outcome == Undone::AlreadyGone);
+            }
+            let after: Vec<String> = (0..4).map(hold).collect();
+            prop_assert_eq!(&after, &before);
+        }
+    }
+}
+
+#[test]
+fn a_process_is_ended_only_when_it_is_the_one_that_was_started() {
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let process = ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap();
+    let started = |start_time| Change::ProcessStarted {
+        process: ProcessId {
+            start_time,
+            ..process
+        },
+        command: "sleep 60".to_owned(),
+    };
+    // Its number was given to another process since.
+    let outcomes = undo(&[started(process.start_time + 1)]);
+    assert_eq!(outcomes[0].1, Undone::AlreadyGone);
+    assert!(process.is_alive());
+    let outcomes = undo(&[started(process.start_time)]);
+    assert_eq!(outcomes[0].1, Undone::Restored);
+    assert!(!process.is_alive());
+    child.wait().unwrap();
+}
+
+#[test]
+fn tasks_get_the_cpus_back_that_they_had() {
+    let online = threads::online_cpus(Path::new("/")).unwrap();
+    let Some(first) = online.first().filter(|_| online.len() > 1) else {
+        eprintln!("not tried: with one CPU there is none to be taken away");
+        return;
+    };
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let task = ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap();
+    let cpus: CpuList = [first].into_iter().collect();
+    let changes = [Change::AffinitiesNoted {
+        tasks: vec![TaskAffinity {
+            task,
+            cpus: cpus.clone(),
+        }],
+    }];
+    threads::set_affinity(task.pid, &online).unwrap();
+    for wanted in [Undone::Restored, Undone::AlreadyGone] {
+        assert_eq!(undo(&changes)[0].1, wanted);
+        let now = threads::allowed_cpus(Path::new("/"), task.pid);
+        assert_eq!(now.as_ref(), Some(&cpus));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(undo(&changes)[0].1, Undone::AlreadyGone);
+}
+
+#[test]
+fn what_somebody_else_changed_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let setting = directory.path().join("setting");
+    fs::write(&setting, "1\n").unwrap();
+    let path = directory.path().join("journal");
+    let mut journal = Journal::open(&path).unwrap();
+    settings::write(&mut journal, &setting, "2").unwrap();
+    fs::write(&setting, "3\n").unwrap();
+    let outcomes = undo(&read(&path).unwrap());
+    assert!(
+        matches!(outcomes[0].1, Undone::ChangedSince(_)),
+        "{outcomes:?}"
+    );
+    assert_eq!(fs::read_to_string(&setting).unwrap(), "3\n");
+}
+
+#[test]
+fn a_journal_is_for_its_owner_only_and_nonsense_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let journal = Journal::open(&path).unwrap();
+    assert_eq!(
+        fs::metadata(journal.path()).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    fs::write(&path, "nonsense\n").unwrap();
+    assert!(read(&path).is_err());
+}
