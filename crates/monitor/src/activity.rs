@@ -108,16 +108,36 @@ impl Activity {
             }
         }
         let mut threads = Vec::new();
+        let mut new_threads = 0;
         for (id, now) in &after.threads {
-            if let Some(then) = before.threads.get(id) {
-                threads.push(ThreadActivity::between(
+            match before.threads.get(id).filter(|then| then.is_same(now)) {
+                Some(then) => threads.push(ThreadActivity::between(
                     *id,
                     then,
                     now,
                     after.ticks_per_second,
                     &mut anomalies,
+                )),
+                None => new_threads += 1,
+            }
+        }
+        let mut vanished_threads = 0;
+        for ((pid, tid), then) in &before.threads {
+            let now = after.threads.get(&(*pid, *tid));
+            if !now.is_some_and(|now| now.is_same(then)) {
+                vanished_threads += 1;
+                anomalies.push(format!(
+                    "thread {} ({tid}) of process {pid} ended",
+                    then.name
                 ));
             }
+        }
+        for cpu in before
+            .cpus
+            .keys()
+            .filter(|cpu| !after.cpus.contains_key(cpu))
+        {
+            anomalies.push(format!("CPU {cpu} went offline"));
         }
         let interrupts = after
             .interrupts
@@ -136,16 +156,8 @@ impl Activity {
         Self {
             elapsed_s: after.taken.duration_since(before.taken).as_secs_f64(),
             cpus,
-            vanished_threads: before
-                .threads
-                .keys()
-                .filter(|id| !after.threads.contains_key(id))
-                .count(),
-            new_threads: after
-                .threads
-                .keys()
-                .filter(|id| !before.threads.contains_key(id))
-                .count(),
+            vanished_threads,
+            new_threads,
             threads,
             interrupts,
             anomalies,
@@ -165,16 +177,23 @@ pub(crate) fn difference(what: &str, then: u64, now: u64, anomalies: &mut Vec<St
 mod tests {
     use super::*;
 
-    fn machine(stat: &str, interrupts: &str, switches: u64) -> tempfile::TempDir {
+    /// A machine with one thread, which started at this tick.
+    fn machine_with(
+        stat: &str,
+        interrupts: &str,
+        switches: u64,
+        started: u64,
+    ) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let task = root.path().join("proc/7/task/8");
         fs::create_dir_all(&task).unwrap();
         fs::write(root.path().join("proc/stat"), stat).unwrap();
         fs::write(root.path().join("proc/interrupts"), interrupts).unwrap();
-        let zeros = "0 ".repeat(36);
+        // Fields 3 to 52 of proc(5): user time is the 14th, start time the 22nd, the CPU the 39th.
+        let (before, after) = ("0 ".repeat(6), "0 ".repeat(13));
         fs::write(
             task.join("stat"),
-            format!("8 (qw fwd) 1) R 1 1 1 0 -1 0 0 0 0 0 {switches} 10 {zeros}\n"),
+            format!("8 (qw fwd) 1) R 1 1 1 0 -1 0 0 0 0 0 {switches} 10 {before}{started} 0 0 {after}0 1 {after}\n"),
         )
         .unwrap();
         fs::write(
@@ -188,6 +207,10 @@ mod tests {
         )
         .unwrap();
         root
+    }
+
+    fn machine(stat: &str, interrupts: &str, switches: u64) -> tempfile::TempDir {
+        machine_with(stat, interrupts, switches, 500)
     }
 
     #[test]
@@ -235,6 +258,41 @@ mod tests {
             (6, 0, Some(6))
         );
         assert!((thread.cpu_time_s - 0.06).abs() < 1e-9);
+        assert_eq!(thread.cpu, 1);
+        assert_eq!((activity.vanished_threads, activity.new_threads), (0, 0));
+    }
+
+    #[test]
+    fn what_went_away_is_told_by_name() {
+        let two = "cpu0 1 1 1 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1 1 1 1\n";
+        let one = "cpu0 1 1 1 1 1 1 1 1 1 1\n";
+        let take = |root: &tempfile::TempDir| Snapshot::take(root.path(), &[7]).unwrap();
+        let before = machine(two, "", 3);
+        // The number of the thread was given to another one, which is no going backwards of its counters.
+        let reused = machine_with(one, "", 1, 900);
+        let activity = Activity::between(&take(&before), &take(&reused));
+        assert_eq!((activity.vanished_threads, activity.new_threads), (1, 1));
+        assert!(activity.threads.is_empty());
+        let told = [
+            "thread qw fwd) 1 (8) of process 7 ended",
+            "CPU 1 went offline",
+        ];
+        assert_eq!(activity.anomalies, told);
+        let gone = machine(two, "", 3);
+        fs::remove_dir_all(gone.path().join("proc/7")).unwrap();
+        let activity = Activity::between(&take(&before), &take(&gone));
+        assert_eq!((activity.vanished_threads, activity.new_threads), (1, 0));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_count_migrations_and_interrupts_is_not_guessed_for() {
+        let root = machine("cpu0 1 1 1 1 1 1 1 1 1 1\n", "", 3);
+        fs::remove_file(root.path().join("proc/7/task/8/sched")).unwrap();
+        fs::remove_file(root.path().join("proc/interrupts")).unwrap();
+        let seen = Snapshot::take(root.path(), &[7]).unwrap();
+        let activity = Activity::between(&seen, &seen);
+        assert_eq!(activity.threads[0].migrations, None);
+        assert!(activity.interrupts.is_empty());
     }
 
     #[test]

@@ -32,7 +32,9 @@ pub struct ThreadActivity {
 /// What the counters of one thread showed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ThreadSeen {
-    name: String,
+    pub(crate) name: String,
+    /// Ticks since boot: a number may be given to another thread later, with another start.
+    started: u64,
     cpu: u32,
     ticks: u64,
     voluntary: u64,
@@ -43,6 +45,7 @@ pub(crate) struct ThreadSeen {
 /// Fields of `/proc/PID/stat` counted from the first behind the name's closing parenthesis.
 const UTIME: usize = 11;
 const STIME: usize = 12;
+const START_TIME: usize = 19;
 const PROCESSOR: usize = 36;
 
 pub(crate) fn read(root: &Path, pid: u32) -> Vec<((u32, i32), ThreadSeen)> {
@@ -83,14 +86,20 @@ fn one(task: &Path) -> Option<ThreadSeen> {
     });
     Some(ThreadSeen {
         name: field("Name:").unwrap_or_default().to_owned(),
-        cpu: number(PROCESSOR)
-            .and_then(|cpu| u32::try_from(cpu).ok())
-            .unwrap_or(0),
+        started: number(START_TIME)?,
+        cpu: u32::try_from(number(PROCESSOR)?).ok()?,
         ticks: number(UTIME)? + number(STIME)?,
         voluntary: field("voluntary_ctxt_switches:")?.parse().ok()?,
         nonvoluntary: field("nonvoluntary_ctxt_switches:")?.parse().ok()?,
         migrations,
     })
+}
+
+impl ThreadSeen {
+    /// True when both are sights of one thread.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.started == other.started
+    }
 }
 
 impl ThreadActivity {
