@@ -229,6 +229,17 @@ fn undo_affinities(tasks: &[TaskAffinity]) -> Undone {
     }
 }
 
+/// True for a pool of huge pages that was made smaller and counts pages still in use beyond its size: the kernel calls
+/// those surplus, and frees each when its process lets go of it (Documentation/admin-guide/mm/hugetlbpage.rst).
+fn is_surplus_only(path: &Path, former: &str, now: &str) -> bool {
+    let surplus = fs::read_to_string(path.with_file_name("surplus_hugepages"));
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let (Ok(surplus), Some(former), Some(now)) = (surplus, number(former), number(now)) else {
+        return false;
+    };
+    number(&surplus).is_some_and(|surplus| now.checked_sub(surplus) == Some(former))
+}
+
 /// Restores a file that holds one of the values written to it, which is any of them when a kill came between.
 fn undo_file(path: &Path, former: &str, changes: &[Change]) -> Undone {
     let now = match fs::read_to_string(path) {
@@ -254,7 +265,9 @@ fn undo_file(path: &Path, former: &str, changes: &[Change]) -> Undone {
     }
     // Read back: the kernel takes some values and makes less of them, huge pages in use for one.
     match fs::write(path, former).and_then(|()| fs::read_to_string(path)) {
-        Ok(now) if now.trim() == former.trim() => Undone::Restored,
+        Ok(now) if now.trim() == former.trim() || is_surplus_only(path, former, now.trim()) => {
+            Undone::Restored
+        }
         Ok(now) => Undone::Failed(format!(
             "'{}' was written back, and it holds '{}'",
             former.trim(),
