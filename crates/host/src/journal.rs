@@ -193,7 +193,13 @@ fn undo_one(change: &Change) -> Undone {
         }
         Change::DirectoryCreated { path } => fs::remove_dir_all(path),
         Change::CpusetCreated { path, tasks } => cpuset::remove(path, *tasks),
-        Change::ControllerEnabled { path } => fs::write(path, "-cpuset"),
+        Change::ControllerEnabled { path } => match fs::read_to_string(path) {
+            Ok(enabled) if !enabled.split_whitespace().any(|name| name == "cpuset") => {
+                return Undone::AlreadyGone;
+            }
+            Ok(_) => fs::write(path, "-cpuset"),
+            Err(error) => Err(error),
+        },
         Change::ProcessStarted { process, .. } if !process.is_alive() => {
             return Undone::AlreadyGone;
         }
