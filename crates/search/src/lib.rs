@@ -18,6 +18,7 @@
 //!     trial_duration_s: 1.0,
 //!     min_rate_pps: 1e4,
 //!     max_rate_pps: 20e6,
+//!     best_of: 1,
 //!     max_invalid_repeats: 3,
 //!     max_trials: 200,
 //! })?;

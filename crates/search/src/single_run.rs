@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Linear steps up to the first loss, then halved steps around it: one search, one trial a rate.
+//! Linear steps up to the first loss, then halved steps around it: one search, one trial or the best of a few a rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,9 @@ pub struct SingleRunConfig {
     pub min_rate_pps: f64,
     /// Rate over which nothing is ever offered: line rate, or what the tester itself can send.
     pub max_rate_pps: f64,
+    /// Most valid trials at one visit of a rate: the rate is taken as lost only once so many in a row have lost too much.
+    /// One is the published single run, more its best-of-N.
+    pub best_of: u32,
     /// How often one trial is repeated because it was invalid, before the search is given up.
     pub max_invalid_repeats: u32,
     /// Most trials in the whole search, invalid ones included.
@@ -48,8 +51,10 @@ impl SingleRunConfig {
         positive("trial_duration_s", self.trial_duration_s)?;
         positive("min_rate_pps", self.min_rate_pps)?;
         positive("max_rate_pps", self.max_rate_pps)?;
-        if self.max_trials == 0 {
-            return Err(ConfigError::Zero { name: "max_trials" });
+        for (name, count) in [("max_trials", self.max_trials), ("best_of", self.best_of)] {
+            if count == 0 {
+                return Err(ConfigError::Zero { name });
+            }
         }
         if self.min_rate_pps > self.max_rate_pps {
             return Err(ConfigError::BoundsCrossed {
@@ -86,7 +91,7 @@ impl SingleRunConfig {
         let linear = ((self.max_rate_pps - self.start_rate_pps) / self.start_step_pps).ceil() + 1.0;
         // One at the unhalved step, then one for each halving until the step is under the resolution.
         let binary = (self.start_step_pps / self.resolution_pps).log2().floor() + 2.0;
-        let repeats = f64::from(self.max_invalid_repeats) + 1.0;
+        let repeats = (f64::from(self.max_invalid_repeats) + 1.0) * f64::from(self.best_of);
         // A rounding error more in the linear phase is one trial more.
         let bound = (linear + 1.0 + binary) * repeats;
         // The cast saturates.
@@ -173,6 +178,8 @@ pub struct SingleRun {
     rate_pps: f64,
     step_pps: f64,
     ledger: Ledger,
+    /// Valid trials that lost too much since the search came to the present rate.
+    losses_here: u32,
     /// Rate and success of the last trial, once the method itself has stopped.
     published: Option<(f64, bool)>,
     end: Option<SearchEnd>,
@@ -190,6 +197,7 @@ impl SingleRun {
             rate_pps: config.start_rate_pps,
             step_pps: config.start_step_pps,
             ledger: Ledger::default(),
+            losses_here: 0,
             published: None,
             end: None,
             config,
@@ -214,7 +222,17 @@ impl SingleRun {
         self.valid_rates(true).reduce(f64::max)
     }
 
-    /// The published method, for one valid trial at the present rate. Some when the search is over.
+    /// Takes one valid trial at the present rate: a loss is first tried again, as often as best-of-N allows.
+    fn judge(&mut self, held: bool) -> Option<SearchEnd> {
+        self.losses_here += u32::from(!held);
+        if !held && self.losses_here < self.config.best_of {
+            return None;
+        }
+        self.losses_here = 0;
+        self.advance(held)
+    }
+
+    /// The published method, for the verdict on the present rate. Some when the search is over.
     fn advance(&mut self, held: bool) -> Option<SearchEnd> {
         match self.phase {
             Phase::Linear if held && self.rate_pps >= self.config.max_rate_pps => {
@@ -290,9 +308,7 @@ impl Method for SingleRun {
             .ledger
             .settle(outcome, self.config.max_invalid_repeats)?;
         self.end = match verdict {
-            Verdict::Loss(loss_ratio) => {
-                self.advance(self.config.loss_tolerance.allows(loss_ratio))
-            }
+            Verdict::Loss(loss_ratio) => self.judge(self.config.loss_tolerance.allows(loss_ratio)),
             Verdict::Repeat => None,
             Verdict::GiveUp => Some(SearchEnd::InvalidTrials {
                 rate_pps: request.rate_pps,

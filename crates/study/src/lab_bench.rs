@@ -99,6 +99,9 @@ const CALIBRATION_S: f64 = 0.5;
 /// By how much the rate is lowered when the tester cannot keep to it, and how often at most.
 const CALIBRATION_STEP: f64 = 0.9;
 const CALIBRATION_TRIALS_MAX: u32 = 20;
+/// Share of that rate which is 100 % of the load: what a virtual machine can do changes from minute to minute, and a
+/// rate that the tester itself cannot keep says nothing about the device.
+const CALIBRATION_MARGIN: f64 = 0.8;
 /// How far over what the device forwards at most there is anything to see.
 const DEVICE_SHARE: f64 = 1.25;
 
@@ -235,7 +238,7 @@ impl LabBench {
     }
 
     /// The highest rate worth asking for: what tester and device reach together without a schedule, lowered until
-    /// the tester keeps to a schedule at it.
+    /// the tester keeps to a schedule at it, and a margin.
     fn highest_rate(&mut self, frame_size: FrameSize) -> Result<f64, LabBenchError> {
         let mut trial = self.trial_of(frame_size);
         let tester = self.tester.as_mut().ok_or(LabBenchError::NoCase)?;
@@ -252,7 +255,7 @@ impl LabBench {
             }
             rate_pps *= CALIBRATION_STEP;
         }
-        Ok(rate_pps.max(1.0))
+        Ok((rate_pps * CALIBRATION_MARGIN).max(1.0))
     }
 
     fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {

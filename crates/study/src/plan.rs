@@ -138,6 +138,7 @@ impl StepPlan {
             trial_duration_s: self.duration_s,
             min_rate_pps: of_max(search.resolution_percent),
             max_rate_pps,
+            best_of: search.best_of,
             max_invalid_repeats: self.invalid_repeats,
             max_trials: SEARCH_TRIALS_MAX,
         })

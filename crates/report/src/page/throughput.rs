@@ -11,6 +11,12 @@ use crate::format::{self, THIN};
 use crate::published::EDGE;
 use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary};
 
+/// Trials that a rate was given where that was more than one.
+fn best_of(results: &StudyResults) -> Option<u32> {
+    let search = results.file.search.as_ref()?;
+    (search.best_of > 1).then_some(search.best_of)
+}
+
 pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
     let groups = groups(size);
     let both = results.file.traffic.directions == Directions::Both;
@@ -21,6 +27,9 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
                 "The highest rate that was seen to hold, " (words::frames(&size.frame_size))
                 @if both { ", summed over both directions" }
                 ". Bars are the middle of the rounds, dots the single rounds."
+                @if let Some(tries) = best_of(results) {
+                    " A rate was given up only once " (tries) " trials in a row had lost too much."
+                }
                 @if let Some(max) = size.max_rate_pps {
                     " 100" (THIN) "% of the load is " (format::rate(max)) "."
                 }

@@ -31,6 +31,31 @@ fn last_rate_may_have_failed_and_is_not_the_result() {
 }
 
 #[test]
+fn best_of_two_forgives_one_loss_at_each_visit_of_a_rate() {
+    let config = SingleRunConfig {
+        best_of: 2,
+        ..small()
+    };
+    let mut search = SingleRun::new(config).unwrap();
+    // An unlucky loss at the first trial of all and at the first trial at 18.
+    let result = drive(&mut search, 100, |trial, rate| {
+        if trial == 0 || trial == 3 {
+            Outcome::Valid { loss_ratio: 0.5 }
+        } else {
+            loss_of(19.0, rate)
+        }
+    });
+    assert_eq!(
+        rates(&result),
+        [
+            10.0, 10.0, 14.0, 18.0, 18.0, 22.0, 22.0, 18.0, 20.0, 20.0, 19.0, 19.5, 19.5
+        ]
+    );
+    assert_eq!(single(&result).highest_held_pps, Some(19.0));
+    assert_eq!(single(&result).lost_at_or_under_highest_held, 2);
+}
+
+#[test]
 fn last_rate_may_have_held_and_then_both_agree() {
     let result = on_device(small(), 19.7);
     assert_eq!(rates(&result).last(), Some(&19.5));

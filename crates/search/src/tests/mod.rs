@@ -47,6 +47,7 @@ fn small() -> SingleRunConfig {
         trial_duration_s: 2.0,
         min_rate_pps: 0.1,
         max_rate_pps: 100.0,
+        best_of: 1,
         max_invalid_repeats: 2,
         max_trials: 100,
     }

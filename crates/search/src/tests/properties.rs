@@ -12,10 +12,10 @@ fn configs() -> impl Strategy<Value = SingleRunConfig> {
         (1.0..1e4f64, 0.0..1.0f64, 0.0..1.0f64),
         (0.01..1.5f64, 0.001..=1.0f64),
         prop_oneof![Just(0.0), 0.0..0.1f64],
-        (0u32..4, prop_oneof![1u32..40, Just(100_000u32)]),
+        (0u32..4, 1u32..4, prop_oneof![1u32..40, Just(100_000u32)]),
     )
         .prop_map(
-            |((min, span, start), (step, resolution), tolerance, (repeats, trials))| {
+            |((min, span, start), (step, resolution), tolerance, (repeats, best_of, trials))| {
                 let max = min + span * 1e6;
                 let start_step_pps = (step * max).max(1e-3);
                 SingleRunConfig {
@@ -26,6 +26,7 @@ fn configs() -> impl Strategy<Value = SingleRunConfig> {
                     trial_duration_s: 1.0,
                     min_rate_pps: min,
                     max_rate_pps: max,
+                    best_of,
                     max_invalid_repeats: repeats,
                     max_trials: trials,
                 }

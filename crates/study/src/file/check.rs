@@ -233,6 +233,9 @@ fn goals(search: &Search) -> Checked {
 /// Fewer digits than this and the lowest rate of a search is no rate any more.
 const RESOLUTION_PERCENT_MIN: f64 = 0.001;
 
+/// More trials than this at one rate are a study of their own.
+const BEST_OF_MAX: u32 = 100;
+
 fn steps(search: &Search) -> Checked {
     let path = [Key("search"), Key("resolution-percent")];
     let (resolution, step) = (
@@ -252,6 +255,15 @@ fn steps(search: &Search) -> Checked {
             &path,
             format!(
                 "{resolution} is finer than any trial can tell; write {RESOLUTION_PERCENT_MIN} or more"
+            ),
+        );
+    }
+    if !(1..=BEST_OF_MAX).contains(&search.best_of) {
+        return fault(
+            &[Key("search"), Key("best-of")],
+            format!(
+                "{} trials at one rate: write 1 to {BEST_OF_MAX}",
+                search.best_of
             ),
         );
     }

@@ -151,6 +151,9 @@ pub struct Search {
     pub start_step_percent: Percent,
     /// The search stops once its step is under this.
     pub resolution_percent: Percent,
+    /// Most trials at one visit of a rate: it is taken as lost only once so many in a row have lost too much.
+    #[serde(default = "best_of")]
+    pub best_of: u32,
     /// What to search for.
     #[serde(rename = "goal")]
     pub goals: Vec<Goal>,
@@ -229,6 +232,10 @@ fn warm_up_s() -> f64 {
 
 fn drain_s() -> f64 {
     0.1
+}
+
+fn best_of() -> u32 {
+    1
 }
 
 fn invalid_repeats() -> u32 {

@@ -222,6 +222,12 @@ fn goals_loads_and_cases_are_told_apart() {
         "smaller",
     );
     refused(
+        "resolution-percent = 5",
+        "resolution-percent = 5\nbest-of = 0",
+        "search.best-of",
+        "1 to 100",
+    );
+    refused(
         "start-rate-percent = 20",
         "start-rate-percent = 2",
         "search.start-rate-percent",
