@@ -197,6 +197,12 @@ impl FrameSizes {
     }
 }
 
+/// Highest rate that a trial may ask for, frames per second: more than any link carries (64-byte frames at 6.7 Tbit/s).
+pub const OFFERED_RATE_PPS_MAX: f64 = 1e10;
+
+/// Most destination addresses of one transmitting port.
+pub const MAC_ADDRESSES_MAX: u32 = 1 << 24;
+
 /// Smallest and largest frame, octets with FCS.
 const FRAME_SIZES: std::ops::RangeInclusive<u16> = 64..=9000;
 
@@ -221,6 +227,12 @@ impl Trial {
             }
         };
         positive("offered_rate_pps", self.offered_rate_pps)?;
+        if self.offered_rate_pps > OFFERED_RATE_PPS_MAX {
+            return Err(format!(
+                "offered_rate_pps is {:e}, and no link carries more than {OFFERED_RATE_PPS_MAX:e} frames per second",
+                self.offered_rate_pps
+            ));
+        }
         positive("duration_s", self.duration_s)?;
         not_negative("warm_up_s", self.warm_up_s)?;
         not_negative("drain_s", self.drain_s)?;
@@ -234,8 +246,11 @@ impl Trial {
         if self.flows == 0 {
             return Err("flows is 0, and has to be 1 to 65535".to_owned());
         }
-        if self.mac_addresses == 0 {
-            return Err("mac_addresses is 0, and has to be 1 or more".to_owned());
+        if !(1..=MAC_ADDRESSES_MAX).contains(&self.mac_addresses) {
+            return Err(format!(
+                "mac_addresses is {}, and has to be 1 to {MAC_ADDRESSES_MAX}",
+                self.mac_addresses
+            ));
         }
         Ok(())
     }

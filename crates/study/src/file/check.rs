@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use quietwire_host::cpu::CpuList;
+use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
@@ -180,7 +181,7 @@ fn traffic(file: &StudyFile) -> Checked {
     between(
         file.traffic.mac_addresses,
         1,
-        1 << 24,
+        MAC_ADDRESSES_MAX,
         &[Key("traffic"), Key("mac-addresses")],
     )
 }
@@ -313,10 +314,10 @@ fn latency_probe(latency: &LatencyProbe) -> Checked {
                 "give exactly one of rate-percent and rate-pps",
             );
         }
-        (None, Some(rate)) if !(rate.is_finite() && rate > 0.0) => {
+        (None, Some(rate)) if !(rate > 0.0 && rate <= OFFERED_RATE_PPS_MAX) => {
             return fault(
                 &[Key("latency"), Key("rate-pps")],
-                format!("{rate} has to be above 0"),
+                format!("{rate:e} has to be above 0 and at most {OFFERED_RATE_PPS_MAX:e}"),
             );
         }
         _ => {}

@@ -92,7 +92,14 @@ fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
         "link = \"memif\"",
         "link = \"string\"",
         "device.link",
-        "vhost-user",
+        "memif",
+    );
+    // A rate at which no schedule makes sense.
+    refused(
+        "rate-percent = 1\n",
+        "rate-pps = 1e300\n",
+        "latency.rate-pps",
+        "at most 1e10",
     );
     refused(
         "cpu = \"0\"",

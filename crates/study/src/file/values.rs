@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use quietwire_tester::FrameSizes;
+use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -29,8 +29,6 @@ pub enum Topology {
 pub enum Link {
     /// Shared memory between two processes.
     Memif,
-    /// vhost-user on the device's side, virtio-user on the tester's.
-    VhostUser,
 }
 
 /// How the device forwards.
@@ -203,11 +201,14 @@ impl Visitor<'_> for MaxRateVisitor {
     type Value = MaxRate;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of frames per second above 0, or \"auto\"")
+        write!(
+            f,
+            "a number of frames per second above 0 and at most {OFFERED_RATE_PPS_MAX:e}, or \"auto\""
+        )
     }
 
     fn visit_f64<E: de::Error>(self, rate_pps: f64) -> Result<Self::Value, E> {
-        if rate_pps.is_finite() && rate_pps > 0.0 {
+        if rate_pps > 0.0 && rate_pps <= OFFERED_RATE_PPS_MAX {
             Ok(MaxRate::Pps(rate_pps))
         } else {
             Err(de::Error::invalid_value(
