@@ -34,8 +34,18 @@ impl CleanReport {
 /// # Errors
 /// A journal or directory that cannot be read.
 pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
-    if !state_directory.exists() {
-        return Ok(CleanReport::default());
+    // Not to be seen is not the same as not there: to all but root it may look so.
+    match fs::metadata(state_directory) {
+        Ok(meta) if meta.is_dir() => {}
+        Ok(_) => return Err(LabError::NoDirectory(state_directory.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(CleanReport::default());
+        }
+        Err(error) => {
+            return Err(io_error(state_directory, "looking for what was left")(
+                error,
+            ));
+        }
     }
     match lock(state_directory) {
         Ok(held) => leftovers(state_directory, &held),
@@ -238,5 +248,8 @@ mod tests {
         assert_eq!(clean(state.path()).unwrap().busy, None);
         assert!(!directory.exists());
         assert!(clean(&state.path().join("none")).unwrap().undone.is_empty());
+        fs::write(state.path().join("file"), "").unwrap();
+        let error = clean(&state.path().join("file")).unwrap_err();
+        assert_eq!(error.fault(), crate::Fault::BadInput, "{error}");
     }
 }

@@ -72,6 +72,19 @@ pub enum LabError {
         /// How they were started.
         command: String,
     },
+    /// Options that stress-ng does not take.
+    #[error(
+        "[neighbours] stressors: stress-ng does not take `{stressors}`: {said}; `stress-ng --help` lists its options"
+    )]
+    Stressors {
+        /// All options.
+        stressors: String,
+        /// What stress-ng says of them.
+        said: String,
+    },
+    /// No directory where the state is to be.
+    #[error("the state directory {} is not a directory; give another with --state-directory", .0.display())]
+    NoDirectory(PathBuf),
     /// CPUs that leave nothing for someone.
     #[error("{0}")]
     Cpus(String),
@@ -89,7 +102,9 @@ impl LabError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Roles(RolesError::Unknown) => Fault::Lacks,
-            Self::Cpus(_) | Self::Roles(_) => Fault::BadInput,
+            Self::Cpus(_) | Self::Roles(_) | Self::Stressors { .. } | Self::NoDirectory(_) => {
+                Fault::BadInput
+            }
             Self::Cpuset(CpusetError::Unavailable) | Self::MissingProgram { .. } => Fault::Lacks,
             // Not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })

@@ -2,14 +2,14 @@
 //! Noisy neighbours: stress-ng, at ordinary priority, in a CPU set of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
 
-use crate::error::LabError;
+use crate::error::{LabError, io_error};
 use crate::spawn;
 
 /// What neighbours there are to be.
@@ -19,6 +19,54 @@ pub struct NeighbourSpec {
     pub stressors: Vec<String>,
     /// CPUs they may use.
     pub cpus: CpuList,
+}
+
+impl NeighbourSpec {
+    /// Sees whether such neighbours can be had, without making any: so that what is missing or misspelt is told before
+    /// the first case is measured, and not after.
+    ///
+    /// # Errors
+    /// [`LabError::MissingProgram`], [`LabError::Stressors`].
+    pub fn check(&self) -> Result<(), LabError> {
+        require_programs()?;
+        let arguments = stressor_arguments(self);
+        let output = Command::new("stress-ng")
+            .arg("--dry-run")
+            .args(&arguments)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(io_error(Path::new("stress-ng"), "trying its options"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = [output.stdout, output.stderr].concat();
+        Err(LabError::Stressors {
+            stressors: arguments.join(" "),
+            said: first_complaint(&String::from_utf8_lossy(&said)),
+        })
+    }
+}
+
+/// The first line that stress-ng says and that is not for information.
+fn first_complaint(said: &str) -> String {
+    let line = said.lines().find(|line| !line.contains(": info:"));
+    line.map_or("(it said nothing)", str::trim).to_owned()
+}
+
+fn require_programs() -> Result<(), LabError> {
+    spawn::require("stress-ng", "stress-ng")?;
+    for program in ["setpriv", "chrt"] {
+        spawn::require(program, "util-linux")?;
+    }
+    Ok(())
+}
+
+fn stressor_arguments(spec: &NeighbourSpec) -> Vec<String> {
+    let words = spec
+        .stressors
+        .iter()
+        .flat_map(|text| text.split_whitespace());
+    words.map(str::to_owned).collect()
 }
 
 /// Running neighbours.
@@ -41,19 +89,14 @@ impl Neighbours {
         set: &Cpuset,
         directory: &Path,
     ) -> Result<Self, LabError> {
-        spawn::require("stress-ng", "stress-ng")?;
-        for program in ["setpriv", "chrt"] {
-            spawn::require(program, "util-linux")?;
-        }
+        require_programs()?;
         // Ended by the kernel when this process is: neighbours must not outlive a killed study. And of ordinary
         // priority, whatever that of the thread that starts them.
         let mut command: Vec<String> = "setpriv --pdeathsig KILL chrt --other 0 stress-ng"
             .split(' ')
             .map(str::to_owned)
             .collect();
-        for stressor in &spec.stressors {
-            command.extend(stressor.split_whitespace().map(str::to_owned));
-        }
+        command.extend(stressor_arguments(spec));
         let log = directory.join("neighbours.log");
         let child = spawn::spawn(journal, &command, Some(set), &log)?;
         let mut neighbours = Self {
@@ -107,5 +150,29 @@ impl Neighbours {
         spawn::stop(&mut self.child, STOP_PATIENCE)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(stressors: &str) -> NeighbourSpec {
+        NeighbourSpec {
+            stressors: vec![stressors.to_owned()],
+            cpus: CpuList::new(),
+        }
+    }
+
+    #[test]
+    fn options_of_stress_ng_are_tried_before_they_are_used() {
+        spec("--cpu 1 --cpu-method sqrt").check().unwrap();
+        let error = spec("--no-such-stressor 1").check().unwrap_err();
+        assert_eq!(error.fault(), crate::Fault::BadInput);
+        let text = error.to_string();
+        assert!(
+            text.contains("no-such-stressor") && !text.contains('\n'),
+            "{text}"
+        );
     }
 }

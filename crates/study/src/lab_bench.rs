@@ -113,6 +113,7 @@ impl LabBench {
     pub fn open(file: &StudyFile, options: LabOptions) -> Result<Self, LabBenchError> {
         let online = online_cpus(Path::new("/"))?;
         check_cpus(file, &online)?;
+        check_neighbours(file, &online)?;
         let mut lab = Lab::open(options)?;
         if file.tester.huge_pages_mib > 0 {
             reserve(&mut lab, file.tester.huge_pages_mib)?;
@@ -388,6 +389,18 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
         }
     }
     Ok(())
+}
+
+fn check_neighbours(file: &StudyFile, online: &CpuList) -> Result<(), LabError> {
+    let has_neighbours = |case: &crate::Case| case.neighbours != NeighboursIn::None;
+    if !file.cases.iter().any(has_neighbours) {
+        return Ok(());
+    }
+    let spec = NeighbourSpec {
+        stressors: file.neighbours.stressors.clone(),
+        cpus: online.clone(),
+    };
+    spec.check()
 }
 
 fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {

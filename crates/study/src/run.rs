@@ -160,6 +160,8 @@ fn both<T>(first: Result<T, RunError>, second: Result<(), RunError>) -> Result<T
     match (first, second) {
         (first, Ok(())) => first,
         (Ok(_), Err(second)) => Err(second),
+        // A full disk, say, stops the way out by the same error.
+        (Err(first), Err(second)) if first.to_string() == second.to_string() => Err(first),
         (Err(first), Err(second)) => Err(RunError::Twice {
             first: Box::new(first),
             second: Box::new(second),

@@ -14,6 +14,9 @@ pub enum StoreError {
         .0.display()
     )]
     Exists(PathBuf),
+    /// The path is that of a directory.
+    #[error("{} is a directory, and a store is a file; give the path of a file in it", .0.display())]
+    Directory(PathBuf),
     /// There is no such file.
     #[error("there is no store {}; give the path of one that a study wrote", .0.display())]
     Missing(PathBuf),

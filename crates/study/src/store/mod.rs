@@ -55,6 +55,7 @@ impl Store {
         text: &str,
         mode: OpenMode,
     ) -> Result<Self, StoreError> {
+        refuse_directory(path)?;
         match mode {
             OpenMode::New => Self::create(path, file, text),
             // An empty file is what a run leaves that was killed before its first write.
@@ -123,6 +124,7 @@ impl Store {
         if !path.exists() {
             return Err(StoreError::Missing(path.to_owned()));
         }
+        refuse_directory(path)?;
         let connection = open_to_read(path)?;
         check_schema(&connection, path)?;
         Ok(Self {
@@ -180,6 +182,14 @@ impl Store {
     ) -> Result<T, StoreError> {
         question(&self.connection).map_err(|error| of_sqlite(&self.path, error))
     }
+}
+
+/// SQLite and the system say of a directory that it is there, or that reading it failed.
+fn refuse_directory(path: &Path) -> Result<(), StoreError> {
+    if path.is_dir() {
+        return Err(StoreError::Directory(path.to_owned()));
+    }
+    Ok(())
 }
 
 fn lock(path: &Path) -> Result<File, StoreError> {
