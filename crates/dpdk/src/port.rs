@@ -479,6 +479,10 @@ fn check_place(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
         path,
         role: Role::Client,
         ..
+    }
+    | PortUri::VirtioUser {
+        path,
+        role: Role::Client,
     } = uri
         && !path.exists()
     {
