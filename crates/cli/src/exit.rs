@@ -8,6 +8,10 @@ use quietwire_lab::LabError;
 use quietwire_study::{FileError, LabBenchError, StoreError};
 use quietwire_switch::SwitchError;
 use quietwire_tester::TesterError;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Signals that ask a command to end: it undoes what it did first. SIGHUP comes when a terminal is closed.
+pub(crate) const TERM_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// The caller asked for something that makes no sense (exit code 2).
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +104,37 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 
 /// Prints an error with its causes as one message, and gives the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("quietwire: {error:#}");
+    eprintln!("quietwire: {}", message(error));
     ExitCode::from(code(error))
+}
+
+/// An error with its causes. Many errors tell their cause in their own words already; it is not told twice.
+fn message(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |told, cause| {
+        let cause = cause.to_string();
+        if told.is_empty() {
+            cause
+        } else if told.contains(&cause) {
+            told
+        } else {
+            format!("{told}: {cause}")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || Usage("the disk is full".to_owned());
+        let error = anyhow::Error::new(cause()).context("the store: the disk is full");
+        assert_eq!(message(&error), "the store: the disk is full");
+        assert_eq!(code(&error), BAD_INPUT);
+        let error = Err::<(), _>(cause()).context("the store").unwrap_err();
+        assert_eq!(message(&error), "the store: the disk is full");
+    }
 }

@@ -4,6 +4,7 @@
 
 mod commands;
 mod exit;
+mod text;
 mod units;
 
 use std::io::IsTerminal;

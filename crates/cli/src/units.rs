@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quietwire_tester::FrameSizes;
+use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
 
 /// A rate asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,9 +26,11 @@ pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
         _ => (text, 1.0),
     };
     match number.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(Rate::PacketsPerSecond(rate * factor)),
+        Ok(rate) if rate > 0.0 && rate * factor <= OFFERED_RATE_PPS_MAX => {
+            Ok(Rate::PacketsPerSecond(rate * factor))
+        }
         _ => Err(
-            "a rate is a number of frames per second above 0, such as 250000, 250k or 1.5M, or max"
+            "a rate is a number of frames per second above 0 and at most 10G, such as 250000, 250k or 1.5M, or max"
                 .to_owned(),
         ),
     }
@@ -56,6 +58,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
             "a duration is a number with ms, s or m, from 0 to a day, such as 500ms or 10s"
                 .to_owned(),
         ),
+    }
+}
+
+/// As [`parse_duration`], without 0.
+pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("has to be longer than 0".to_owned()),
+        duration => Ok(duration),
     }
 }
 
@@ -87,7 +97,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "0", "-1", "nan", "inf", "M", "1x"] {
+        assert!(parse_positive_duration("0s").is_err());
+        for text in ["", "0", "-1", "nan", "inf", "M", "1x", "11G", "1e30"] {
             assert!(parse_rate(text).is_err(), "{text}");
         }
         for text in ["", "-1s", "1h", "nan", "1e9s"] {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::{ContentArrangement, Table, presets};
 use quietwire_host::doctor::{Check, State, examine, worst};
 
 use crate::exit::Lacking;
+use crate::text::{fold, terminal_width};
 
 /// What this machine has and lacks for quietwire, and the command that mends each lack. Changes nothing.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&checks)?);
     } else {
-        println!("{}", table(&checks));
+        print!("{}", list(&checks, usize::from(terminal_width())));
     }
     if worst(&checks) == State::Missing {
         let missing: Vec<&str> = checks
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
             .map(|check| check.name.as_str())
             .collect();
         return Err(Lacking(format!(
-            "missing: {}; the table says what mends it",
+            "missing: {}; the list says what mends it",
             missing.join(", ")
         ))
         .into());
@@ -43,25 +43,59 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     Ok(())
 }
 
-fn table(checks: &[Check]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["", "check", "seen", "what mends it"]);
+/// Columns of state and name, where what was seen begins.
+const INDENT: usize = 25;
+
+/// One check a line. What mends it has a line of its own, unfolded, so that a command can be copied.
+fn list(checks: &[Check], width: usize) -> String {
+    let mut text = String::new();
     for check in checks {
-        let mark = match check.state {
+        let state = match check.state {
             State::Ok => "ok",
             State::Unavailable => "n/a",
             State::Warning => "warn",
             State::Missing => "MISSING",
         };
-        table.add_row([
-            mark,
-            &check.name,
-            &check.seen,
-            check.mend.as_deref().unwrap_or(""),
-        ]);
+        let line = format!("{state:<8}{:<17}{}", check.name, check.seen);
+        text += &fold_after(&line, width);
+        text.push('\n');
+        if let Some(mend) = &check.mend {
+            text += &format!("{:INDENT$}-> {mend}\n", "");
+        }
     }
-    table
+    text
+}
+
+/// As [`fold`], the blanks of the columns kept.
+fn fold_after(line: &str, width: usize) -> String {
+    match line.char_indices().nth(INDENT) {
+        Some((at, _)) => {
+            let (columns, seen) = line.split_at(at);
+            let room = width.saturating_sub(INDENT).max(INDENT);
+            let folded = fold(seen, room, 0).replace('\n', &format!("\n{:INDENT$}", ""));
+            format!("{columns}{folded}")
+        }
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eighty_columns_are_enough() {
+        let check = Check {
+            name: "real-time-share".to_owned(),
+            state: State::Warning,
+            seen: "a long sentence about what was seen ".repeat(5),
+            mend: Some("sysctl -w kernel.sched_rt_runtime_us=-1".to_owned()),
+        };
+        let text = list(&[check], 80);
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        assert!(text.contains("-> sysctl -w kernel.sched_rt_runtime_us=-1\n"));
+    }
 }

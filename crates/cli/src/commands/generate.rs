@@ -1,62 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire generate`: the tester by itself, one trial over ports that are up already.
 
-use std::sync::atomic::Ordering;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_host::CpuList;
+use quietwire_host::settings::REALTIME_RUNTIME;
+use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    Directions, FrameSizes, Limits, Tester, TesterOptions, Trial, TrialResult, Validity,
+    Directions, FrameSizes, Limits, MAC_ADDRESSES_MAX, Tester, TesterOptions, Trial, TrialResult,
+    Validity,
 };
 
-use crate::exit::{CheckFailed, Usage};
-use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_rate};
+use crate::exit::{CheckFailed, TERM_SIGNALS, Usage};
+use crate::text::{fold, terminal_width};
+use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
 /// Traffic through a device that is running already: one trial, its loss, latency and the tester's own health.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
-    /// Port of the tester, once or twice: memif:/path?role=client, vhost:/path, af-packet:IFNAME, pci:0000:17:00.0, …
+    /// Port of the tester, once or twice: memif:/path?role=client, vhost:/path, af-packet:IFNAME, pci:0000:17:00.0
+    /// and more; docs/README.md lists all.
     #[arg(long = "port", value_name = "URI", required = true)]
     ports: Vec<PortUri>,
-    /// Frames per second summed over both directions, such as 250000, 1.5M or max.
-    #[arg(long, value_parser = parse_rate)]
+    /// Frames per second summed over the ports that send, such as 250000, 1.5M or max.
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Rate,
     /// Octets with FCS, 64 to 9000, or imix.
     #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_frame_sizes)]
     frame_size: FrameSizes,
-    /// How long frames are offered.
-    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    /// How long frames are offered and counted: 500ms, 10s, 2m.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
     /// How long the same load runs before anything is counted.
-    #[arg(long, default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
     /// How long to go on receiving after the last frame.
-    #[arg(long, default_value = "200ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
     drain: Duration,
-    /// Which ports transmit; both is the default where there are two ports.
+    /// Which ports send. [default: both with two ports, one-way with one]
     #[arg(long, value_enum)]
     direction: Option<Direction>,
-    /// Flows per direction: distinct UDP source ports.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    /// Flows of each port that sends, told apart by UDP source port: 1 to 65535.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     flows: u16,
-    /// Distinct MAC addresses per direction.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Destination MAC addresses of each port that sends: 1 to 16777216.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAC_ADDRESSES_MAX)))]
     mac_addresses: u32,
-    /// CPUs of the tester; one serves both ports. The lowest CPU by default.
-    #[arg(long, default_value = "0")]
+    /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports.
+    #[arg(long, value_name = "LIST", default_value = "0")]
     cpus: CpuList,
-    /// Real-time priority of the tester's threads (SCHED_FIFO, 1 to 99); 0 for none. The kernel stops real-time
+    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none. The kernel stops real-time
     /// threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     realtime_priority: u8,
-    /// Descriptors in each ring.
-    #[arg(long, default_value_t = 1024)]
+    /// Descriptors in each receive and transmit ring, a power of two from 32 to 16384.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
     ring_size: u16,
-    /// Memory for buffers, MiB.
-    #[arg(long, default_value_t = 256)]
+    /// Memory for frames, MiB.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     memory_mib: u32,
     /// Run on ordinary pages even where huge pages are free.
     #[arg(long)]
@@ -68,9 +77,9 @@ pub(crate) struct GenerateArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Direction {
-    /// The first port transmits, the second receives.
+    /// The first port sends, the last receives.
     OneWay,
-    /// Both transmit and receive at once.
+    /// Both send and receive at once.
     Both,
 }
 
@@ -84,14 +93,14 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
             args.ports.len()
         )));
     }
-    let cpus: Vec<u32> = args.cpus.iter().map(|cpu| cpu.0).collect();
-    if cpus.is_empty() {
-        bail!(Usage(
-            "--cpus is empty; name a CPU for the tester".to_owned()
-        ));
-    }
+    let cpus = tester_cpus(&args.cpus)?;
     let trial = trial(args);
-    trial.validate().map_err(Usage)?;
+    check_trial(args, &trial)?;
+    if args.realtime_priority > 0 {
+        warn_of_throttling(&trial);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
     let eal = Eal::start(&EalOptions {
         control_cpus: cpus.clone(),
         memory_mib: args.memory_mib,
@@ -118,15 +127,20 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     };
     let mut tester = Tester::open(&eal, "tester", &ports, options)?;
     let abort = tester.abort_flag();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, std::sync::Arc::clone(&abort))
-            .context("catching signals")?;
+    on_signals(&abort)?;
+    if stop.load(Ordering::Relaxed) {
+        abort.store(true, Ordering::Relaxed);
     }
     tester.wait_for_links(LINK_DEADLINE)?;
+    let spinner = spinner(&trial);
     let result = match args.rate {
-        Rate::PacketsPerSecond(_) => tester.run(&trial)?,
-        Rate::Max => tester.run_unpaced(&trial)?,
+        Rate::PacketsPerSecond(_) => tester.run(&trial),
+        Rate::Max => tester.run_unpaced(&trial),
     };
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    let result = result?;
     abort.store(true, Ordering::Relaxed);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&result)?);
@@ -141,6 +155,84 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         )
         .into()),
     }
+}
+
+/// The tester's CPUs as numbers, known to be there.
+fn tester_cpus(cpus: &CpuList) -> Result<Vec<u32>> {
+    if cpus.is_empty() {
+        bail!(Usage(
+            "--cpus is empty; name a CPU for the tester".to_owned()
+        ));
+    }
+    let online = online_cpus(Path::new("/"))?;
+    let absent = cpus.difference(&online);
+    if !absent.is_empty() {
+        bail!(Usage(format!(
+            "--cpus: CPU {absent} is not online; this machine has {online} online"
+        )));
+    }
+    Ok(cpus.iter().map(|cpu| cpu.0).collect())
+}
+
+fn check_trial(args: &GenerateArgs, trial: &Trial) -> Result<()> {
+    trial.validate().map_err(Usage)?;
+    if args.rate != Rate::Max && trial.offered_rate_pps * trial.duration_s < 1.0 {
+        bail!(Usage(format!(
+            "no frame is due in {} s at {} frames per second; give a higher --rate or a longer --duration",
+            trial.duration_s, trial.offered_rate_pps
+        )));
+    }
+    Ok(())
+}
+
+fn on_signals(flag: &Arc<AtomicBool>) -> Result<()> {
+    for signal in TERM_SIGNALS {
+        signal_hook::flag::register(signal, Arc::clone(flag))
+            .with_context(|| format!("signal {signal} could not be caught"))?;
+    }
+    Ok(())
+}
+
+/// From before the first frame until after the last, seconds.
+fn whole_s(trial: &Trial) -> f64 {
+    trial.warm_up_s + trial.duration_s + trial.drain_s
+}
+
+/// Says so when the kernel will stop a real-time tester in the midst of the trial (sched(7), "Limiting the CPU usage of
+/// real-time and deadline processes").
+fn warn_of_throttling(trial: &Trial) {
+    let number = |path: &str| {
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    };
+    let Some(runtime_us) = number(REALTIME_RUNTIME).filter(|runtime_us| *runtime_us >= 0.0) else {
+        return;
+    };
+    if whole_s(trial) * 1e6 > runtime_us {
+        tracing::warn!(
+            "kernel.sched_rt_runtime_us is {runtime_us}, so the kernel may stop this real-time tester once in each second, \
+             which looks like loss; while another CPU stays free for the system, \
+             `sysctl -w kernel.sched_rt_runtime_us=-1` ends that (from Linux 6.12 on, also keep others off the tester's CPU)"
+        );
+    }
+}
+
+/// Shown on a terminal while a trial runs that takes a while.
+fn spinner(trial: &Trial) -> Option<ProgressBar> {
+    const SHORT_S: f64 = 2.0;
+    if whole_s(trial) <= SHORT_S || !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let spinner = ProgressBar::new_spinner().with_message(format!(
+        "offering frames, {:.1} s in all with warm-up and drain",
+        whole_s(trial)
+    ));
+    // Seldom: it must not be a neighbour itself.
+    spinner.enable_steady_tick(Duration::from_secs(1));
+    Some(spinner)
 }
 
 fn trial(args: &GenerateArgs) -> Trial {
@@ -176,6 +268,9 @@ fn pci_devices(ports: &[PortUri]) -> Vec<String> {
         .collect()
 }
 
+/// Columns before the figures.
+const INDENT: usize = 11;
+
 fn print_result(result: &TrialResult) {
     let mpps = |rate: f64| format!("{:.6} Mpps", rate / 1e6);
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
@@ -199,20 +294,20 @@ fn print_result(result: &TrialResult) {
     let latency = &result.latency;
     if latency.samples > 0 {
         println!(
-            "latency    min {}  mean {:.2}  p50 {}  p99 {}  p99.9 {}  p99.99 {}  max {} us, {} frames",
+            "latency    {} frames, us: min {}  mean {:.2}  p50 {}\n           p99 {}  p99.9 {}  p99.99 {}  max {}",
+            latency.samples,
             us(latency.min_ns),
             latency.mean_ns / 1e3,
             us(latency.p50_ns),
             us(latency.p99_ns),
             us(latency.p99_9_ns),
             us(latency.p99_99_ns),
-            us(latency.max_ns),
-            latency.samples
+            us(latency.max_ns)
         );
     }
     let health = &result.health;
     println!(
-        "tester     missed {:.4} % of its schedule, {} of {} bursts late, longest gap {} us, {} gaps over 100 us, real-time {}",
+        "tester     missed {:.4} % of its schedule, {} of {} bursts late\n           longest gap {} us, {} gaps over 100 us, real-time {}",
         health.pacing_miss_ratio * 100.0,
         health.late_bursts,
         health.bursts,
@@ -222,8 +317,11 @@ fn print_result(result: &TrialResult) {
     );
     match &result.validity {
         Validity::Valid => println!("valid"),
-        Validity::Invalid(reasons) => reasons
-            .iter()
-            .for_each(|reason| println!("INVALID    {reason}")),
+        Validity::Invalid(reasons) => {
+            let width = usize::from(terminal_width());
+            for reason in reasons {
+                println!("{}", fold(&format!("INVALID    {reason}"), width, INDENT));
+            }
+        }
     }
 }

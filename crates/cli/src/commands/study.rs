@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quietwire_lab::{LabOptions, STATE_DIRECTORY};
 use quietwire_report::{Summary, text_table};
-use quietwire_study::{LabBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study};
+use quietwire_study::{
+    LabBench, OpenMode, Store, StoreError, StudyEnd, StudyFile, StudyResults, run_study,
+};
 
-use crate::exit::CheckFailed;
+use crate::exit::{CheckFailed, TERM_SIGNALS, Usage};
+use crate::text::{fold, terminal_width};
 use progress::Shown;
 
 /// Run a study, or make its page again from its store.
@@ -39,7 +42,7 @@ struct RunArgs {
     /// Where every trial is kept (SQLite). NAME.sqlite in the current directory by default.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
-    /// Where the page is written. NAME.html beside the store by default.
+    /// Where the page is written; its directory is made when it is not there. NAME.html beside the store by default.
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
     /// Go on with what an interrupted run of the same file left in the store.
@@ -73,6 +76,10 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
         StudyCommand::Run(args) => run_file(args),
         StudyCommand::Report(args) => {
             let results = Store::open_to_read(&args.store)?.results()?;
+            if let Some(path) = &args.html {
+                check_place("--html", path)?;
+                make_parent(path)?;
+            }
             show(&results, args.html.as_deref(), args.json)
         }
     }
@@ -88,32 +95,38 @@ fn run_file(args: &RunArgs) -> Result<()> {
         .html
         .clone()
         .unwrap_or_else(|| store_path.with_extension("html"));
-    make_parent(&store_path)?;
-    make_parent(&html_path)?;
-    if args.fresh {
-        move_aside(&store_path)?;
+    // Whatever cannot end well is refused before anything is set up.
+    if !args.resume && !args.fresh && store_path.is_file() {
+        return Err(StoreError::Exists(store_path).into());
     }
-    let mode = if args.resume {
-        OpenMode::Resume
-    } else {
-        OpenMode::New
-    };
+    check_place("--store", &store_path)?;
+    check_place("--html", &html_path)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
+    for signal in TERM_SIGNALS {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
     }
     crate::exit::require_root("a study makes CPU sets and starts a real-time tester")?;
-    let mut store = Store::open(&store_path, &file, &text, mode)?;
     let options = LabOptions {
         state_directory: args.state_directory.clone(),
         program: std::env::current_exe()
             .context("finding this program's own file, for the switch")?,
     };
+    // A store to go on with is looked at before anything is set up, and a new one made only afterwards: a study that
+    // cannot be set up leaves none.
+    let begun = (args.resume && store_path.exists())
+        .then(|| open_store(args, &store_path, &file, &text))
+        .transpose()?;
     let mut bench = LabBench::open(&file, options)?;
+    let store = begun
+        .map_or_else(|| open_store(args, &store_path, &file, &text), Ok)
+        .and_then(|store| make_parent(&html_path).map(|()| store));
+    let mut store = match store {
+        Ok(store) => store,
+        Err(error) => {
+            bench.close()?;
+            return Err(error);
+        }
+    };
     let mut shown = Shown::new(&file);
     let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
     shown.finish();
@@ -133,6 +146,19 @@ fn run_file(args: &RunArgs) -> Result<()> {
     }
 }
 
+fn open_store(args: &RunArgs, path: &Path, file: &StudyFile, text: &str) -> Result<Store> {
+    make_parent(path)?;
+    if args.fresh {
+        move_aside(path)?;
+    }
+    let mode = if args.resume {
+        OpenMode::Resume
+    } else {
+        OpenMode::New
+    };
+    Ok(Store::open(path, file, text, mode)?)
+}
+
 fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
     if let Some(path) = html {
         quietwire_report::write_html(results, path)?;
@@ -143,12 +169,35 @@ fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
             serde_json::to_string_pretty(&quietwire_report::json(results)?)?
         );
     } else {
-        println!("{}", text_table(&Summary::of(results)?, TABLE_WIDTH));
+        let width = terminal_width();
+        for line in text_table(&Summary::of(results)?, width).lines() {
+            println!("{}", fold(line, usize::from(width), 0));
+        }
     }
     if let Some(path) = html {
         eprintln!("page:  {}", path.display());
     }
     Ok(())
+}
+
+/// Refuses a path at which no file can be made. Directories that are not there are no hindrance: they are made.
+fn check_place(option: &str, path: &Path) -> Result<()> {
+    if path.is_dir() {
+        bail!(Usage(format!(
+            "{option} {}: that is a directory; give the path of a file in it",
+            path.display()
+        )));
+    }
+    let above = path.ancestors().skip(1);
+    let nearest = above.into_iter().find(|directory| directory.exists());
+    match nearest {
+        Some(file) if !file.is_dir() => bail!(Usage(format!(
+            "{option} {}: {} is not a directory; give another path",
+            path.display(),
+            file.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn make_parent(path: &Path) -> Result<()> {
@@ -158,9 +207,6 @@ fn make_parent(path: &Path) -> Result<()> {
         _ => Ok(()),
     }
 }
-
-/// Columns of a terminal that is not asked for its own.
-const TABLE_WIDTH: u16 = 100;
 
 /// Files that SQLite keeps beside a database.
 const COMPANIONS: [&str; 3] = ["", "-wal", "-shm"];

@@ -18,7 +18,7 @@ use quietwire_switch::config::{
 use quietwire_switch::control::{Subject, ask};
 use quietwire_switch::{Switch, SwitchError};
 
-use crate::exit::CheckFailed;
+use crate::exit::{CheckFailed, TERM_SIGNALS};
 
 /// The userspace data plane: forward packets between ports.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ enum SwitchCommand {
     Show(ShowArgs),
 }
 
-/// Forward packets until told to end (SIGINT or SIGTERM).
+/// Forward packets until told to end (SIGINT, SIGTERM or SIGHUP).
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Read all this from a TOML file, in which the keys are the options' names; an option given here wins.
@@ -75,8 +75,8 @@ struct RunArgs {
     /// Whether to use huge pages. [default: auto]
     #[arg(long, value_enum)]
     huge_pages: Option<HugePagesArg>,
-    /// Memory for packets, MiB. [default: 256]
-    #[arg(long, value_name = "N")]
+    /// Memory for frames, MiB. [default: 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
     /// Where `quietwire switch show` finds this switch. [default: /run/quietwire/switch.sock]
     #[arg(long, value_name = "PATH")]
@@ -156,7 +156,7 @@ fn run_switch(args: &RunArgs) -> Result<()> {
         exit_with_parent()?;
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in TERM_SIGNALS {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .with_context(|| format!("signal {signal} could not be caught"))?;
     }

@@ -17,7 +17,7 @@ impl Shown {
             let bar = ProgressBar::new(u64::from(Estimate::of(file).trials));
             // The template is a constant: were it wrong, the plain bar would do.
             if let Ok(style) = ProgressStyle::with_template(
-                "{elapsed_precise} {bar:30} {pos} of about {len} trials  {msg}",
+                "{elapsed_precise} {bar:30} {pos} of about {len} trials\n{wide_msg}",
             ) {
                 bar.set_style(style);
             }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Text for people, as wide as their terminal.
+
+use comfy_table::Table;
+
+/// Columns where no terminal says how many it has.
+const WIDTH: u16 = 80;
+
+/// Columns of the terminal that standard output is; 80 when it is none.
+pub(crate) fn terminal_width() -> u16 {
+    Table::new().width().unwrap_or(WIDTH)
+}
+
+/// A text over as many lines as it needs, each of at most `width` columns; those after the first are indented. A word
+/// that is longer than a line stays whole, and text that fits stays as it is.
+pub(crate) fn fold(text: &str, width: usize, indent: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last().map_or("", String::as_str);
+        let used = line.chars().count();
+        let is_begun = used > if lines.len() == 1 { 0 } else { indent };
+        if is_begun && used + 1 + word.chars().count() > width {
+            lines.push(" ".repeat(indent) + word);
+        } else if let Some(line) = lines.last_mut() {
+            if is_begun {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_folded_between_words() {
+        assert_eq!(fold("as it  is", 80, 4), "as it  is");
+        assert_eq!(fold("one two three", 8, 2), "one two\n  three");
+        assert_eq!(fold("abcdefghijkl m n o", 5, 1), "abcdefghijkl\n m n\n o");
+        let folded = fold(&"word ".repeat(60), 40, 7);
+        assert!(
+            folded.lines().all(|line| line.chars().count() <= 40),
+            "{folded}"
+        );
+        assert_eq!(folded.split_whitespace().count(), 60);
+    }
+}

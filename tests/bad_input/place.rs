@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A directory to make mistakes in, and what must be as it was afterwards.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// One at a time: what must be as it was is the machine's.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Short, and as gentle as it can be: what it measures is of no interest.
+pub(crate) const STUDY: &str = r#"
+name = "test"
+title = "A test"
+rounds = 4
+[device]
+switch = "quietwire"
+topology = "vNet1"
+link = "memif"
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[tester]
+cpu = "0"
+huge-pages-mib = 32
+[trials]
+duration-s = 0.05
+warm-up-s = 0
+drain-s = 0.02
+max-rate-pps = 100_000
+invalid-repeats = 0
+[sweep]
+loads-percent = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+[neighbours]
+stressors = ["--cpu 1"]
+[[case]]
+name = "noisy-pinned"
+neighbours = "off-forwarding-cpus"
+pinning = "roles"
+partition = true
+"#;
+
+/// What commands change and have to put back.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Machine {
+    realtime: String,
+    huge_pages: String,
+    cpusets: Vec<PathBuf>,
+    run: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+/// Entries of a directory, sorted; none where there is no directory.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let listed = fs::read_dir(directory).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+pub(crate) struct Place {
+    directory: TempDir,
+    _machine: MutexGuard<'static, ()>,
+}
+
+/// What a command that has ended said.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) said: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let guard = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::tempdir().unwrap();
+        // For those who are not root, too.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let place = Self {
+            directory,
+            _machine: guard,
+        };
+        fs::write(place.path("study.toml"), STUDY).unwrap();
+        // The lock stays for good: it is there before, too.
+        fs::create_dir(place.path("lab")).unwrap();
+        fs::write(place.path("lab/lock"), "").unwrap();
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The path as text, for arguments.
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let mut mounts = entries(Path::new("/sys/fs/cgroup"));
+        mounts.push("/sys/fs/cgroup".into());
+        let ours = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            name.to_string_lossy().starts_with("quietwire")
+        };
+        let cpusets = mounts.iter().flat_map(|mount| entries(mount)).filter(ours);
+        let mut files = entries(self.directory.path());
+        files.extend(entries(&self.path("lab")));
+        files.retain(|path| !path.ends_with("said"));
+        Machine {
+            realtime: read("/proc/sys/kernel/sched_rt_runtime_us"),
+            huge_pages: read("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
+            cpusets: cpusets.collect(),
+            run: entries(Path::new("/run/quietwire")),
+            files,
+        }
+    }
+
+    pub(crate) fn quietwire(&self, arguments: &[&str]) -> Command {
+        self.command(env!("CARGO_BIN_EXE_quietwire"), arguments)
+    }
+
+    /// A command in the directory; a relative path in its arguments is one of the directory.
+    pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.directory.path());
+        command
+    }
+
+    /// `quietwire switch run` with a control socket of its own and little memory.
+    pub(crate) fn switch(&self, arguments: &[&str]) -> Command {
+        let mut command = self.quietwire(&["switch", "run", "--control-socket"]);
+        command.arg(self.path("control.sock"));
+        if !arguments.contains(&"--memory-mib") {
+            command.args(["--memory-mib", "64"]);
+        }
+        command.args(["--huge-pages", "never"]).args(arguments);
+        command
+    }
+
+    /// `quietwire generate` with little memory.
+    pub(crate) fn generate(&self, arguments: &[&str]) -> Command {
+        let mut command = self.quietwire(&["generate", "--no-huge"]);
+        if !arguments.contains(&"--memory-mib") {
+            command.args(["--memory-mib", "64"]);
+        }
+        command.args(arguments);
+        command
+    }
+
+    /// `quietwire study run study.toml` with a state directory of its own.
+    pub(crate) fn study(&self, arguments: &[&str]) -> Command {
+        let mut command = self.quietwire(&["study", "run", "study.toml", "--state-directory"]);
+        command.arg(self.path("lab")).args(arguments);
+        command
+    }
+
+    pub(crate) fn start(&self, mut command: Command) -> Running {
+        let log = File::create(self.path("said")).unwrap();
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        Running {
+            child: command.spawn().unwrap(),
+            log: self.path("said"),
+        }
+    }
+
+    /// Runs a command to its end; returns what it said on standard error.
+    pub(crate) fn run(&self, command: Command) -> Ended {
+        self.start(command).ended()
+    }
+
+    /// Runs a command that has to end with `code`, with one message that has all of `parts`, and to leave nothing.
+    pub(crate) fn refused(&self, code: i32, command: Command, parts: &[&str]) {
+        let before = self.machine();
+        let shown = format!("{command:?}");
+        let Ended { code: ended, said } = self.run(command);
+        assert_eq!(ended, Some(code), "{shown}: {said}");
+        assert_one_message(&shown, &said);
+        for part in parts {
+            assert!(said.contains(part), "{shown}: no '{part}' in: {said}");
+        }
+        assert_eq!(self.machine(), before, "{shown} left something: {said}");
+    }
+}
+
+/// One message: a line of ours, or clap's, which adds how the command is used.
+fn assert_one_message(shown: &str, said: &str) {
+    let lines: Vec<&str> = said.lines().collect();
+    let is_of_clap = lines
+        .first()
+        .is_some_and(|line| line.starts_with("error: "));
+    if is_of_clap {
+        let errors = lines.iter().filter(|line| line.starts_with("error"));
+        assert_eq!(errors.count(), 1, "{shown}: {said}");
+    } else {
+        assert_eq!(lines.len(), 1, "{shown}: {said}");
+        assert!(said.starts_with("quietwire: "), "{shown}: {said}");
+    }
+    assert!(!said.contains("panicked"), "{shown}: {said}");
+}
+
+/// A command that runs; killed when it still does in the end.
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until there is something, while it runs.
+    pub(crate) fn until(&mut self, what: &str, mut look: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !look() {
+            let status = self.child.try_wait().unwrap();
+            assert_eq!(status, None, "ended before: {what}: {}", self.said());
+            assert!(began.elapsed() < DEADLINE, "{what}: {}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// True when it has a thread of that name.
+    pub(crate) fn has_thread(id: u32, name: &str) -> bool {
+        let tasks = entries(Path::new(&format!("/proc/{id}/task")));
+        let is_it = |task: &PathBuf| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        tasks.iter().any(is_it)
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let mut kill = Command::new("kill");
+        kill.args([&format!("-{signal}"), &id]);
+        assert!(kill.status().unwrap().success());
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(began.elapsed() < DEADLINE, "does not end: {}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn ended(mut self) -> Ended {
+        Ended {
+            code: self.wait().code(),
+            said: self.said(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
