@@ -11,7 +11,7 @@ mod tests;
 use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
-use crate::fdb::{Fdb, Hash, Key, Learned};
+use crate::fdb::{Fdb, Hash, Key, Learned, Now};
 
 pub use reference::ReferenceBridge;
 
@@ -160,6 +160,7 @@ pub fn decide<'frame>(
     frames: impl Iterator<Item = &'frame [u8]>,
     decisions: &mut Decisions,
 ) -> Tally {
+    let now = fdb.now(now_s);
     let none = Hashes {
         destination: fdb.hash(Key::of_number(0)),
         source: fdb.hash(Key::of_number(0)),
@@ -186,7 +187,7 @@ pub fn decide<'frame>(
         if *addresses != last.0 {
             last = (
                 *addresses,
-                decide_one(fdb, input, now_s, addresses, hashes, &mut tally),
+                decide_one(fdb, input, now, addresses, hashes, &mut tally),
             );
         }
         count_decision(last.1, &mut tally);
@@ -210,7 +211,7 @@ fn prepare(fdb: &Fdb, addresses: &Addresses) -> Hashes {
 fn decide_one(
     fdb: &Fdb,
     input: u16,
-    now_s: u32,
+    now: Now,
     addresses: &Addresses,
     hashes: &Hashes,
     tally: &mut Tally,
@@ -227,17 +228,17 @@ fn decide_one(
         return Decision::Drop(Reason::Reserved);
     }
     if source & GROUP == 0 && source != 0 {
-        match fdb.learn(Key::of_number(source), hashes.source, input, now_s) {
+        match fdb.learn(hashes.source, input, now, u32::MAX) {
             Learned::Known => {}
             Learned::New => tally.learned += 1,
-            Learned::Moved => tally.moved += 1,
-            Learned::Full => tally.not_learned += 1,
+            Learned::Moved | Learned::Flapped => tally.moved += 1,
+            Learned::Full | Learned::OverLimit | Learned::Static => tally.not_learned += 1,
         }
     }
     if destination & GROUP != 0 {
         return Decision::Flood;
     }
-    match fdb.look_up(Key::of_number(destination), hashes.destination, now_s) {
+    match fdb.look_up(hashes.destination, now) {
         Some(port) if port == input => Decision::Drop(Reason::Filtered),
         Some(port) => Decision::Forward(port),
         None => Decision::Flood,

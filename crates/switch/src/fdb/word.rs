@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two words of an entry: whom it is about, and what is known of it.
+//! Whom an entry is about, and the one word that holds an entry.
 
-use quietwire_packet::MacAddress;
-
-/// Number of the filtering database of a bridge that knows no VLANs. Never 0, so that no key is [`EMPTY`].
-const FILTERING_ID: u64 = 1;
+use quietwire_packet::{MacAddress, VlanId};
 
 const MAC_BITS: u32 = 48;
 const MAC_MASK: u64 = (1 << MAC_BITS) - 1;
+const VLAN_MASK: u64 = 0xfff;
+/// Bits of a key: an address and a VLAN.
+pub(super) const KEY_BITS: u32 = 60;
 
-/// Key word of a slot that nobody uses.
-pub(super) const EMPTY: u64 = 0;
-/// Key word of a slot that one thread is filling. No key: the highest 4 bits of a filtering id are 0.
-pub(super) const RESERVED: u64 = u64::MAX;
-
-/// Whom an entry is about: an address (48 bits) and the filtering database (12 bits) it was seen in
-/// (IEEE 802.1Q, section 8.8.8).
+/// Whom an entry is about: an address (48 bits) and the VLAN (12 bits) it was seen in; the VLAN is 0 in a bridge that
+/// knows none. Each VLAN has a filtering database of its own (independent learning; IEEE 802.1Q, section 8.8.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key(u64);
 
 impl Key {
-    /// The key of an address given as a number, last octet lowest ([`MacAddress::to_u64`]).
+    /// The key of an address in a bridge without VLANs, given as a number, last octet lowest
+    /// ([`MacAddress::to_u64`]).
     #[inline(always)]
     #[must_use]
     pub const fn of_number(address: u64) -> Self {
-        Self((FILTERING_ID << MAC_BITS) | (address & MAC_MASK))
+        Self::in_vlan(0, address)
     }
 
-    /// The key of an address.
+    /// The key of an address in a bridge without VLANs.
     #[must_use]
     pub const fn of(address: MacAddress) -> Self {
         Self::of_number(address.to_u64())
+    }
+
+    /// The key of an address, given as a number, in a VLAN, of whose number the lowest 12 bits count; 0 is none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn in_vlan(vlan: u16, address: u64) -> Self {
+        Self((vlan as u64 & VLAN_MASK) << MAC_BITS | (address & MAC_MASK))
     }
 
     /// The address.
@@ -39,52 +42,222 @@ impl Key {
         MacAddress::from_u64(self.0 & MAC_MASK)
     }
 
+    /// The VLAN; none in a bridge that knows none.
+    #[must_use]
+    pub const fn vlan(self) -> Option<VlanId> {
+        match VlanId::new((self.0 >> MAC_BITS) as u16) {
+            Ok(vlan) => Some(vlan),
+            Err(_) => None,
+        }
+    }
+
+    /// The key as a number of [`KEY_BITS`] bits.
     #[inline(always)]
-    pub(super) const fn word(self) -> u64 {
+    pub(super) const fn number(self) -> u64 {
         self.0
     }
 
-    /// The key in a slot's key word, if there is one.
     #[inline(always)]
-    pub(super) const fn of_word(word: u64) -> Option<Self> {
-        match word {
-            EMPTY | RESERVED => None,
-            word => Some(Self(word)),
-        }
+    pub(super) const fn from_number(number: u64) -> Self {
+        Self(number)
     }
 }
 
-/// What is known of an address: its port, and when it was last seen. `tag` is a part of the key's hash: a
-/// value word that was meant for another key, read at the moment in which a slot changed hands, does not match.
+const STAMP_BITS: u32 = 6;
+const PORT_BITS: u32 = 11;
+/// Bits of a word below its identity.
+const IDENTITY_SHIFT: u32 = STAMP_BITS + PORT_BITS;
+/// Bits of a word below the rest of the key.
+const REST_SHIFT: u32 = IDENTITY_SHIFT + 1;
+/// Bits of a word for the rest of a key: what the number of the bucket does not say already.
+pub(super) const REST_BITS: u32 = u64::BITS - REST_SHIFT;
+
+const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
+const PORT_MASK: u64 = ((1 << PORT_BITS) - 1) << STAMP_BITS;
+/// Set when the entry is in the second bucket of its key.
+const SECOND: u64 = 1 << IDENTITY_SHIFT;
+
+/// Ports have numbers below this one.
+pub const PORTS_MAX: u16 = 1 << PORT_BITS;
+
+/// An entry: the rest of its key (46 bits), whether it is in its key's second bucket (1 bit), its port (11 bits) and when
+/// it was last seen (6 bits), from the highest bit down. Being one word it is always seen whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Value {
-    pub(super) port: u16,
-    pub(super) tag: u16,
-    /// Seconds of the coarse clock.
-    pub(super) stamp_s: u32,
-}
+pub(super) struct Word(pub(super) u64);
 
-impl Value {
+impl Word {
+    /// A slot that nobody uses. No entry has this stamp.
+    pub(super) const EMPTY: Self = Self(0);
+
     #[inline(always)]
-    pub(super) const fn word(self) -> u64 {
-        (self.port as u64) << 48 | (self.tag as u64) << 32 | self.stamp_s as u64
+    pub(super) const fn new(identity: Identity, port: u16, stamp: Stamp) -> Self {
+        Self(identity.0 | ((port as u64) << STAMP_BITS & PORT_MASK) | stamp.0)
     }
 
     #[inline(always)]
-    pub(super) const fn of_word(word: u64) -> Self {
+    pub(super) const fn port(self) -> u16 {
+        ((self.0 & PORT_MASK) >> STAMP_BITS) as u16
+    }
+
+    #[inline(always)]
+    pub(super) const fn stamp(self) -> Stamp {
+        Stamp(self.0 & STAMP_MASK)
+    }
+
+    #[inline(always)]
+    pub(super) const fn identity(self) -> Identity {
+        Identity(self.0 & Identity::MASK)
+    }
+
+    /// True for an entry of this identity; an empty slot has none, though its bits may look like one.
+    #[inline(always)]
+    pub(super) const fn is(self, identity: Identity) -> bool {
+        self.has_bits_of(identity) && self.0 != Self::EMPTY.0
+    }
+
+    /// The cheaper part of [`Word::is`].
+    #[inline(always)]
+    pub(super) const fn has_bits_of(self, identity: Identity) -> bool {
+        self.0 ^ identity.0 < 1 << IDENTITY_SHIFT
+    }
+
+    /// The same entry in the other bucket of its key.
+    pub(super) const fn in_other_bucket(self) -> Self {
+        Self(self.0 ^ SECOND)
+    }
+
+    /// True when it makes no difference to the counts which of the two there is.
+    #[inline(always)]
+    pub(super) const fn counts_as(self, other: Self) -> bool {
+        self.port() == other.port()
+            && self.is_static() == other.is_static()
+            && other.0 != Self::EMPTY.0
+    }
+
+    pub(super) const fn is_static(self) -> bool {
+        self.stamp().0 == Stamp::STATIC.0
+    }
+}
+
+/// Which key a word is about, given the bucket that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity(u64);
+
+impl Identity {
+    const MASK: u64 = !(PORT_MASK | STAMP_MASK);
+
+    /// That of the key with this rest, in its first bucket.
+    #[inline(always)]
+    pub(super) const fn first(rest: u64) -> Self {
+        Self(rest << REST_SHIFT)
+    }
+
+    #[inline(always)]
+    pub(super) const fn in_second_bucket(self) -> Self {
+        Self(self.0 | SECOND)
+    }
+
+    pub(super) const fn is_in_second_bucket(self) -> bool {
+        self.0 & SECOND != 0
+    }
+
+    #[inline(always)]
+    pub(super) const fn rest(self) -> u64 {
+        self.0 >> REST_SHIFT
+    }
+}
+
+/// When an entry was last seen: a number of 1 to [`Stamp::CYCLE`] on a clock that goes round, or that it is static.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp(u64);
+
+impl Stamp {
+    /// Never ages.
+    pub(super) const STATIC: Self = Self(STAMP_MASK);
+    /// Numbers on the clock.
+    const CYCLE: u64 = STAMP_MASK - 1;
+    /// An entry that seems older was seen by a thread whose clock is a little ahead.
+    const AHEAD: u64 = 4;
+}
+
+/// How seconds become stamps. The ageing time is at most 30 units, so that an aged entry is known as such for
+/// another 27 units before the clock has gone round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ageing {
+    unit_s: u32,
+    units: u64,
+}
+
+/// A moment on the clock of one table.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    stamp: Stamp,
+    pub(super) now_s: u32,
+}
+
+impl Now {
+    #[inline(always)]
+    pub(super) const fn stamp(self) -> Stamp {
+        self.stamp
+    }
+}
+
+impl Ageing {
+    const UNITS_MAX: u32 = 30;
+
+    pub(super) const fn new(ageing_s: u32) -> Self {
+        let unit_s = match ageing_s.div_ceil(Self::UNITS_MAX) {
+            0 => 1,
+            unit_s => unit_s,
+        };
         Self {
-            port: (word >> 48) as u16,
-            tag: (word >> 32) as u16,
-            stamp_s: word as u32,
+            unit_s,
+            units: ageing_s.div_ceil(unit_s) as u64,
         }
     }
-}
 
-/// Seconds from `stamp_s` to `now_s` on a clock that wraps; 0 when the stamp is the later one.
-#[inline(always)]
-pub(super) const fn age_s(stamp_s: u32, now_s: u32) -> u32 {
-    let age = now_s.wrapping_sub(stamp_s);
-    if age > u32::MAX / 2 { 0 } else { age }
+    pub(super) const fn now(self, now_s: u32) -> Now {
+        Now {
+            stamp: Stamp((now_s / self.unit_s) as u64 % Stamp::CYCLE + 1),
+            now_s,
+        }
+    }
+
+    /// Units since an entry was seen; 0 for static ones.
+    #[inline(always)]
+    const fn age(stamp: Stamp, now: Now) -> u64 {
+        if stamp.0 == Stamp::STATIC.0 {
+            return 0;
+        }
+        let (now, then) = (now.stamp.0, stamp.0);
+        let age = if now >= then {
+            now - then
+        } else {
+            now + Stamp::CYCLE - then
+        };
+        if age > Stamp::CYCLE - Stamp::AHEAD {
+            0
+        } else {
+            age
+        }
+    }
+
+    /// True when nothing has to be written to say that the entry was seen now.
+    #[inline(always)]
+    pub(super) const fn is_fresh(stamp: Stamp, now: Now) -> bool {
+        stamp.0 == now.stamp.0 || Self::age(stamp, now) == 0
+    }
+
+    /// True when the entry was seen too long ago.
+    #[inline(always)]
+    pub(super) const fn is_over(self, stamp: Stamp, now: Now) -> bool {
+        Self::age(stamp, now) > self.units
+    }
+
+    /// Seconds since an entry was seen, in whole units.
+    pub(super) const fn age_s(self, stamp: Stamp, now: Now) -> u32 {
+        Self::age(stamp, now) as u32 * self.unit_s
+    }
 }
 
 #[cfg(test)]
@@ -94,18 +267,52 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_hold_what_was_put_in(port: u16, tag: u16, stamp_s: u32, address: [u8; 6]) {
-            let value = Value { port, tag, stamp_s };
-            prop_assert_eq!(Value::of_word(value.word()), value);
-            let key = Key::of(MacAddress(address));
-            prop_assert_eq!(Key::of_word(key.word()), Some(key));
+        fn words_hold_what_was_put_in(
+            port in 0..PORTS_MAX, rest in 0..1u64 << REST_BITS, now_s: u32, address: [u8; 6], vlan in 0..4095u16,
+        ) {
+            let stamp = Ageing::new(300).now(now_s).stamp();
+            let first = Identity::first(rest);
+            for identity in [first, first.in_second_bucket()] {
+                let word = Word::new(identity, port, stamp);
+                prop_assert_eq!((word.identity(), word.port(), word.stamp()), (identity, port, stamp));
+                prop_assert_eq!(word.identity().rest(), rest);
+                prop_assert!(word.is(identity) && !word.is_static() && word != Word::EMPTY);
+                prop_assert!(!word.in_other_bucket().is(identity));
+                prop_assert_eq!(word.in_other_bucket().in_other_bucket(), word);
+            }
+            let key = Key::in_vlan(vlan, MacAddress(address).to_u64());
             prop_assert_eq!(key.address(), MacAddress(address));
+            prop_assert_eq!(key.vlan(), VlanId::new(vlan).ok());
+            prop_assert!(key.number() < 1 << KEY_BITS);
         }
 
+        /// Not before its time, at most a thirtieth of it and a second late for the rounding, and twice over.
         #[test]
-        fn age_survives_the_clock_wrapping(stamp_s: u32, passed in 0..u32::MAX / 2) {
-            prop_assert_eq!(age_s(stamp_s, stamp_s.wrapping_add(passed)), passed);
-            prop_assert_eq!(age_s(stamp_s.wrapping_add(passed + 1), stamp_s), 0);
+        fn entries_age_in_time(ageing_s in 1..=1_000_000u32, seen_s in 0..1u32 << 31, passed_s in 0..2_000_000u32) {
+            let ageing = Ageing::new(ageing_s);
+            let stamp = ageing.now(seen_s).stamp();
+            let unit_s = ageing_s.div_ceil(30);
+            let over = ageing.is_over(stamp, ageing.now(seen_s + passed_s));
+            if passed_s <= ageing_s {
+                prop_assert!(!over);
+            } else if (ageing_s + 2 * unit_s..=50 * unit_s).contains(&passed_s) {
+                prop_assert!(over);
+            }
+            prop_assert!(!ageing.is_over(Stamp::STATIC, ageing.now(seen_s)));
         }
+    }
+
+    #[test]
+    fn thirty_seconds_are_told_apart_to_the_second() {
+        let ageing = Ageing::new(10);
+        let stamp = ageing.now(100).stamp();
+        assert!(!ageing.is_over(stamp, ageing.now(110)));
+        assert!(ageing.is_over(stamp, ageing.now(111)));
+        assert_eq!(ageing.age_s(stamp, ageing.now(107)), 7);
+        // A thread whose clock is behind does not find it old, nor does it set it back.
+        assert!(!ageing.is_over(stamp, ageing.now(99)));
+        assert!(
+            Ageing::is_fresh(stamp, ageing.now(99)) && !Ageing::is_fresh(stamp, ageing.now(101))
+        );
     }
 }
