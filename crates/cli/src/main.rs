@@ -3,6 +3,8 @@
 //! exit code. Holds no logic of its own.
 
 mod commands;
+#[cfg(test)]
+mod documented;
 mod exit;
 mod text;
 mod units;
@@ -15,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Makes a server forward packets as if it were alone on the machine, and proves it.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true)]
+#[command(version, propagate_version = true, term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -45,7 +45,7 @@ pub(crate) struct GenerateArgs {
     /// How long to go on receiving after the last frame.
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
     drain: Duration,
-    /// Which ports send. [default: both with two ports, one-way with one]
+    /// Which ports send: both where there are two, unless said.
     #[arg(long, value_enum)]
     direction: Option<Direction>,
     /// Flows of each port that sends, told apart by UDP source port: 1 to 65535.

@@ -57,13 +57,13 @@ struct RunArgs {
     /// CPUs for the control socket and for DPDK's own threads. All but the forwarding ones by default.
     #[arg(long, value_name = "LIST")]
     control_cpus: Option<CpuList>,
-    /// Descriptors of each receive queue, a power of two. [default: 1024]
+    /// Descriptors of each receive queue, a power of two from 32 to 16384. [default: 1024]
     #[arg(long, value_name = "N")]
     rx_ring_size: Option<u16>,
-    /// Descriptors of each transmit queue, a power of two. [default: 1024]
+    /// Descriptors of each transmit queue, a power of two from 32 to 16384. [default: 1024]
     #[arg(long, value_name = "N")]
     tx_ring_size: Option<u16>,
-    /// Largest frame, octets with FCS. [default: 1518]
+    /// Largest frame, octets with FCS, 64 to 9216. [default: 1518]
     #[arg(long, value_name = "N")]
     frame_size_max: Option<u16>,
     /// What a forwarding thread does when no frame has come. [default: poll]

@@ -10,7 +10,7 @@ use serde_json::{Error, Value, from_value};
 
 pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
     Ok(match subject {
-        Subject::Ports => ports(&from_value::<Vec<PortReport>>(answer)?).to_string(),
+        Subject::Ports => ports(&from_value::<Vec<PortReport>>(answer)?),
         Subject::Fdb => fdb(from_value::<Vec<FdbReport>>(answer)?).to_string(),
         Subject::Threads => threads(&from_value::<Vec<ThreadReport>>(answer)?).to_string(),
         Subject::Stats => stats(&from_value::<StatsReport>(answer)?),
@@ -30,21 +30,11 @@ fn table<const N: usize>(header: [&str; N], numbers: usize) -> Table {
     table
 }
 
-fn ports(ports: &[PortReport]) -> Table {
-    let mut table = table(
-        [
-            "port",
-            "group",
-            "link",
-            "uri",
-            "rx frames",
-            "rx octets",
-            "tx frames",
-            "tx octets",
-            "drops",
-        ],
-        4,
-    );
+/// Two lines a port and the URIs apart, since eleven-digit counts of everything in one line are too wide for a terminal.
+fn ports(ports: &[PortReport]) -> String {
+    let header = ["port", "link", "group", "", "frames", "octets", "drops"];
+    let mut counts = table(header, 4);
+    let mut places = table(["port", "uri"], 2);
     for port in ports {
         let PortCounts {
             name,
@@ -54,19 +44,15 @@ fn ports(ports: &[PortReport]) -> Table {
             tx_octets,
             drops,
         } = &port.counts;
-        table.add_row([
-            name.clone(),
-            port.group.clone(),
-            if port.link_up { "up" } else { "down" }.to_owned(),
-            port.uri.clone(),
-            rx_frames.to_string(),
-            rx_octets.to_string(),
-            tx_frames.to_string(),
-            tx_octets.to_string(),
-            drops.sum().to_string(),
-        ]);
+        let link = if port.link_up { "up" } else { "down" };
+        let (frames, octets) = (rx_frames.to_string(), rx_octets.to_string());
+        let drops = drops.sum().to_string();
+        counts.add_row([name, link, &port.group, "rx", &frames, &octets, &drops]);
+        let (frames, octets) = (tx_frames.to_string(), tx_octets.to_string());
+        counts.add_row(["", "", "", "tx", &frames, &octets, ""]);
+        places.add_row([name, &port.uri]);
     }
-    table
+    format!("{counts}\n\n{places}")
 }
 
 fn fdb(mut entries: Vec<FdbReport>) -> Table {

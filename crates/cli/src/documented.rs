@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the user guide says of options is so: those it names are there, and those that are there it names.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory};
+
+use super::Cli;
+
+/// Which page tells the options of which command.
+const PAGES: [(&str, &str); 7] = [
+    ("generate", "docs/tester.md"),
+    ("doctor", "docs/lab.md"),
+    ("switch run", "docs/switch.md"),
+    ("switch show", "docs/switch.md"),
+    ("study run", "docs/studies.md"),
+    ("study report", "docs/studies.md"),
+    ("lab clean", "docs/lab.md"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// README.md and the user guide, with their names.
+fn pages() -> Vec<(String, String)> {
+    let mut paths = vec![root().join("README.md")];
+    let listed = fs::read_dir(root().join("docs")).unwrap();
+    paths.extend(listed.map(|entry| entry.unwrap().path()));
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "md"));
+    let named = paths.into_iter().map(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, fs::read_to_string(path).unwrap())
+    });
+    named.collect()
+}
+
+/// Everything written as code: lines of blocks, fenced or indented, those that go on joined; and what stands between
+/// backquotes.
+fn code(page: &str) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let mut is_fenced = false;
+    for line in page.replace("\\\n", " ").lines() {
+        if line.starts_with("```") {
+            is_fenced = !is_fenced;
+        } else if is_fenced || line.starts_with("    ") {
+            pieces.push(line.trim().to_owned());
+        } else {
+            pieces.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    pieces
+}
+
+/// The options in a piece of code.
+fn options(piece: &str) -> BTreeSet<String> {
+    let words = piece.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    let options = words.filter_map(|word| word.strip_prefix("--"));
+    options
+        .filter(|option| !option.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Visible options of one command, less those that every command has.
+fn options_of(command: &Command) -> BTreeSet<String> {
+    let arguments = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set());
+    let longs = arguments.filter_map(|argument| argument.get_long());
+    longs
+        .filter(|long| !["help", "version"].contains(long))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn leaves(command: &Command, name: &str, into: &mut Vec<(String, BTreeSet<String>)>) {
+    if !command.has_subcommands() {
+        into.push((name.trim().to_owned(), options_of(command)));
+    }
+    for inner in command.get_subcommands() {
+        leaves(inner, &format!("{name} {}", inner.get_name()), into);
+    }
+}
+
+/// Commands without subcommands, by what is typed behind `quietwire`, with their options.
+fn commands() -> Vec<(String, BTreeSet<String>)> {
+    let mut found = Vec::new();
+    leaves(&Cli::command(), "", &mut found);
+    found
+}
+
+#[test]
+fn every_option_that_the_guide_names_is_there() {
+    let commands = commands();
+    let any: BTreeSet<String> = commands
+        .iter()
+        .flat_map(|(_, options)| options.clone())
+        .collect();
+    let mut checked = 0;
+    for (page, text) in pages() {
+        for piece in code(&text) {
+            // Beginning with an option: of some command. Beginning with ours: of that one. Others are not ours to judge.
+            let words = piece.trim_start_matches("sudo ");
+            let (program, rest) = words.split_once(' ').unwrap_or((words, ""));
+            let known = if program.starts_with("--") {
+                &any
+            } else if program.rsplit('/').next() == Some("quietwire") && rest.contains("--") {
+                let command = commands
+                    .iter()
+                    .find(|(name, _)| rest.starts_with(name.as_str()));
+                &command
+                    .unwrap_or_else(|| panic!("{page}: no command of `{piece}`"))
+                    .1
+            } else {
+                continue;
+            };
+            for option in options(&piece) {
+                checked += 1;
+                assert!(
+                    known.contains(&option),
+                    "{page}: there is no --{option}: `{piece}`"
+                );
+            }
+        }
+    }
+    assert!(
+        checked > 40,
+        "only {checked} options were found in the guide"
+    );
+}
+
+#[test]
+fn every_option_that_is_there_the_guide_names() {
+    let commands = commands();
+    let names: Vec<&str> = commands.iter().map(|(name, _)| name.as_str()).collect();
+    for name in names {
+        assert!(
+            PAGES.iter().any(|(known, _)| *known == name),
+            "{name} has no page"
+        );
+    }
+    for (name, page) in PAGES {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let told: BTreeSet<String> = code(&text)
+            .iter()
+            .flat_map(|piece| options(piece))
+            .collect();
+        let (_, has) = commands.iter().find(|(known, _)| known == name).unwrap();
+        let missing: Vec<&String> = has.difference(&told).collect();
+        assert!(
+            missing.is_empty(),
+            "{page} does not name {missing:?} of {name}"
+        );
+    }
+}
+
+#[test]
+fn code_and_options_are_found() {
+    let page = "Text `--a X` and `b --c`.\n\n    quietwire x \\\n        --d-e\n\n```sh\nf --g=1 --h # no\n```\n";
+    let found: Vec<BTreeSet<String>> = code(page).iter().map(|piece| options(piece)).collect();
+    let wanted: [&[&str]; 4] = [&["a"], &["c"], &["d-e"], &["g", "h"]];
+    let wanted = wanted.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(found, Vec::<BTreeSet<String>>::from(wanted));
+}
