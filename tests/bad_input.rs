@@ -136,7 +136,6 @@ fn a_wrong_configuration_is_named_with_file_and_line() {
         with("rx-ring-size = \"many\""),
         &["switch.toml, line 1", "rx-ring-size"],
     );
-    place.refused(BAD_INPUT, with(""), &["nothing to do"]);
     place.refused(
         BAD_INPUT,
         place.switch(&["--config", "absent.toml"]),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use quietwire_dpdk::{Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort};
 use quietwire_host::threads::online_cpus;
-use quietwire_switch::control::{Subject, ask};
+use quietwire_switch::control::{Request, Subject, ask};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
@@ -126,6 +126,15 @@ impl Bench {
         self
     }
 
+    /// The same directory with these arguments and no others.
+    pub(crate) fn only(mut self, arguments: &[&str]) -> Self {
+        self.arguments = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
+        self
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -207,7 +216,7 @@ impl Bench {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("the switch ended with {status}: {}", self.said());
             }
-            ask(&self.path("control.sock"), Subject::Threads).ok()
+            ask(&self.path("control.sock"), &Request::Show(Subject::Threads)).ok()
         });
     }
 

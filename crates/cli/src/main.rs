@@ -42,12 +42,12 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    let outcome = match &cli.command {
-        Command::Generate(args) => commands::generate::run(args),
-        Command::Doctor(args) => commands::doctor::run(args),
+    let outcome = match cli.command {
+        Command::Generate(args) => commands::generate::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Switch(args) => commands::switch::run(args),
-        Command::Study(args) => commands::study::run(args),
-        Command::Lab(args) => commands::lab::run(args),
+        Command::Study(args) => commands::study::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

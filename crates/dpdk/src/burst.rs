@@ -184,6 +184,24 @@ impl Burst {
         }
     }
 
+    /// Takes out the first `count` frames, which the caller owns then. The others move up.
+    pub(crate) fn take_front(&mut self, count: usize) -> TakeFront<'_> {
+        TakeFront {
+            end: count.min(self.len),
+            burst: self,
+            next: 0,
+        }
+    }
+
+    /// Puts owned frames in as far as there is room; returns how many the burst has then.
+    pub(crate) fn take_in(&mut self, frames: impl Iterator<Item = *mut sys::rte_mbuf>) -> usize {
+        for (place, frame) in self.mbufs.iter_mut().skip(self.len).zip(frames) {
+            *place = frame;
+            self.len += 1;
+        }
+        self.len
+    }
+
     /// Receives into an empty burst; returns the number of frames. Nothing happens when it is not empty.
     #[inline(always)]
     pub(crate) fn fill_from(&mut self, port: u16, queue: u16, most: usize) -> usize {
@@ -218,6 +236,35 @@ impl Burst {
 impl Drop for Burst {
     fn drop(&mut self) {
         self.free();
+    }
+}
+
+/// The first frames on their way out of a [`Burst`]. Those not taken stay.
+pub(crate) struct TakeFront<'burst> {
+    burst: &'burst mut Burst,
+    next: usize,
+    end: usize,
+}
+
+impl Iterator for TakeFront<'_> {
+    type Item = *mut sys::rte_mbuf;
+
+    #[inline]
+    fn next(&mut self) -> Option<*mut sys::rte_mbuf> {
+        if self.next == self.end {
+            return None;
+        }
+        let mbuf = *self.burst.mbufs.get(self.next)?;
+        self.next += 1;
+        Some(mbuf)
+    }
+}
+
+impl Drop for TakeFront<'_> {
+    fn drop(&mut self) {
+        let (next, len) = (self.next, self.burst.len);
+        self.burst.mbufs.copy_within(next..len, 0);
+        self.burst.len = len - next;
     }
 }
 

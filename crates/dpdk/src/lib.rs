@@ -17,6 +17,7 @@ mod gate;
 mod interrupt;
 mod mempool;
 mod port;
+pub mod ring;
 mod sys;
 pub mod thread;
 mod uri;

@@ -252,6 +252,17 @@ impl PortHandle {
         }
     }
 
+    /// Memory node that the device is nearest to; none for a virtual device and where the machine does not say.
+    #[must_use]
+    pub fn node(&self) -> Option<u32> {
+        // SAFETY: the port exists. Without a node the answer is negative.
+        let node = unsafe { sys::rte_eth_dev_socket_id(self.device.id) };
+        match self.device.uri {
+            PortUri::Pci { .. } => u32::try_from(node).ok(),
+            _ => None,
+        }
+    }
+
     /// The port's own MAC address.
     #[must_use]
     pub fn mac_address(&self) -> [u8; 6] {

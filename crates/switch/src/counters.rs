@@ -4,6 +4,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Numbers that ports can have: DPDK's own limit (RTE_MAX_ETHPORTS as Debian builds it).
+pub(crate) const PORTS_MAX: usize = 32;
+
 /// A number that one thread adds to and others read.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -69,12 +72,56 @@ pub(crate) struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    pub(crate) fn new(ports: usize) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             polls: Counter::default(),
             empty_polls: Counter::default(),
             yields: Counter::default(),
-            ports: (0..ports).map(|_| PortCounters::default()).collect(),
+            ports: (0..PORTS_MAX).map(|_| PortCounters::default()).collect(),
         }
     }
+}
+
+impl PortCounters {
+    /// All counters, in the order of their definition.
+    fn each(&self) -> [&Counter; 13] {
+        [
+            &self.rx_frames,
+            &self.rx_octets,
+            &self.tx_frames,
+            &self.tx_octets,
+            &self.tx_full,
+            &self.short,
+            &self.filtered,
+            &self.reserved,
+            &self.no_output,
+            &self.flooded,
+            &self.learned,
+            &self.moved,
+            &self.not_learned,
+        ]
+    }
+}
+
+impl ThreadCounters {
+    /// Adds what a thread counted that has ended. Called by the one thread that owns this.
+    pub(crate) fn absorb(&self, ended: &Self) {
+        for (port, ended) in self.ports.iter().zip(&ended.ports) {
+            for (sum, counter) in port.each().into_iter().zip(ended.each()) {
+                sum.add(counter.get());
+            }
+        }
+    }
+}
+
+/// What one receive queue cost, whichever thread serves it. Written by that thread.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct QueueCounters {
+    /// Looks that found frames.
+    pub(crate) bursts: Counter,
+    /// Frames received.
+    pub(crate) frames: Counter,
+    /// Ticks of the time stamp counter spent on them.
+    pub(crate) cycles: Counter,
 }

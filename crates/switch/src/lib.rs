@@ -6,18 +6,20 @@
 //! running one what it sees.
 
 pub mod bridge;
+mod bridge_view;
 pub mod config;
 pub mod control;
 mod counters;
+mod engine;
 mod error;
 pub mod fdb;
 mod forward;
-mod queues;
 pub mod report;
 mod service;
 mod show;
 mod switch;
 mod threads;
 
+pub use engine::Rules;
 pub use error::SwitchError;
 pub use switch::Switch;

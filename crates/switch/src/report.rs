@@ -129,6 +129,44 @@ pub struct ThreadCounts {
     pub tx_frames: u64,
 }
 
+/// One receive queue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueReport {
+    /// Name of its port.
+    pub port: String,
+    /// Its number there.
+    pub queue: u16,
+    /// CPU of the thread that serves it.
+    pub cpu: Option<u32>,
+    /// It is mapped to that CPU by hand.
+    pub is_mapped: bool,
+    /// Share of a CPU that its frames cost, 0 to 1, over the last few seconds; none in the first ones.
+    pub load: Option<f64>,
+    /// Looks that found frames.
+    pub bursts: u64,
+    /// Frames received.
+    pub frames: u64,
+    /// Ticks of the time stamp counter spent on them.
+    pub cycles: u64,
+}
+
+/// A receive queue that went, or would go, from one thread to another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveReport {
+    /// When: seconds since the switch started.
+    pub uptime_s: f64,
+    /// Name of the port.
+    pub port: String,
+    /// Number of its receive queue.
+    pub queue: u16,
+    /// CPU of the thread that served it.
+    pub from: u32,
+    /// CPU of the thread that serves it.
+    pub to: u32,
+    /// The reason.
+    pub why: String,
+}
+
 /// Counters of one bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BridgeCounts {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The service thread: the coarse clock, and forgetting addresses that have aged.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
+use crate::bridge_view::BridgeView;
 use crate::fdb::Fdb;
 use crate::forward::Shared;
 
@@ -16,17 +17,44 @@ const BUCKETS_A_TURN: usize = 8192;
 
 /// A table, and how far the sweep has come.
 #[derive(Debug)]
-pub(crate) struct Sweep {
-    pub(crate) fdb: Arc<Fdb>,
-    pub(crate) aged: Arc<AtomicU64>,
+struct Sweep {
+    fdb: Arc<Fdb>,
+    aged: Arc<AtomicU64>,
     next: usize,
 }
 
-impl Sweep {
-    pub(crate) fn new(fdb: Arc<Fdb>, aged: Arc<AtomicU64>) -> Self {
-        Self { fdb, aged, next: 0 }
+/// What the service thread looks after. The control thread changes it; forwarding threads never touch the lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chores(Arc<Mutex<Vec<Sweep>>>);
+
+impl Chores {
+    /// From now on these bridges and no others. A sweep that is under way goes on.
+    pub(crate) fn set(&self, bridges: &[BridgeView]) {
+        let mut sweeps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sweeps.retain(|sweep| bridges.iter().any(|one| Arc::ptr_eq(&one.fdb, &sweep.fdb)));
+        for bridge in bridges {
+            if !sweeps
+                .iter()
+                .any(|sweep| Arc::ptr_eq(&bridge.fdb, &sweep.fdb))
+            {
+                sweeps.push(Sweep {
+                    fdb: Arc::clone(&bridge.fdb),
+                    aged: Arc::clone(&bridge.aged),
+                    next: 0,
+                });
+            }
+        }
     }
 
+    fn turn(&self, now_s: u32) {
+        let mut sweeps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for sweep in &mut *sweeps {
+            sweep.turn(now_s);
+        }
+    }
+}
+
+impl Sweep {
     fn turn(&mut self, now_s: u32) {
         let removed = self.fdb.sweep(self.next, BUCKETS_A_TURN, now_s);
         self.aged.fetch_add(u64::from(removed), Ordering::Relaxed);
@@ -38,13 +66,11 @@ impl Sweep {
 }
 
 /// Runs until it is told to stop.
-pub(crate) fn run(sweeps: &mut [Sweep], shared: &Shared, started: Instant) {
+pub(crate) fn run(chores: &Chores, shared: &Shared, started: Instant) {
     while !shared.stop.load(Ordering::Relaxed) {
         let now_s = started.elapsed().as_secs() as u32;
         shared.now_s.store(now_s, Ordering::Relaxed);
-        for sweep in &mut *sweeps {
-            sweep.turn(now_s);
-        }
+        chores.turn(now_s);
         park_timeout(TURN);
     }
 }

@@ -1,33 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Answers to what is asked on the control socket, read from counters and tables while they change.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
 
 use quietwire_dpdk::PortHandle;
-use serde::Serialize;
 
-use crate::config::{Group, Plan};
-use crate::control::{Answer, Subject};
+use crate::bridge_view::BridgeView;
+use crate::config::Group;
 use crate::counters::{Counter, PortCounters, ThreadCounters};
-use crate::fdb::Fdb;
-use crate::forward::Shared;
-use crate::queues;
+use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
-    BridgeCounts, Drops, FdbReport, PortCounts, PortReport, StatsReport, ThreadCounts,
+    BridgeCounts, Drops, FdbReport, MoveReport, PortCounts, PortReport, StatsReport, ThreadCounts,
 };
-use crate::threads;
-
-/// A bridge as the control thread sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct BridgeView {
-    pub(crate) name: String,
-    pub(crate) ports: Vec<usize>,
-    pub(crate) fdb: Arc<Fdb>,
-    pub(crate) aged: Arc<AtomicU64>,
-}
 
 /// A counter of a driver's, which may begin at 0 again when its peer is replaced, made one that only grows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,103 +28,63 @@ impl Growing {
     }
 }
 
+/// What a driver lost.
 #[derive(Clone, Copy, Debug, Default)]
-struct DriverDrops {
+pub(crate) struct DriverDrops {
     no_buffers: Growing,
     rx_missed: Growing,
     rx_errors: Growing,
 }
 
-/// Everything that answers are made from.
-#[derive(Debug)]
-pub(crate) struct Show {
-    pub(crate) plan: Plan,
-    pub(crate) handles: Vec<PortHandle>,
-    pub(crate) threads: Vec<Arc<ThreadCounters>>,
-    pub(crate) bridges: Vec<BridgeView>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) started: Instant,
-    drivers: BTreeMap<usize, DriverDrops>,
+impl DriverDrops {
+    fn update(&mut self, handle: &PortHandle) {
+        let seen = handle.stats();
+        self.no_buffers.update(seen.rx_no_buffers);
+        self.rx_missed.update(seen.rx_missed);
+        self.rx_errors.update(seen.rx_errors);
+    }
 }
 
-impl Show {
-    pub(crate) fn new(
-        plan: &Plan,
-        handles: Vec<PortHandle>,
-        threads: Vec<Arc<ThreadCounters>>,
-        bridges: Vec<BridgeView>,
-        shared: Arc<Shared>,
-        started: Instant,
-    ) -> Self {
-        Self {
-            plan: plan.clone(),
-            handles,
-            threads,
-            bridges,
-            shared,
-            started,
-            drivers: BTreeMap::new(),
-        }
-    }
-
-    pub(crate) fn answer(&mut self, subject: Subject) -> Answer {
-        match subject {
-            Subject::Ports => to_answer(&self.ports()),
-            Subject::Fdb => to_answer(&self.fdb()),
-            Subject::Threads => match threads::list() {
-                Ok(threads) => to_answer(&threads),
-                Err(error) => Answer::Error(error.to_string()),
-            },
-            Subject::Stats => to_answer(&self.stats()),
-        }
-    }
-
-    fn ports(&mut self) -> Vec<PortReport> {
-        let counts = self.port_counts();
-        let groups = queues::groups(&self.plan);
-        let mut reports = Vec::new();
-        for ((handle, counts), group) in self.handles.iter().zip(counts).zip(groups) {
-            reports.push(PortReport {
-                uri: handle.uri().to_string(),
-                group: match group {
-                    Some(Group::Bridge(bridge)) => bridge.name.clone(),
-                    _ => "cross-connect".to_owned(),
-                },
-                link_up: handle.link_is_up(),
+impl Engine {
+    /// Ports, as people see them.
+    pub(crate) fn port_reports(&mut self) -> Vec<PortReport> {
+        let mut reports: Vec<PortReport> = self
+            .port_counts()
+            .into_iter()
+            .map(|counts| PortReport {
+                uri: String::new(),
+                group: self.group_name(&counts.name),
+                link_up: false,
                 counts,
-            });
+            })
+            .collect();
+        for (report, (_, slot)) in reports.iter_mut().zip(self.ports()) {
+            report.uri = slot.handle.uri().to_string();
+            report.link_up = slot.handle.link_is_up();
         }
         reports
     }
 
-    fn port_counts(&mut self) -> Vec<PortCounts> {
-        let mut all = Vec::new();
-        for (port, handle) in self.handles.iter().enumerate() {
-            let sum = |counter| sum(&self.threads, port, counter);
-            let driver = handle.stats();
-            let growing = self.drivers.entry(port).or_default();
-            all.push(PortCounts {
-                name: handle.name().to_owned(),
-                rx_frames: sum(|c| &c.rx_frames),
-                rx_octets: sum(|c| &c.rx_octets),
-                tx_frames: sum(|c| &c.tx_frames),
-                tx_octets: sum(|c| &c.tx_octets),
-                drops: Drops {
-                    short: sum(|c| &c.short),
-                    filtered: sum(|c| &c.filtered),
-                    reserved_address: sum(|c| &c.reserved),
-                    no_output: sum(|c| &c.no_output),
-                    tx_full: sum(|c| &c.tx_full),
-                    no_buffers: growing.no_buffers.update(driver.rx_no_buffers),
-                    rx_missed: growing.rx_missed.update(driver.rx_missed),
-                    rx_errors: growing.rx_errors.update(driver.rx_errors),
-                },
-            });
+    fn group_name(&self, port: &str) -> String {
+        match self.group_of(port) {
+            Some(Group::Bridge(bridge)) => bridge.name.clone(),
+            Some(Group::CrossConnect(_)) => "cross-connect".to_owned(),
+            None => "none".to_owned(),
         }
-        all
     }
 
-    fn fdb(&self) -> Vec<FdbReport> {
+    /// Counters of all ports.
+    pub(crate) fn port_counts(&mut self) -> Vec<PortCounts> {
+        for slot in self.slots.iter_mut().flatten() {
+            slot.driver.update(&slot.handle);
+        }
+        self.ports()
+            .map(|(number, slot)| since(&counted(self, number), slot))
+            .collect()
+    }
+
+    /// Addresses that bridges know.
+    pub(crate) fn fdb_reports(&self) -> Vec<FdbReport> {
         let now_s = self.shared.now_s.load(Ordering::Relaxed);
         let mut entries = Vec::new();
         for bridge in &self.bridges {
@@ -149,10 +93,8 @@ impl Show {
                     bridge: bridge.name.clone(),
                     mac: entry.address,
                     port: self
-                        .plan
-                        .ports
-                        .get(usize::from(entry.port))
-                        .map_or_else(|| entry.port.to_string(), |port| port.name.clone()),
+                        .slot(entry.port)
+                        .map_or_else(|| entry.port.to_string(), |slot| slot.plan.name.clone()),
                     age_s: entry.age_s,
                 }
             }));
@@ -160,17 +102,12 @@ impl Show {
         entries
     }
 
-    fn stats(&mut self) -> StatsReport {
+    /// All counters.
+    pub(crate) fn stats_report(&mut self) -> StatsReport {
         StatsReport {
             uptime_s: self.started.elapsed().as_secs_f64(),
             ports: self.port_counts(),
-            threads: self
-                .plan
-                .forwarding_cpus
-                .iter()
-                .zip(&self.threads)
-                .map(|(cpu, counters)| thread_counts(cpu.0, counters))
-                .collect(),
+            threads: self.forwarders.iter().map(thread_counts).collect(),
             bridges: self
                 .bridges
                 .iter()
@@ -179,13 +116,25 @@ impl Show {
         }
     }
 
+    /// Queues that were moved, oldest first.
+    pub(crate) fn move_reports(&self) -> Vec<MoveReport> {
+        self.moved
+            .iter()
+            .map(|moved| moved.report.clone())
+            .collect()
+    }
+
     fn bridge_counts(&self, bridge: &BridgeView) -> BridgeCounts {
+        let members = self
+            .plan
+            .groups
+            .iter()
+            .find(|group| matches!(group, Group::Bridge(plan) if plan.name == bridge.name))
+            .map(|group| self.members(group))
+            .unwrap_or_default();
         let sum = |counter| -> u64 {
-            bridge
-                .ports
-                .iter()
-                .map(|port| sum(&self.threads, *port, counter))
-                .sum()
+            let of_port = |port: &u16| sum(self, *port, counter);
+            members.iter().map(of_port).sum()
         };
         BridgeCounts {
             name: bridge.name.clone(),
@@ -200,34 +149,73 @@ impl Show {
     }
 }
 
-fn sum(
-    threads: &[Arc<ThreadCounters>],
-    port: usize,
-    counter: fn(&PortCounters) -> &Counter,
-) -> u64 {
-    let counts = threads.iter().filter_map(|thread| thread.ports.get(port));
-    counts.map(|port| counter(port).get()).sum()
+/// What all threads counted at ports of this number since the switch started.
+pub(crate) fn counted(engine: &Engine, port: u16) -> PortCounts {
+    let sum = |counter| sum(engine, port, counter);
+    PortCounts {
+        name: String::new(),
+        rx_frames: sum(|c| &c.rx_frames),
+        rx_octets: sum(|c| &c.rx_octets),
+        tx_frames: sum(|c| &c.tx_frames),
+        tx_octets: sum(|c| &c.tx_octets),
+        drops: Drops {
+            short: sum(|c| &c.short),
+            filtered: sum(|c| &c.filtered),
+            reserved_address: sum(|c| &c.reserved),
+            no_output: sum(|c| &c.no_output),
+            tx_full: sum(|c| &c.tx_full),
+            ..Drops::default()
+        },
+    }
 }
 
-fn thread_counts(cpu: u32, counters: &ThreadCounters) -> ThreadCounts {
+/// What was counted since the port was opened.
+fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
+    let base = &slot.base;
+    let driver = &slot.driver;
+    PortCounts {
+        name: slot.plan.name.clone(),
+        rx_frames: all.rx_frames - base.rx_frames,
+        rx_octets: all.rx_octets - base.rx_octets,
+        tx_frames: all.tx_frames - base.tx_frames,
+        tx_octets: all.tx_octets - base.tx_octets,
+        drops: Drops {
+            short: all.drops.short - base.drops.short,
+            filtered: all.drops.filtered - base.drops.filtered,
+            reserved_address: all.drops.reserved_address - base.drops.reserved_address,
+            no_output: all.drops.no_output - base.drops.no_output,
+            tx_full: all.drops.tx_full - base.drops.tx_full,
+            no_buffers: driver.no_buffers.total,
+            rx_missed: driver.rx_missed.total,
+            rx_errors: driver.rx_errors.total,
+        },
+    }
+}
+
+fn sum(engine: &Engine, port: u16, counter: fn(&PortCounters) -> &Counter) -> u64 {
+    let of = |counters: &ThreadCounters| {
+        counters
+            .ports
+            .get(usize::from(port))
+            .map_or(0, |port| counter(port).get())
+    };
+    let living: u64 = engine.forwarders.iter().map(|one| of(&one.counters)).sum();
+    living + of(&engine.gone)
+}
+
+fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
+    let counters = &forwarder.counters;
     // Read in this order, the second is never larger than the first.
     let empty_polls = counters.empty_polls.get();
     let polls = counters.polls.get().max(empty_polls);
     ThreadCounts {
-        cpu,
+        cpu: forwarder.cpu,
         polls,
         empty_polls,
         bursts: polls - empty_polls,
         yields: counters.yields.get(),
         rx_frames: counters.ports.iter().map(|port| port.rx_frames.get()).sum(),
         tx_frames: counters.ports.iter().map(|port| port.tx_frames.get()).sum(),
-    }
-}
-
-fn to_answer(report: &impl Serialize) -> Answer {
-    match serde_json::to_value(report) {
-        Ok(value) => Answer::Ok(value),
-        Err(error) => Answer::Error(format!("the answer could not be written: {error}")),
     }
 }
 

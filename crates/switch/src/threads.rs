@@ -2,6 +2,9 @@
 //! Threads of this process: their roles, their CPUs, and that they keep to them.
 
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -16,6 +19,54 @@ use crate::report::{Role, ThreadReport};
 const FORWARDING: &str = "qw-fwd-";
 pub(crate) const SERVICE: &str = "qw-service";
 pub(crate) const CONTROL: &str = "qw-control";
+
+/// How long a thread may take to be ready.
+const READY: Duration = Duration::from_secs(10);
+
+/// Makes a thread, and waits until it has done `prepare`. What that gives is kept until `body` ends.
+pub(crate) fn spawn<T>(
+    name: &str,
+    prepare: impl FnOnce() -> Result<T, quietwire_dpdk::Error> + Send + 'static,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, SwitchError> {
+    let failed = |what: String| SwitchError::Thread {
+        name: name.to_owned(),
+        what,
+    };
+    let (ready, is_ready) = mpsc::sync_channel(1);
+    let handle = Builder::new()
+        .name(name.to_owned())
+        .spawn(move || match prepare() {
+            Ok(_kept) => {
+                // Nobody listens any more only when the wait was given up, and the stop flag is set then.
+                if ready.send(Ok(())).is_ok() {
+                    body();
+                }
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        })
+        .map_err(|cause| failed(format!("could not be made: {cause}")))?;
+    is_ready
+        .recv_timeout(READY)
+        .map_err(|_| failed(format!("not ready within {} seconds", READY.as_secs())))??;
+    Ok(handle)
+}
+
+/// The memory node of a CPU (`/sys/devices/system/cpu/cpu*/node*`); none where the kernel does not say.
+pub(crate) fn node_of(cpu: u32) -> Option<u32> {
+    let directory = format!("/sys/devices/system/cpu/cpu{cpu}");
+    std::fs::read_dir(directory)
+        .ok()?
+        .filter_map(Result::ok)
+        .find_map(|entry| {
+            entry
+                .file_name()
+                .to_str()?
+                .strip_prefix("node")?
+                .parse()
+                .ok()
+        })
+}
 
 pub(crate) fn forwarding_name(cpu: u32) -> String {
     format!("{FORWARDING}{cpu}")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch`: run the data plane, and look at a running one.
 
+mod change;
 mod tables;
 
 use std::path::PathBuf;
@@ -13,9 +14,9 @@ use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::config::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
-    Plan, PortSetting, Settings,
+    PortSetting, Settings,
 };
-use quietwire_switch::control::{Subject, ask};
+use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, TERM_SIGNALS};
@@ -31,6 +32,10 @@ pub(crate) struct SwitchArgs {
 enum SwitchCommand {
     Run(Box<RunArgs>),
     Show(ShowArgs),
+    Add(change::AddArgs),
+    Del(change::DelArgs),
+    Set(change::SetArgs),
+    Rebalance(change::RebalanceArgs),
 }
 
 /// Forward packets until told to end (SIGINT, SIGTERM or SIGHUP).
@@ -142,12 +147,24 @@ enum SubjectArg {
     Threads,
     /// All counters.
     Stats,
+    /// Receive queues: who serves them, and what that costs.
+    Queues,
+    /// Receive queues that went to another thread, when and why.
+    Moves,
+    /// The configuration, as a file that asks for the same.
+    Config,
 }
 
-pub(crate) fn run(args: &SwitchArgs) -> Result<()> {
-    match &args.command {
-        SwitchCommand::Run(args) => run_switch(args),
-        SwitchCommand::Show(args) => show(args),
+const OTHER_VERSION: &str = "the answer of the switch is of another version";
+
+pub(crate) fn run(args: SwitchArgs) -> Result<()> {
+    match args.command {
+        SwitchCommand::Run(args) => run_switch(&args),
+        SwitchCommand::Show(args) => show(&args),
+        SwitchCommand::Add(args) => change::add(args),
+        SwitchCommand::Del(args) => change::del(args),
+        SwitchCommand::Set(args) => change::set(args),
+        SwitchCommand::Rebalance(args) => change::rebalance(&args),
     }
 }
 
@@ -160,8 +177,16 @@ fn run_switch(args: &RunArgs) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .with_context(|| format!("signal {signal} could not be caught"))?;
     }
-    let plan = plan(args)?;
-    let switch = Switch::start(&plan, &stop)?;
+    let settings = all_settings(args)?;
+    let plan = settings
+        .clone()
+        .plan(&online_cpus(std::path::Path::new("/"))?)?;
+    for port in plan.idle_ports() {
+        tracing::warn!(
+            "port '{port}' is in no cross-connect and no bridge: its frames are dropped until it is"
+        );
+    }
+    let switch = Switch::start(&settings, &plan, &stop)?;
     tracing::info!(
         "forwarding between {} ports on CPUs {}; `quietwire switch show stats` asks on {}",
         plan.ports.len(),
@@ -173,13 +198,12 @@ fn run_switch(args: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-fn plan(args: &RunArgs) -> Result<Plan, SwitchError> {
+fn all_settings(args: &RunArgs) -> Result<Settings, SwitchError> {
     let file = match &args.config {
         Some(path) => Settings::read(path)?,
         None => Settings::default(),
     };
-    let online = online_cpus(std::path::Path::new("/"))?;
-    settings(args).over(file).plan(&online)
+    Ok(settings(args).over(file))
 }
 
 fn settings(args: &RunArgs) -> Settings {
@@ -210,6 +234,7 @@ fn settings(args: &RunArgs) -> Settings {
         control_socket: args.control_socket.clone(),
         max_entries: args.max_entries,
         ageing_s: args.ageing_s,
+        rebalance: None,
     }
 }
 
@@ -225,6 +250,9 @@ fn parse_port(text: &str) -> Result<PortSetting, String> {
     Ok(PortSetting {
         name: name.to_owned(),
         uri: uri.to_owned(),
+        rx_queues: None,
+        tx_queues: None,
+        rx_cpus: None,
         place: Place::Option("--port"),
     })
 }
@@ -270,12 +298,15 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Fdb => Subject::Fdb,
         SubjectArg::Threads => Subject::Threads,
         SubjectArg::Stats => Subject::Stats,
+        SubjectArg::Queues => Subject::Queues,
+        SubjectArg::Moves => Subject::Moves,
+        SubjectArg::Config => Subject::Config,
     };
-    let answer = ask(&args.control_socket, subject)?;
+    let answer = ask(&args.control_socket, &Request::Show(subject))?;
     let text = if args.json {
         serde_json::to_string_pretty(&answer)?
     } else {
-        tables::render(subject, answer).context("the answer of the switch is of another version")?
+        tables::render(subject, answer).context(OTHER_VERSION)?
     };
     println!("{text}");
     Ok(())

@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::{
     BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, Place, PortSetting, Settings,
 };
+use crate::engine::Rules;
 use crate::error::SwitchError;
 
 #[derive(Debug, Deserialize)]
@@ -31,6 +32,7 @@ struct File {
     control_socket: Option<PathBuf>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
+    rebalance: Option<Rules>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -38,6 +40,9 @@ struct File {
 struct Port {
     name: String,
     uri: String,
+    rx_queues: Option<u16>,
+    tx_queues: Option<u16>,
+    rx_cpus: Option<CpuList>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,8 +79,15 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         ports: file.port.map(|ports| {
             let setting = |port: Spanned<Port>| {
                 let place = place(port.span().start, "port");
-                let Port { name, uri } = port.into_inner();
-                PortSetting { name, uri, place }
+                let port = port.into_inner();
+                PortSetting {
+                    name: port.name,
+                    uri: port.uri,
+                    rx_queues: port.rx_queues,
+                    tx_queues: port.tx_queues,
+                    rx_cpus: port.rx_cpus,
+                    place,
+                }
             };
             ports.into_iter().map(setting).collect()
         }),
@@ -113,6 +125,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         control_socket: file.control_socket,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,
+        rebalance: file.rebalance,
     })
 }
 

@@ -2,10 +2,12 @@
 //! What a switch is asked to do: [`Settings`] as they were written, in a file or on the command line, and the
 //! [`Plan`] that is made of them once everything in it makes sense.
 
+mod change;
 mod file;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,8 +15,10 @@ use std::path::{Path, PathBuf};
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::Rules;
 use crate::error::SwitchError;
 
+pub use change::{AddPort, Change};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
 
 /// Where the control socket is unless told otherwise.
@@ -58,6 +62,8 @@ pub enum HugePages {
 /// Where something was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// A request on the control socket.
+    Request,
     /// An option of the command line, with its dashes.
     Option(&'static str),
     /// A line of a file.
@@ -74,6 +80,7 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Request => write!(f, "the request"),
             Self::Option(option) => write!(f, "{option}"),
             Self::File { path, line, key } => {
                 write!(f, "{}, line {line}, key '{key}'", path.display())
@@ -98,6 +105,12 @@ pub struct PortSetting {
     pub name: String,
     /// Where it is and what drives it ([`quietwire_dpdk::PortUri`]).
     pub uri: String,
+    /// Receive queues; 1 when not said.
+    pub rx_queues: Option<u16>,
+    /// Transmit queues; when not said 1 where memory is shared with a peer, else one for each forwarding thread.
+    pub tx_queues: Option<u16>,
+    /// CPUs that its receive queues are mapped to, in turn; the switch chooses when not said.
+    pub rx_cpus: Option<CpuList>,
     /// Where that was written.
     pub place: Place,
 }
@@ -127,7 +140,7 @@ pub struct BridgeSetting {
 }
 
 /// Everything that can be asked for. What is `None` was not said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Ports.
     pub ports: Option<Vec<PortSetting>>,
@@ -161,6 +174,8 @@ pub struct Settings {
     pub max_entries: Option<u32>,
     /// Seconds after which a bridge forgets an address; 300 when not said (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
+    /// When to move receive queues between forwarding threads by their loads; never by itself when not said.
+    pub rebalance: Option<Rules>,
 }
 
 impl Settings {
@@ -197,6 +212,7 @@ impl Settings {
             control_socket: self.control_socket.or(other.control_socket),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),
+            rebalance: self.rebalance.or(other.rebalance),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
     PortSetting, Settings,
 };
+use crate::engine::Rules;
 use crate::error::SwitchError;
 
 const RING_SIZE: u16 = 1024;
@@ -33,7 +34,39 @@ pub struct PortPlan {
     pub name: String,
     /// Where it is.
     pub uri: PortUri,
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues, where that was said.
+    pub tx_queues: Option<u16>,
+    /// CPUs that its receive queues are mapped to, in turn; empty where the switch chooses.
+    pub rx_cpus: CpuList,
 }
+
+impl PortPlan {
+    /// The CPU that a receive queue is mapped to.
+    #[must_use]
+    pub fn cpu_of(&self, queue: usize) -> Option<u32> {
+        let count = self.rx_cpus.iter().count();
+        self.rx_cpus
+            .iter()
+            .nth(queue.checked_rem(count)?)
+            .map(|cpu| cpu.0)
+    }
+
+    /// Transmit queues to open for so many forwarding threads. A peer that shares its memory has to serve as many.
+    #[must_use]
+    pub fn tx_queues(&self, threads: usize) -> u16 {
+        self.tx_queues.unwrap_or_else(|| match self.uri {
+            PortUri::Null | PortUri::Pci { .. } => {
+                u16::try_from(threads).unwrap_or(u16::MAX).max(1)
+            }
+            _ => 1,
+        })
+    }
+}
+
+/// Most queues of a port either way (ETH_MEMIF_MAX_NUM_Q_PAIRS of DPDK is 255).
+const QUEUES_MAX: u16 = 64;
 
 /// A bridge to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +101,8 @@ impl Group {
     }
 }
 
-/// What a switch is going to do. Every port is in one group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a switch is going to do. A port is in one group, or in none and its frames are dropped.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Ports, in the order in which they were given.
     pub ports: Vec<PortPlan>,
@@ -97,6 +130,8 @@ pub struct Plan {
     pub memory_mib: u32,
     /// The control socket.
     pub control_socket: PathBuf,
+    /// When to move receive queues between forwarding threads.
+    pub rebalance: Option<Rules>,
 }
 
 impl Settings {
@@ -107,7 +142,7 @@ impl Settings {
     pub fn plan(self, online: &CpuList) -> Result<Plan, SwitchError> {
         let pinning = self.pinning.unwrap_or_default();
         let cpus = Cpus::choose(&self, online, pinning)?;
-        let ports = plan_ports(self.ports.as_deref().unwrap_or_default())?;
+        let ports = plan_ports(self.ports.as_deref().unwrap_or_default(), &cpus.forwarding)?;
         let mut members = Members::new(&ports);
         let mut groups = Vec::new();
         for pair in self.cross_connects.iter().flatten() {
@@ -127,13 +162,6 @@ impl Settings {
             }
             groups.push(plan_bridge(bridge, defaults, &mut members)?);
         }
-        if groups.is_empty() {
-            return Err(SwitchError::Config {
-                place: "nothing to do".to_owned(),
-                what: "there is no cross-connect and no bridge; give two ports and --cross-connect A,B, or some and --bridge NAME=A,B,…".to_owned(),
-            });
-        }
-        members.check_all_used(self.ports.as_deref().unwrap_or_default())?;
         Ok(Plan {
             ports,
             groups,
@@ -150,7 +178,60 @@ impl Settings {
             control_socket: self
                 .control_socket
                 .unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET_DEFAULT)),
+            rebalance: self.rebalance,
         })
+    }
+}
+
+impl Plan {
+    /// The same switch without ports and threads.
+    #[must_use]
+    pub(crate) fn without_work(&self) -> Self {
+        Self {
+            ports: Vec::new(),
+            groups: Vec::new(),
+            forwarding_cpus: CpuList::new(),
+            ..self.clone()
+        }
+    }
+
+    /// Refuses to change what is settled when the switch starts.
+    pub(crate) fn check_changeable(&self, next: &Self) -> Result<(), SwitchError> {
+        let same = [
+            ("service-cpus", self.service_cpus == next.service_cpus),
+            ("control-cpus", self.control_cpus == next.control_cpus),
+            ("rx-ring-size", self.rx_ring_size == next.rx_ring_size),
+            ("tx-ring-size", self.tx_ring_size == next.tx_ring_size),
+            ("frame-size-max", self.frame_size_max == next.frame_size_max),
+            ("idle", self.idle == next.idle),
+            ("pinning", self.pinning == next.pinning),
+            ("huge-pages", self.huge_pages == next.huge_pages),
+            ("memory-mib", self.memory_mib == next.memory_mib),
+            ("control-socket", self.control_socket == next.control_socket),
+        ];
+        match same.iter().find(|(_, same)| !same) {
+            None => Ok(()),
+            Some((key, _)) => Err(SwitchError::Config {
+                place: (*key).to_owned(),
+                what: "this is settled when the switch starts; start it anew to change it"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    /// Names of ports whose frames go nowhere.
+    pub fn idle_ports(&self) -> impl Iterator<Item = &str> {
+        let is_idle = |index: usize| {
+            !self
+                .groups
+                .iter()
+                .any(|group| group.ports().contains(&index))
+        };
+        self.ports
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| is_idle(*index))
+            .map(|(_, port)| port.name.as_str())
     }
 }
 
@@ -245,10 +326,15 @@ impl Cpus {
     }
 }
 
-fn plan_ports(settings: &[PortSetting]) -> Result<Vec<PortPlan>, SwitchError> {
+fn plan_ports(
+    settings: &[PortSetting],
+    forwarding_cpus: &CpuList,
+) -> Result<Vec<PortPlan>, SwitchError> {
     let mut ports: Vec<PortPlan> = Vec::new();
     for setting in settings {
-        let PortSetting { name, uri, place } = setting;
+        let PortSetting {
+            name, uri, place, ..
+        } = setting;
         if name.is_empty() {
             return Err(place.wrong(format!("the port {uri} has no name; write NAME=URI")));
         }
@@ -271,9 +357,25 @@ fn plan_ports(settings: &[PortSetting]) -> Result<Vec<PortPlan>, SwitchError> {
         if ports.len() == PORTS_MAX {
             return Err(place.wrong(format!("there are more than {PORTS_MAX} ports")));
         }
+        for (what, queues) in [("rx", setting.rx_queues), ("tx", setting.tx_queues)] {
+            if queues.is_some_and(|queues| !(1..=QUEUES_MAX).contains(&queues)) {
+                return Err(place.wrong(format!(
+                    "port '{name}': {what}-queues has to be 1 to {QUEUES_MAX}"
+                )));
+            }
+        }
+        let rx_cpus = setting.rx_cpus.clone().unwrap_or_default();
+        if setting.rx_cpus.is_some() && !rx_cpus.difference(forwarding_cpus).is_empty() {
+            return Err(place.wrong(format!(
+                "port '{name}': rx-cpus {rx_cpus} are not all among the forwarding CPUs, {forwarding_cpus}"
+            )));
+        }
         ports.push(PortPlan {
             name: name.clone(),
             uri,
+            rx_queues: setting.rx_queues.unwrap_or(1),
+            tx_queues: setting.tx_queues,
+            rx_cpus,
         });
     }
     Ok(ports)
@@ -317,18 +419,6 @@ impl<'plan> Members<'plan> {
         self.taken_by[index] = Some(group.to_owned());
         Ok(index)
     }
-
-    fn check_all_used(&self, settings: &[PortSetting]) -> Result<(), SwitchError> {
-        for (setting, taken_by) in settings.iter().zip(&self.taken_by) {
-            if taken_by.is_none() {
-                return Err(setting.place.wrong(format!(
-                    "port '{}' is in no cross-connect and no bridge; put it into one, or leave it out",
-                    setting.name
-                )));
-            }
-        }
-        Ok(())
-    }
 }
 
 fn plan_cross_connect(
@@ -354,12 +444,6 @@ fn plan_bridge(
     let BridgeSetting { name, place, .. } = setting;
     if name.is_empty() {
         return Err(place.wrong("the bridge has no name; write NAME=A,B,…"));
-    }
-    if setting.ports.len() < 2 {
-        return Err(place.wrong(format!(
-            "bridge '{name}' has {} ports, and with fewer than two there is nothing to forward",
-            setting.ports.len()
-        )));
     }
     let max_entries = setting.max_entries.unwrap_or(max_entries);
     if !(1..=MAX_ENTRIES_LIMIT).contains(&max_entries) {

@@ -55,6 +55,9 @@ fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
     let port = |(name, uri): &(&str, &str)| PortSetting {
         name: (*name).to_owned(),
         uri: (*uri).to_owned(),
+        rx_queues: None,
+        tx_queues: None,
+        rx_cpus: None,
         place: Place::Option("--port"),
     };
     let pair = |ports: &&[&str]| CrossConnectSetting {
@@ -174,11 +177,9 @@ fn wrong_cpus_are_named() {
 
 #[test]
 fn what_makes_no_sense_is_named_with_its_option() {
-    let three = [TWO[0], TWO[1], ("c", "null:")];
     let twins = [("a", "vhost:/v.sock"), ("b", "vhost:/v.sock")];
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a [&'a str]], &'a str);
-    let cases: [Case<'_>; 10] = [
-        (&TWO, &[], "nothing to do: there is no cross-connect"),
+    let cases: [Case<'_>; 8] = [
         (
             &TWO,
             &[&["a", "x"]],
@@ -200,11 +201,6 @@ fn what_makes_no_sense_is_named_with_its_option() {
             "port 'b' is in the cross-connect a,b already",
         ),
         (&TWO, &[&["a"]], "joins two ports, and 1 were given"),
-        (
-            &three,
-            &[&["a", "b"]],
-            "--port: port 'c' is in no cross-connect",
-        ),
         (&[TWO[0], TWO[0]], &[&["a", "b"]], "there are two ports 'a'"),
         (&twins, &[&["a", "b"]], "are both vhost:/v.sock?role=server"),
         (
@@ -258,11 +254,6 @@ fn wrong_files_are_named_with_line_and_key() {
             ["line 27, key 'bridge'", "in the cross-connect a,b"],
         ),
         (
-            "[\"c\", \"d\"]",
-            "[\"c\"]",
-            ["line 27, key 'bridge'", "has 1 ports"],
-        ),
-        (
             "ageing-s = 20",
             "ageing-s = 0",
             ["line 27, key 'bridge'", "ageing-s is 0"],
@@ -286,4 +277,105 @@ fn wrong_files_are_named_with_line_and_key() {
         Settings::read(Path::new("/nowhere/switch.toml")),
         Err(SwitchError::Unreadable { .. })
     ));
+}
+
+#[test]
+fn ports_in_no_group_are_named() {
+    let three = [TWO[0], TWO[1], ("c", "null:")];
+    let plan = flags(&three, &[&["a", "b"]]).plan(&online()).unwrap();
+    assert_eq!(plan.idle_ports().collect::<Vec<_>>(), ["c"]);
+}
+
+#[test]
+fn queues_are_mapped_in_turn() {
+    let text = FILE.replace(
+        "uri = \"memif:/run/a.sock?role=server\"",
+        "uri = \"memif:/run/a.sock?role=server\"\nrx-queues = 3\nrx-cpus = \"2-3\"",
+    );
+    let error = message(parse(&text).unwrap().plan(&online()), Fault::BadInput);
+    assert!(error.contains("line 8, key 'port'"), "{error}");
+    assert!(
+        error.contains("not all among the forwarding CPUs, 3"),
+        "{error}"
+    );
+    let text = text.replace("forwarding-cpus = \"3\"", "forwarding-cpus = \"2-3\"");
+    let plan = parse(&text).unwrap().plan(&online()).unwrap();
+    let cpus: Vec<_> = (0..3).map(|queue| plan.ports[0].cpu_of(queue)).collect();
+    assert_eq!(cpus, [Some(2), Some(3), Some(2)]);
+    assert_eq!(plan.ports[1].cpu_of(0), None);
+    let error = message(
+        parse(&text.replace("rx-queues = 3", "rx-queues = 0"))
+            .unwrap()
+            .plan(&online()),
+        Fault::BadInput,
+    );
+    assert!(error.contains("rx-queues has to be 1 to 64"), "{error}");
+}
+
+#[test]
+fn what_is_written_asks_for_the_same() {
+    let plan = parse(FILE).unwrap().plan(&online()).unwrap();
+    let text = plan.to_toml().unwrap();
+    assert_eq!(
+        parse(&text).unwrap().plan(&online()).unwrap(),
+        plan,
+        "{text}"
+    );
+    let empty = Settings::default().plan(&online()).unwrap();
+    let text = empty.to_toml().unwrap();
+    assert_eq!(parse(&text).unwrap().plan(&online()).unwrap(), empty);
+}
+
+#[test]
+fn changes_edit_what_was_asked_for() {
+    let after = |change: &str| {
+        let change: Change = serde_json::from_str(change).unwrap();
+        parse(FILE).unwrap().after(change)?.plan(&online())
+    };
+    let names = |plan: &Plan| {
+        plan.ports
+            .iter()
+            .map(|port| port.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let plan = after(r#"{"add-port":{"name":"e","uri":"null:","bridge":"lan"}}"#).unwrap();
+    assert_eq!(names(&plan), ["a", "b", "c", "d", "e"]);
+    assert_eq!(plan.groups[1].ports(), [2, 3, 4]);
+    let plan = after(r#"{"del-port":{"name":"a"}}"#).unwrap();
+    assert_eq!(plan.groups.len(), 1, "the cross-connect went with it");
+    assert_eq!(plan.idle_ports().collect::<Vec<_>>(), ["b"]);
+    let plan = after(r#"{"set-bridge":{"name":"lan","del_ports":["c"],"ageing_s":7}}"#).unwrap();
+    let Group::Bridge(lan) = &plan.groups[1] else {
+        panic!()
+    };
+    assert_eq!((lan.ports.as_slice(), lan.ageing_s), (&[3][..], 7));
+    let plan = after(r#"{"set-threads":{"forwarding_cpus":"2-3"}}"#).unwrap();
+    assert_eq!(plan.forwarding_cpus.to_string(), "2-3");
+    for (change, part) in [
+        (r#"{"del-port":{"name":"x"}}"#, "there is no port 'x'"),
+        (r#"{"del-bridge":{"name":"x"}}"#, "there is no bridge 'x'"),
+        (
+            r#"{"del-cross-connect":{"port":"c"}}"#,
+            "port 'c' is in none",
+        ),
+        (
+            r#"{"set-bridge":{"name":"lan","del_ports":["a"]}}"#,
+            "port 'a' is not in it",
+        ),
+        (
+            r#"{"set-bridge":{"name":"lan","add_ports":["a"]}}"#,
+            "the request: port 'a' is in the cross-connect a,b already",
+        ),
+        (
+            r#"{"add-port":{"name":"a","uri":"null:"}}"#,
+            "there are two ports 'a'",
+        ),
+        (
+            r#"{"set-threads":{"forwarding_cpus":"0"}}"#,
+            "service-cpus: CPU 0 is a forwarding CPU too",
+        ),
+    ] {
+        let error = message(after(change), Fault::BadInput);
+        assert!(error.contains(part), "{error}");
+    }
 }

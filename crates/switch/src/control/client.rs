@@ -9,17 +9,17 @@ use std::time::Duration;
 use quietwire_dpdk::Fault;
 use serde_json::Value;
 
-use super::{Answer, Request, Subject};
+use super::{Answer, Request};
 use crate::error::SwitchError;
 
 /// How long the switch may be silent.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks a running switch; returns what is after `ok`.
 ///
 /// # Errors
 /// [`SwitchError::ControlSocket`] when no switch listens there or it stays silent, [`SwitchError::Answer`].
-pub fn ask(path: &Path, subject: Subject) -> Result<Value, SwitchError> {
+pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
     let failed = |what: String, fault| SwitchError::ControlSocket {
         path: path.to_owned(),
         what,
@@ -42,7 +42,7 @@ pub fn ask(path: &Path, subject: Subject) -> Result<Value, SwitchError> {
     let exchange = || -> std::io::Result<String> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut request = serde_json::to_vec(&Request { show: subject })?;
+        let mut request = serde_json::to_vec(request)?;
         request.push(b'\n');
         (&stream).write_all(&request)?;
         let mut line = String::new();

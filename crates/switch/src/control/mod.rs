@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control socket: one JSON text a line, each way.
 //!
-//! A request is `{"show":"ports"}` (or `fdb`, `threads`, `stats`) of at most [`REQUEST_MAX`] octets; the answer is
-//! `{"ok":…}` or `{"error":"…"}`. A connection may ask any number of times.
+//! A request is `{"show":"ports"}` or another [`Request`], of at most [`REQUEST_MAX`] octets; the answer is `{"ok":…}` or `{"error":"…"}`. A connection may ask any number of times.
 
 mod client;
+mod controller;
 mod server;
 mod socket;
 #[cfg(test)]
 mod tests;
 
+use crate::config::Change;
+use crate::engine::Rules;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use client::ask;
+pub(crate) use controller::Controller;
 pub(crate) use server::Server;
 pub(crate) use socket::ControlSocket;
 
@@ -32,14 +36,39 @@ pub enum Subject {
     Threads,
     /// A [`crate::report::StatsReport`].
     Stats,
+    /// A list of [`crate::report::QueueReport`].
+    Queues,
+    /// A list of [`crate::report::MoveReport`].
+    Moves,
+    /// A text: the configuration as a file.
+    Config,
 }
 
 /// What a client asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Request {
-    /// What to show.
-    pub show: Subject,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Shows something.
+    Show(Subject),
+    /// Changes the configuration, whole or not at all.
+    Change(Change),
+    /// Moves receive queues between threads by their loads. The answer is a list of [`crate::report::MoveReport`].
+    Rebalance {
+        /// Only say what would be moved.
+        #[serde(default)]
+        dry_run: bool,
+        /// When to move; those of the configuration, or defaults, when not given.
+        rules: Option<Rules>,
+    },
+    /// Has another thread serve a receive queue. The answer is a [`crate::report::MoveReport`].
+    MoveQueue {
+        /// Name of the port.
+        port: String,
+        /// Number of its receive queue.
+        queue: u16,
+        /// CPU of the thread.
+        cpu: u32,
+    },
 }
 
 /// What the switch answers.

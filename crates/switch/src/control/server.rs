@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Answer, ControlSocket, REQUEST_MAX, Request, Subject};
+use super::{Answer, ControlSocket, REQUEST_MAX, Request};
 
 /// Clients at once; more wait to be accepted.
 const CLIENTS_MAX: usize = 64;
@@ -44,12 +44,12 @@ impl Server {
         }
     }
 
-    /// Waits at most `wait_ms` for something to do, and does it. `show` answers requests.
-    pub(crate) fn turn(&mut self, wait_ms: u16, show: &mut dyn FnMut(Subject) -> Answer) {
+    /// Waits at most `wait_ms` for something to do, and does it. `handle` answers requests.
+    pub(crate) fn turn(&mut self, wait_ms: u16, handle: &mut dyn FnMut(Request) -> Answer) {
         self.wait(wait_ms);
         self.accept();
         let now = Instant::now();
-        self.clients.retain_mut(|client| client.turn(now, show));
+        self.clients.retain_mut(|client| client.turn(now, handle));
     }
 
     fn wait(&self, wait_ms: u16) {
@@ -118,7 +118,7 @@ impl Client {
     }
 
     /// Reads, answers, writes, as far as it goes without waiting. False when the client is done with.
-    fn turn(&mut self, now: Instant, show: &mut dyn FnMut(Subject) -> Answer) -> bool {
+    fn turn(&mut self, now: Instant, handle: &mut dyn FnMut(Request) -> Answer) -> bool {
         for _ in 0..REQUESTS_A_TURN {
             match self.write(now) {
                 Ok(true) => {}
@@ -129,7 +129,7 @@ impl Client {
                 return false;
             }
             match self.read_line(now) {
-                Ok(Some(line)) => self.reply(&answer(&line, show)),
+                Ok(Some(line)) => self.reply(&answer(&line, handle)),
                 Ok(None) => return now < self.deadline,
                 Err(None) => return false,
                 Err(Some(answer)) => {
@@ -199,11 +199,11 @@ impl Client {
     }
 }
 
-fn answer(line: &[u8], show: &mut dyn FnMut(Subject) -> Answer) -> Answer {
+fn answer(line: &[u8], handle: &mut dyn FnMut(Request) -> Answer) -> Answer {
     match serde_json::from_slice::<Request>(line) {
-        Ok(request) => show(request.show),
+        Ok(request) => handle(request),
         Err(error) => Answer::Error(format!(
-            "this is no request: {error}; ask like {{\"show\":\"ports\"}}, for ports, fdb, threads or stats"
+            "this is no request: {error}; ask like {{\"show\":\"ports\"}}"
         )),
     }
 }

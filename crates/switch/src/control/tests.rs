@@ -18,12 +18,16 @@ use crate::error::SwitchError;
 /// Large enough that no socket buffer holds it.
 const LARGE: usize = 4 << 20;
 
-fn show(subject: Subject) -> Answer {
+fn show(request: Request) -> Answer {
+    let Request::Show(subject) = request else {
+        return Answer::Error("only shown here".to_owned());
+    };
     match subject {
         Subject::Ports => Answer::Ok(json!(["a"])),
         Subject::Fdb => Answer::Ok(json!("x".repeat(LARGE))),
         Subject::Threads => Answer::Error("no threads today".to_owned()),
         Subject::Stats => Answer::Ok(json!({"uptime_s": 1})),
+        _ => Answer::Error("not here".to_owned()),
     }
 }
 
@@ -63,12 +67,19 @@ fn connect(path: &Path) -> UnixStream {
 #[test]
 fn questions_are_answered() {
     with_server(|path| {
-        assert_eq!(ask(path, Subject::Ports).unwrap(), json!(["a"]));
         assert_eq!(
-            ask(path, Subject::Fdb).unwrap().as_str().unwrap().len(),
+            ask(path, &Request::Show(Subject::Ports)).unwrap(),
+            json!(["a"])
+        );
+        assert_eq!(
+            ask(path, &Request::Show(Subject::Fdb))
+                .unwrap()
+                .as_str()
+                .unwrap()
+                .len(),
             LARGE
         );
-        let error = ask(path, Subject::Threads).unwrap_err();
+        let error = ask(path, &Request::Show(Subject::Threads)).unwrap_err();
         assert!(error.to_string().contains("no threads today"), "{error}");
         assert_eq!(
             fs::metadata(path).unwrap().permissions().mode() & 0o777,
@@ -116,7 +127,10 @@ fn a_client_that_misbehaves_hurts_only_itself() {
         let mut loud = connect(path);
         // The switch stops reading and closes: the rest cannot be written.
         let _ = loud.write_all(&vec![b'x'; 4 * REQUEST_MAX]);
-        assert_eq!(ask(path, Subject::Ports).unwrap(), json!(["a"]));
+        assert_eq!(
+            ask(path, &Request::Show(Subject::Ports)).unwrap(),
+            json!(["a"])
+        );
         let mut answer = String::new();
         // Data that nobody read turns the close into a reset, which may overtake the answer.
         match loud.read_to_string(&mut answer) {
@@ -126,7 +140,10 @@ fn a_client_that_misbehaves_hurts_only_itself() {
         // More clients than are served at once.
         let crowd: Vec<UnixStream> = (0..100).map(|_| connect(path)).collect();
         drop(crowd);
-        assert_eq!(ask(path, Subject::Ports).unwrap(), json!(["a"]));
+        assert_eq!(
+            ask(path, &Request::Show(Subject::Ports)).unwrap(),
+            json!(["a"])
+        );
     });
 }
 
@@ -150,7 +167,7 @@ fn the_socket_is_taken_only_from_the_dead() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     let nowhere = directory.path().join("no/switch.sock");
     assert!(refusal(&nowhere).contains("make it first"));
-    let error = ask(&nowhere, Subject::Ports).unwrap_err();
+    let error = ask(&nowhere, &Request::Show(Subject::Ports)).unwrap_err();
     assert!(matches!(
         error,
         SwitchError::ControlSocket {

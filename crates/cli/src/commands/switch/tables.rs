@@ -4,7 +4,8 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
-    Drops, FdbReport, PortCounts, PortReport, Role, StatsReport, ThreadReport,
+    Drops, FdbReport, MoveReport, PortCounts, PortReport, QueueReport, Role, StatsReport,
+    ThreadReport,
 };
 use serde_json::{Error, Value, from_value};
 
@@ -14,6 +15,9 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::Fdb => fdb(from_value::<Vec<FdbReport>>(answer)?).to_string(),
         Subject::Threads => threads(&from_value::<Vec<ThreadReport>>(answer)?).to_string(),
         Subject::Stats => stats(&from_value::<StatsReport>(answer)?),
+        Subject::Queues => queues(&from_value::<Vec<QueueReport>>(answer)?).to_string(),
+        Subject::Moves => moves(&from_value::<Vec<MoveReport>>(answer)?).to_string(),
+        Subject::Config => from_value(answer)?,
     })
 }
 
@@ -163,6 +167,63 @@ fn port_counters(ports: &[PortCounts]) -> Table {
                 table.add_row([port.name.as_str(), reason, &count.to_string()]);
             }
         }
+    }
+    table
+}
+
+fn queues(queues: &[QueueReport]) -> Table {
+    let mut table = table(
+        [
+            "port",
+            "queue",
+            "cpu",
+            "mapped",
+            "load %",
+            "frames",
+            "bursts",
+            "frames a burst",
+            "cycles a frame",
+        ],
+        4,
+    );
+    let ratio = |a: u64, b: u64| {
+        if b == 0 {
+            "-".to_owned()
+        } else {
+            format!("{:.1}", a as f64 / b as f64)
+        }
+    };
+    for queue in queues {
+        table.add_row([
+            queue.port.clone(),
+            queue.queue.to_string(),
+            queue
+                .cpu
+                .map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
+            if queue.is_mapped { "by hand" } else { "" }.to_owned(),
+            queue
+                .load
+                .map_or_else(|| "-".to_owned(), |load| format!("{:.1}", 100.0 * load)),
+            queue.frames.to_string(),
+            queue.bursts.to_string(),
+            ratio(queue.frames, queue.bursts),
+            ratio(queue.cycles, queue.frames),
+        ]);
+    }
+    table
+}
+
+pub(super) fn moves(moves: &[MoveReport]) -> Table {
+    let mut table = table(["at s", "port", "queue", "from cpu", "to cpu", "why"], 6);
+    for one in moves {
+        table.add_row([
+            format!("{:.1}", one.uptime_s),
+            one.port.clone(),
+            one.queue.to_string(),
+            one.from.to_string(),
+            one.to.to_string(),
+            one.why.clone(),
+        ]);
     }
     table
 }

@@ -1,134 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loop of a forwarding thread: receive a burst, decide, send, count; run to completion.
-//!
-//! On this path there is no lock, no allocation, no system call (other than `sched_yield` when that was asked
-//! for) and no loop without a bound. Frames that an output does not take at once are dropped and counted:
-//! waiting for one output would delay all others.
+//! One burst on its way through: what the stages decided is carried out here.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-use quietwire_dpdk::{BURST_MAX, Burst, RxQueue, TxQueue};
+use quietwire_dpdk::Burst;
+use quietwire_dpdk::ring::FrameSender;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
+use super::worker::{Output, Way};
 use crate::bridge::{Decision, Decisions, decide};
-use crate::config::Idle;
 use crate::counters::{PortCounters, ThreadCounters};
 use crate::fdb::Fdb;
 
-/// What forwarding threads read of the others.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// Set once, to end all threads.
-    pub(crate) stop: Arc<AtomicBool>,
-    /// The coarse clock: seconds since the switch started.
-    pub(crate) now_s: AtomicU32,
-}
-
-/// What is done with the frames of a receive queue.
-#[derive(Debug)]
-pub(crate) enum Stage {
-    /// All go out of one port.
-    CrossConnect {
-        /// Its number.
-        output: usize,
-    },
-    /// They are bridged.
-    Bridge {
-        /// Addresses of the bridge.
-        fdb: Arc<Fdb>,
-        /// Numbers of its other ports.
-        others: Vec<usize>,
-    },
-}
-
-/// A receive queue and what is done with its frames.
-#[derive(Debug)]
-pub(crate) struct Input {
-    pub(crate) rx: RxQueue,
-    /// Number of the port.
-    pub(crate) port: usize,
-    pub(crate) stage: Stage,
-}
-
-/// A transmit queue and the frames that wait for the end of the burst.
-#[derive(Debug)]
-pub(crate) struct Output {
-    pub(crate) tx: TxQueue,
-    pub(crate) waiting: Burst,
-}
-
-/// Everything that one forwarding thread has.
-#[derive(Debug)]
-pub(crate) struct Worker {
-    pub(crate) inputs: Vec<Input>,
-    /// By number of the port; only those that this thread sends to.
-    pub(crate) outputs: Vec<Option<Output>>,
-    pub(crate) received: Burst,
-    pub(crate) decisions: Decisions,
-    pub(crate) idle: Idle,
-    pub(crate) counters: Arc<ThreadCounters>,
-}
-
-/// Looks in vain at all queues before the CPU is yielded.
-const TURNS_BEFORE_YIELD: u32 = 32;
-
-/// Forwards until it is told to stop.
-pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
-    let (mut polls, mut empty_polls, mut yields) = (0, 0, 0);
-    let mut idle_turns = 0;
-    while !shared.stop.load(Ordering::Relaxed) {
-        let empty = turn(worker, shared);
-        let inputs = worker.inputs.len() as u64;
-        polls += inputs;
-        empty_polls += empty;
-        worker.counters.polls.set(polls);
-        worker.counters.empty_polls.set(empty_polls);
-        if empty < inputs {
-            idle_turns = 0;
-        } else if worker.idle == Idle::Yield {
-            idle_turns += 1;
-            if idle_turns >= TURNS_BEFORE_YIELD {
-                std::thread::yield_now();
-                yields += 1;
-                worker.counters.yields.set(yields);
-            }
-        }
-    }
-}
-
-/// Serves each receive queue once; returns how many had nothing.
-#[inline(always)]
-fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
-    let mut empty = 0;
-    for input in &mut worker.inputs {
-        if input.rx.receive(&mut worker.received, BURST_MAX) == 0 {
-            empty += 1;
-            continue;
-        }
-        let mut path = Path {
-            received: &mut worker.received,
-            outputs: &mut worker.outputs,
-            counters: &worker.counters.ports,
-        };
-        match &input.stage {
-            Stage::CrossConnect { output } => path.cross_connect(input.port, *output),
-            Stage::Bridge { fdb, others } => {
-                let now_s = shared.now_s.load(Ordering::Relaxed);
-                path.bridge(input.port, fdb, others, now_s, &mut worker.decisions);
-            }
-        }
-        // Whatever a stage has left would be sent a second time.
-        worker.received.free();
-    }
-    empty
-}
-
 /// One burst on its way through.
-struct Path<'worker> {
-    received: &'worker mut Burst,
-    outputs: &'worker mut [Option<Output>],
-    counters: &'worker [PortCounters],
+pub(super) struct Path<'worker> {
+    pub(super) received: &'worker mut Burst,
+    pub(super) outputs: &'worker mut [Option<Box<Output>>],
+    pub(super) counters: &'worker [PortCounters],
 }
 
 /// Octets of a burst, and how many of its frames are shorter than an Ethernet header.
@@ -144,7 +30,7 @@ fn measure(burst: &Burst) -> (u64, u64) {
 
 impl Path<'_> {
     #[inline(always)]
-    fn cross_connect(&mut self, input: usize, output: usize) {
+    pub(super) fn cross_connect(&mut self, input: usize, output: usize) {
         let (octets, short) = measure(self.received);
         let frames = self.received.len() as u64;
         if let Some(counters) = self.counters.get(input) {
@@ -164,7 +50,7 @@ impl Path<'_> {
     fn send_all(&mut self, input: usize, output: usize, octets: u64) {
         match (self.outputs.get_mut(output), self.counters.get(output)) {
             (Some(Some(place)), Some(counters)) => {
-                transmit(&mut place.tx, self.received, octets, counters);
+                transmit(&mut place.way, self.received, octets, counters);
             }
             _ => self.no_output(input),
         }
@@ -185,7 +71,7 @@ impl Path<'_> {
     }
 
     #[inline(always)]
-    fn bridge(
+    pub(super) fn bridge(
         &mut self,
         input: usize,
         fdb: &Fdb,
@@ -257,8 +143,19 @@ impl Path<'_> {
             && !place.waiting.is_empty()
         {
             let (octets, _) = measure(&place.waiting);
-            transmit(&mut place.tx, &mut place.waiting, octets, counters);
+            transmit(&mut place.way, &mut place.waiting, octets, counters);
         }
+    }
+
+    /// Drops the burst: nothing is to be done with frames of this port.
+    #[cold]
+    pub(super) fn drop_all(&mut self, input: usize) {
+        let (octets, _) = measure(self.received);
+        if let Some(counters) = self.counters.get(input) {
+            counters.rx_frames.add(self.received.len() as u64);
+            counters.rx_octets.add(octets);
+        }
+        self.no_output(input);
     }
 
     #[cold]
@@ -270,10 +167,14 @@ impl Path<'_> {
     }
 }
 
-/// Sends a burst of so many octets and drops what the queue does not take.
+/// Sends a burst of so many octets and drops what is not taken. What goes over a ring is counted by the thread that has
+/// the queue.
 #[inline(always)]
-fn transmit(tx: &mut TxQueue, burst: &mut Burst, octets: u64, counters: &PortCounters) {
-    let sent = tx.send(burst) as u64;
+fn transmit(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) {
+    let sent = match way {
+        Way::Queue(tx) => tx.send(burst) as u64,
+        Way::Ring(ring) => return hand_over(ring, burst, counters),
+    };
     let mut sent_octets = octets;
     if !burst.is_empty() {
         sent_octets -= measure(burst).0;
@@ -282,4 +183,26 @@ fn transmit(tx: &mut TxQueue, burst: &mut Burst, octets: u64, counters: &PortCou
     }
     counters.tx_frames.add(sent);
     counters.tx_octets.add(sent_octets);
+}
+
+#[inline(never)]
+fn hand_over(ring: &mut FrameSender, burst: &mut Burst, counters: &PortCounters) {
+    ring.send(burst);
+    counters.tx_full.add(burst.len() as u64);
+    burst.free();
+}
+
+/// Sends what another thread wanted sent.
+pub(super) fn send_relayed(
+    burst: &mut Burst,
+    outputs: &mut [Option<Box<Output>>],
+    counters: &ThreadCounters,
+    port: u16,
+) {
+    let port = usize::from(port);
+    if let (Some(Some(place)), Some(counters)) = (outputs.get_mut(port), counters.ports.get(port)) {
+        let (octets, _) = measure(burst);
+        transmit(&mut place.way, burst, octets, counters);
+    }
+    burst.free();
 }

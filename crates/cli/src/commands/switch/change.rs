@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire switch add|del|set|rebalance`: changes of a running switch.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use quietwire_host::CpuList;
+use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
+use quietwire_switch::control::{Request, ask};
+use quietwire_switch::report::MoveReport;
+use serde_json::from_value;
+
+use super::tables;
+
+/// Which switch, and how to print.
+#[derive(Debug, Args)]
+pub(super) struct Asking {
+    /// Print the answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Which switch: its control socket.
+    #[arg(long, global = true, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT)]
+    control_socket: PathBuf,
+}
+
+/// Add to a running switch. What cannot be added leaves everything as it was.
+#[derive(Debug, Args)]
+pub(super) struct AddArgs {
+    #[command(subcommand)]
+    what: Add,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Debug, Subcommand)]
+enum Add {
+    /// A port.
+    Port {
+        /// Its name.
+        name: String,
+        /// Where it is, such as memif:/path?role=server.
+        uri: String,
+        /// Receive queues. [default: 1]
+        #[arg(long, value_name = "N")]
+        rx_queues: Option<u16>,
+        /// Transmit queues. [default: 1 where memory is shared, else one for each forwarding CPU]
+        #[arg(long, value_name = "N")]
+        tx_queues: Option<u16>,
+        /// CPUs that its receive queues are mapped to, in turn.
+        #[arg(long, value_name = "LIST")]
+        rx_cpus: Option<CpuList>,
+        /// Bridge to put it in.
+        #[arg(long, value_name = "NAME")]
+        bridge: Option<String>,
+    },
+    /// A learning bridge.
+    Bridge {
+        /// Its name.
+        name: String,
+        /// Its ports.
+        ports: Vec<String>,
+        /// Addresses that it can learn.
+        #[arg(long, value_name = "N")]
+        max_entries: Option<u32>,
+        /// Seconds after which it forgets an address that it has not seen.
+        #[arg(long, value_name = "N")]
+        ageing_s: Option<u32>,
+    },
+    /// Two ports joined.
+    CrossConnect {
+        /// One of them.
+        a: String,
+        /// The other.
+        b: String,
+    },
+}
+
+/// Remove from a running switch.
+#[derive(Debug, Args)]
+pub(super) struct DelArgs {
+    #[command(subcommand)]
+    what: Del,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Debug, Subcommand)]
+enum Del {
+    /// A port; a cross-connect that it is in goes with it.
+    Port {
+        /// Its name.
+        name: String,
+    },
+    /// A bridge; its ports stay and do nothing.
+    Bridge {
+        /// Its name.
+        name: String,
+    },
+    /// What joins a port to another.
+    CrossConnect {
+        /// The name of either port.
+        port: String,
+    },
+}
+
+/// Change a running switch.
+#[derive(Debug, Args)]
+pub(super) struct SetArgs {
+    #[command(subcommand)]
+    what: Set,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Debug, Subcommand)]
+enum Set {
+    /// Ports of a bridge, and its table.
+    Bridge {
+        /// Its name.
+        name: String,
+        /// Port to put in; repeat it.
+        #[arg(long = "add-port", value_name = "NAME")]
+        add_ports: Vec<String>,
+        /// Port to take out; repeat it.
+        #[arg(long = "del-port", value_name = "NAME")]
+        del_ports: Vec<String>,
+        /// Addresses that it can learn; with another number they are learned anew.
+        #[arg(long, value_name = "N")]
+        max_entries: Option<u32>,
+        /// Seconds after which it forgets an address; with another number they are learned anew.
+        #[arg(long, value_name = "N")]
+        ageing_s: Option<u32>,
+    },
+    /// Forwarding CPUs: threads are made and ended, and receive queues go over without loss.
+    Threads {
+        /// The CPUs that forward from now on.
+        #[arg(long, value_name = "LIST")]
+        forwarding_cpus: CpuList,
+    },
+    /// The thread that serves a receive queue.
+    Queue {
+        /// Name of the port.
+        port: String,
+        /// Number of its receive queue.
+        queue: u16,
+        /// CPU of the thread.
+        #[arg(long, value_name = "N")]
+        cpu: u32,
+    },
+}
+
+/// Move receive queues between forwarding threads by what they cost.
+#[derive(Debug, Args)]
+pub(super) struct RebalanceArgs {
+    /// Only say what would be moved, and why.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+pub(super) fn add(args: AddArgs) -> Result<()> {
+    let change = match args.what {
+        Add::Port {
+            name,
+            uri,
+            rx_queues,
+            tx_queues,
+            rx_cpus,
+            bridge,
+        } => Change::AddPort(AddPort {
+            name,
+            uri,
+            rx_queues,
+            tx_queues,
+            rx_cpus,
+            bridge,
+        }),
+        Add::Bridge {
+            name,
+            ports,
+            max_entries,
+            ageing_s,
+        } => Change::AddBridge {
+            name,
+            ports,
+            max_entries,
+            ageing_s,
+        },
+        Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
+    };
+    carry_out(change, &args.asking)
+}
+
+pub(super) fn del(args: DelArgs) -> Result<()> {
+    let change = match args.what {
+        Del::Port { name } => Change::DelPort { name },
+        Del::Bridge { name } => Change::DelBridge { name },
+        Del::CrossConnect { port } => Change::DelCrossConnect { port },
+    };
+    carry_out(change, &args.asking)
+}
+
+pub(super) fn set(args: SetArgs) -> Result<()> {
+    let change = match args.what {
+        Set::Bridge {
+            name,
+            add_ports,
+            del_ports,
+            max_entries,
+            ageing_s,
+        } => Change::SetBridge {
+            name,
+            add_ports,
+            del_ports,
+            max_entries,
+            ageing_s,
+        },
+        Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
+        Set::Queue { port, queue, cpu } => {
+            return move_queue(port, queue, cpu, &args.asking);
+        }
+    };
+    carry_out(change, &args.asking)
+}
+
+pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
+    let request = Request::Rebalance {
+        dry_run: args.dry_run,
+        rules: None,
+    };
+    let answer = ask(&args.asking.control_socket, &request)?;
+    if args.asking.json {
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+        return Ok(());
+    }
+    let moves: Vec<MoveReport> = from_value(answer).context(super::OTHER_VERSION)?;
+    if moves.is_empty() {
+        println!("nothing is worth moving");
+    } else {
+        println!("{}", tables::moves(&moves));
+    }
+    Ok(())
+}
+
+fn move_queue(port: String, queue: u16, cpu: u32, asking: &Asking) -> Result<()> {
+    let answer = ask(
+        &asking.control_socket,
+        &Request::MoveQueue { port, queue, cpu },
+    )?;
+    if asking.json {
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+    }
+    Ok(())
+}
+
+/// Without `--json` a change that was made says nothing.
+fn carry_out(change: Change, asking: &Asking) -> Result<()> {
+    let answer = ask(&asking.control_socket, &Request::Change(change))?;
+    if asking.json {
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+    }
+    Ok(())
+}

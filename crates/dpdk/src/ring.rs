@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames from one thread to another: a bounded ring with one writer and one reader, without locks or allocation once it
+//! is made.
+
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::burst::{BURST_MAX, Burst};
+use crate::eal::Eal;
+use crate::sys;
+
+/// A frame in the ring. Owned by the ring until it is taken out.
+#[derive(Debug)]
+struct Owned(*mut sys::rte_mbuf);
+
+// SAFETY: a buffer may be used and freed by another thread than took it.
+unsafe impl Send for Owned {}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct FrameSender {
+    frames: Producer<Owned>,
+}
+
+/// The reading end. Frames left in the ring go back to their pools when it is dropped.
+#[derive(Debug)]
+pub struct FrameReceiver {
+    frames: Consumer<Owned>,
+    // Buffers live in the EAL's memory.
+    _eal: Eal,
+}
+
+/// A ring for `capacity` frames.
+#[must_use]
+pub fn channel(eal: &Eal, capacity: usize) -> (FrameSender, FrameReceiver) {
+    let (writer, reader) = RingBuffer::new(capacity);
+    let receiver = FrameReceiver {
+        frames: reader,
+        _eal: eal.clone(),
+    };
+    (FrameSender { frames: writer }, receiver)
+}
+
+impl FrameSender {
+    /// Puts in frames of a burst, oldest first; returns how many there was room for. The others stay in the burst.
+    #[inline]
+    pub fn send(&mut self, burst: &mut Burst) -> usize {
+        if self.frames.is_abandoned() {
+            return 0;
+        }
+        let count = burst.len().min(self.frames.slots());
+        let Ok(chunk) = self.frames.write_chunk_uninit(count) else {
+            return 0;
+        };
+        chunk.fill_from_iter(burst.take_front(count).map(Owned))
+    }
+}
+
+impl FrameReceiver {
+    /// Number of frames in the ring.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frames.slots()
+    }
+
+    /// True without frames.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes out at most `most` frames into an empty burst; returns how many. Nothing happens when it is not empty.
+    #[inline]
+    pub fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        if !burst.is_empty() {
+            return burst.len();
+        }
+        let count = self.frames.slots().min(most).min(BURST_MAX);
+        if count == 0 {
+            return 0;
+        }
+        let Ok(chunk) = self.frames.read_chunk(count) else {
+            return 0;
+        };
+        burst.take_in(chunk.into_iter().map(|frame| frame.0))
+    }
+}
+
+impl Drop for FrameReceiver {
+    fn drop(&mut self) {
+        while let Ok(mut frame) = self.frames.pop() {
+            // SAFETY: the ring owned the buffer, and nobody else has it now.
+            unsafe { sys::rte_pktmbuf_free_bulk(&raw mut frame.0, 1) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EalOptions, HugePages, Mempool};
+
+    #[test]
+    fn frames_come_out_in_order_and_none_is_lost() {
+        let eal = Eal::start(&EalOptions {
+            control_cpus: vec![0],
+            memory_mib: 64,
+            huge_pages: HugePages::Never,
+            pci_devices: Vec::new(),
+            file_prefix: format!("qw-ring-{}", std::process::id()),
+        })
+        .unwrap();
+        let pool = Mempool::new(&eal, "ring", 1023, 256).unwrap();
+        let (mut sender, mut receiver) = channel(&eal, 100);
+        let mut burst = Burst::new(&eal);
+        let mut number = 0u8;
+        let mut sent = 0;
+        for _ in 0..3 {
+            assert!(burst.allocate(&pool, 40));
+            burst.write_each(|frame| {
+                frame.octets(60).unwrap()[0] = number;
+                number += 1;
+            });
+            sent += sender.send(&mut burst);
+        }
+        assert_eq!((sent, burst.len()), (100, 20));
+        burst.free();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            receiver.receive(&mut burst, 30);
+            seen.extend(burst.frames().map(|frame| frame[0]));
+            // A burst that is not empty is left alone.
+            assert_eq!(receiver.receive(&mut burst, 30), 30);
+            burst.free();
+        }
+        assert_eq!(seen, (0..60).collect::<Vec<u8>>());
+        drop(receiver);
+        assert_eq!(pool.available(), 1023);
+        assert!(burst.allocate(&pool, 5));
+        assert_eq!(sender.send(&mut burst), 0, "nobody reads any more");
+    }
+}

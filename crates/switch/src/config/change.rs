@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes asked for while the switch runs, as edits of what it was asked for before. Whether the result makes sense is
+//! found by planning it, as at the start.
+
+use quietwire_host::CpuList;
+use serde::{Deserialize, Serialize};
+
+use super::{BridgeSetting, CrossConnectSetting, Place, PortSetting, Settings};
+use crate::error::SwitchError;
+
+/// A change of the configuration. In JSON: `{"add-port":{"name":"a","uri":"null:"}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Change {
+    /// Opens a port.
+    AddPort(AddPort),
+    /// Closes a port. It leaves the bridge or cross-connect that it is in; a cross-connect goes with it.
+    DelPort {
+        /// Its name.
+        name: String,
+    },
+    /// Joins two ports.
+    AddCrossConnect {
+        /// Their names.
+        ports: Vec<String>,
+    },
+    /// Parts two ports.
+    DelCrossConnect {
+        /// The name of either.
+        port: String,
+    },
+    /// Makes a bridge.
+    AddBridge {
+        /// Its name.
+        name: String,
+        /// Names of its ports.
+        #[serde(default)]
+        ports: Vec<String>,
+        /// Addresses that it can learn.
+        max_entries: Option<u32>,
+        /// Seconds after which an address is forgotten.
+        ageing_s: Option<u32>,
+    },
+    /// Removes a bridge; its ports stay, and do nothing.
+    DelBridge {
+        /// Its name.
+        name: String,
+    },
+    /// Changes a bridge.
+    SetBridge {
+        /// Its name.
+        name: String,
+        /// Ports to put in.
+        #[serde(default)]
+        add_ports: Vec<String>,
+        /// Ports to take out.
+        #[serde(default)]
+        del_ports: Vec<String>,
+        /// Addresses that it can learn. With another number the addresses are learned anew.
+        max_entries: Option<u32>,
+        /// Seconds after which an address is forgotten. With another number the addresses are learned anew.
+        ageing_s: Option<u32>,
+    },
+    /// Says which CPUs forward: threads are made and ended.
+    SetThreads {
+        /// The CPUs.
+        forwarding_cpus: CpuList,
+    },
+}
+
+/// A port to be opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct AddPort {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub uri: String,
+    /// Receive queues; 1 when not said.
+    pub rx_queues: Option<u16>,
+    /// Transmit queues.
+    pub tx_queues: Option<u16>,
+    /// CPUs that its receive queues are mapped to, in turn.
+    pub rx_cpus: Option<CpuList>,
+    /// The bridge to put it in.
+    pub bridge: Option<String>,
+}
+
+fn wrong(place: &str, what: String) -> SwitchError {
+    SwitchError::Config {
+        place: place.to_owned(),
+        what,
+    }
+}
+
+impl Settings {
+    /// These settings after a change.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] when what is to be changed or removed is not there.
+    pub fn after(mut self, change: Change) -> Result<Self, SwitchError> {
+        match change {
+            Change::AddPort(port) => self.add_port(port)?,
+            Change::DelPort { name } => self.del_port(&name)?,
+            Change::AddCrossConnect { ports } => {
+                self.cross_connects
+                    .get_or_insert_default()
+                    .push(CrossConnectSetting {
+                        ports,
+                        place: Place::Request,
+                    });
+            }
+            Change::DelCrossConnect { port } => {
+                let pairs = self.cross_connects.get_or_insert_default();
+                let before = pairs.len();
+                pairs.retain(|pair| !pair.ports.contains(&port));
+                if pairs.len() == before {
+                    return Err(wrong("cross-connect", format!("port '{port}' is in none")));
+                }
+            }
+            Change::AddBridge {
+                name,
+                ports,
+                max_entries,
+                ageing_s,
+            } => self.bridges.get_or_insert_default().push(BridgeSetting {
+                name,
+                ports,
+                max_entries,
+                ageing_s,
+                place: Place::Request,
+            }),
+            Change::DelBridge { name } => {
+                self.bridge(&name)?;
+                self.bridges
+                    .get_or_insert_default()
+                    .retain(|bridge| bridge.name != name);
+            }
+            Change::SetBridge {
+                name,
+                add_ports,
+                del_ports,
+                max_entries,
+                ageing_s,
+            } => {
+                let bridge = self.bridge(&name)?;
+                for port in &del_ports {
+                    let before = bridge.ports.len();
+                    bridge.ports.retain(|one| one != port);
+                    if bridge.ports.len() == before {
+                        return Err(wrong(
+                            &format!("bridge '{name}'"),
+                            format!("port '{port}' is not in it"),
+                        ));
+                    }
+                }
+                bridge.ports.extend(add_ports);
+                bridge.max_entries = max_entries.or(bridge.max_entries);
+                bridge.ageing_s = ageing_s.or(bridge.ageing_s);
+                bridge.place = Place::Request;
+            }
+            Change::SetThreads { forwarding_cpus } => {
+                self.forwarding_cpus = Some(forwarding_cpus);
+            }
+        }
+        Ok(self)
+    }
+
+    fn bridge(&mut self, name: &str) -> Result<&mut BridgeSetting, SwitchError> {
+        self.bridges
+            .get_or_insert_default()
+            .iter_mut()
+            .find(|bridge| bridge.name == name)
+            .ok_or_else(|| wrong("bridge", format!("there is no bridge '{name}'")))
+    }
+
+    fn add_port(&mut self, port: AddPort) -> Result<(), SwitchError> {
+        if let Some(bridge) = &port.bridge {
+            let bridge = self.bridge(bridge)?;
+            bridge.ports.push(port.name.clone());
+            bridge.place = Place::Request;
+        }
+        self.ports.get_or_insert_default().push(PortSetting {
+            name: port.name,
+            uri: port.uri,
+            rx_queues: port.rx_queues,
+            tx_queues: port.tx_queues,
+            rx_cpus: port.rx_cpus,
+            place: Place::Request,
+        });
+        Ok(())
+    }
+
+    fn del_port(&mut self, name: &str) -> Result<(), SwitchError> {
+        let ports = self.ports.get_or_insert_default();
+        let before = ports.len();
+        ports.retain(|port| port.name != name);
+        if ports.len() == before {
+            return Err(wrong("port", format!("there is no port '{name}'")));
+        }
+        self.cross_connects
+            .get_or_insert_default()
+            .retain(|pair| !pair.ports.iter().any(|port| port == name));
+        for bridge in self.bridges.get_or_insert_default() {
+            bridge.ports.retain(|port| port != name);
+        }
+        Ok(())
+    }
+}

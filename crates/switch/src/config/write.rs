@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What runs, written as a file that asks for the same.
+
+use quietwire_host::CpuList;
+use serde::Serialize;
+
+use crate::engine::Rules;
+
+use super::{Group, HugePages, Idle, Pinning, Plan};
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct File<'plan> {
+    forwarding_cpus: &'plan CpuList,
+    service_cpus: &'plan CpuList,
+    control_cpus: &'plan CpuList,
+    rx_ring_size: u16,
+    tx_ring_size: u16,
+    frame_size_max: u16,
+    idle: Idle,
+    pinning: Pinning,
+    huge_pages: HugePages,
+    memory_mib: u32,
+    control_socket: &'plan std::path::Path,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rebalance: Option<Rules>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    port: Vec<Port<'plan>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cross_connect: Vec<CrossConnect<'plan>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bridge: Vec<Bridge<'plan>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Port<'plan> {
+    name: &'plan str,
+    uri: String,
+    rx_queues: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_queues: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rx_cpus: Option<&'plan CpuList>,
+}
+
+#[derive(Serialize)]
+struct CrossConnect<'plan> {
+    ports: Vec<&'plan str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Bridge<'plan> {
+    name: &'plan str,
+    ports: Vec<&'plan str>,
+    max_entries: u32,
+    ageing_s: u32,
+}
+
+impl Plan {
+    /// A file that, read, becomes this plan: what is a default is written too.
+    ///
+    /// # Errors
+    /// What the TOML library said; none is known to happen.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        let names = |ports: &[usize]| -> Vec<&str> {
+            ports
+                .iter()
+                .filter_map(|index| Some(self.ports.get(*index)?.name.as_str()))
+                .collect()
+        };
+        let port = self.ports.iter().map(|port| Port {
+            name: &port.name,
+            uri: port.uri.to_string(),
+            rx_queues: port.rx_queues,
+            tx_queues: port.tx_queues,
+            rx_cpus: (!port.rx_cpus.is_empty()).then_some(&port.rx_cpus),
+        });
+        let (mut cross_connect, mut bridge) = (Vec::new(), Vec::new());
+        for group in &self.groups {
+            match group {
+                Group::CrossConnect(ports) => cross_connect.push(CrossConnect {
+                    ports: names(ports),
+                }),
+                Group::Bridge(plan) => bridge.push(Bridge {
+                    name: &plan.name,
+                    ports: names(&plan.ports),
+                    max_entries: plan.max_entries,
+                    ageing_s: plan.ageing_s,
+                }),
+            }
+        }
+        toml::to_string(&File {
+            forwarding_cpus: &self.forwarding_cpus,
+            service_cpus: &self.service_cpus,
+            control_cpus: &self.control_cpus,
+            rx_ring_size: self.rx_ring_size,
+            tx_ring_size: self.tx_ring_size,
+            frame_size_max: self.frame_size_max,
+            idle: self.idle,
+            pinning: self.pinning,
+            huge_pages: self.huge_pages,
+            memory_mib: self.memory_mib,
+            control_socket: &self.control_socket,
+            rebalance: self.rebalance,
+            port: port.collect(),
+            cross_connect,
+            bridge,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the control thread does with requests, and by itself now and then.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use quietwire_host::threads::online_cpus;
+use serde::Serialize;
+
+use super::{Answer, Request, Subject};
+use crate::config::{Change, Settings};
+use crate::engine::Engine;
+use crate::error::SwitchError;
+use crate::service::Chores;
+use crate::threads;
+
+/// How long the control thread waits for clients before it looks around.
+const WAIT_MS: u16 = 100;
+/// How often the CPUs of all threads are verified.
+const VERIFY: Duration = Duration::from_secs(5);
+/// How often loads of receive queues are looked at.
+const LOADS: Duration = Duration::from_secs(2);
+
+/// The engine, what was asked of it, and what is due when.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    settings: Settings,
+    engine: Engine,
+    chores: Chores,
+    verified: Instant,
+    loads_seen: Instant,
+}
+
+impl Controller {
+    pub(crate) fn new(settings: Settings, engine: Engine, chores: Chores) -> Self {
+        let plan = &engine.plan;
+        // What was left to the switch at the start is settled now.
+        let settings = Settings {
+            forwarding_cpus: Some(plan.forwarding_cpus.clone()),
+            service_cpus: Some(plan.service_cpus.clone()),
+            control_cpus: Some(plan.control_cpus.clone()),
+            ..settings
+        };
+        Self {
+            settings,
+            engine,
+            chores,
+            verified: Instant::now(),
+            loads_seen: Instant::now(),
+        }
+    }
+
+    pub(crate) fn wait_ms(&self) -> u16 {
+        WAIT_MS
+    }
+
+    /// Does what is due. False when a forwarding thread has ended by itself.
+    pub(crate) fn look_around(&mut self) -> bool {
+        if self.verified.elapsed() >= VERIFY {
+            self.verified = Instant::now();
+            if let Err(error) = threads::keep_to_roles(&self.engine.plan) {
+                tracing::warn!("{error}");
+            }
+        }
+        if self.loads_seen.elapsed() >= LOADS {
+            self.loads_seen = Instant::now();
+            self.engine.look_at_loads();
+            self.rebalance();
+        }
+        match self.engine.forwarders.iter().find(|one| one.has_ended()) {
+            Some(ended) if !self.engine.shared.is_ending() => {
+                tracing::error!(
+                    "thread {} has ended by itself",
+                    threads::forwarding_name(ended.cpu)
+                );
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn rebalance(&mut self) {
+        if let Some(rules) = self.engine.plan.rebalance
+            && let Err(error) = self.engine.rebalance(&rules, false)
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    pub(crate) fn answer(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Show(subject) => self.show(subject),
+            Request::Change(change) => result(self.change(change)),
+            Request::Rebalance { dry_run, rules } => {
+                let rules = rules.or(self.engine.plan.rebalance).unwrap_or_default();
+                result(self.engine.rebalance(&rules, dry_run))
+            }
+            Request::MoveQueue { port, queue, cpu } => {
+                result(self.engine.move_by_hand(&port, queue, cpu))
+            }
+        }
+    }
+
+    fn show(&mut self, subject: Subject) -> Answer {
+        let engine = &mut self.engine;
+        match subject {
+            Subject::Ports => to_answer(&engine.port_reports()),
+            Subject::Fdb => to_answer(&engine.fdb_reports()),
+            Subject::Threads => result(threads::list()),
+            Subject::Stats => to_answer(&engine.stats_report()),
+            Subject::Queues => to_answer(&engine.queue_reports()),
+            Subject::Moves => to_answer(&engine.move_reports()),
+            Subject::Config => result(engine.plan.to_toml()),
+        }
+    }
+
+    /// Carries out a change, whole or not at all.
+    fn change(&mut self, change: Change) -> Result<(), SwitchError> {
+        let settings = self.settings.clone().after(change)?;
+        let plan = settings.clone().plan(&online_cpus(Path::new("/"))?)?;
+        self.engine.apply(plan)?;
+        self.settings = settings;
+        self.chores.set(&self.engine.bridges);
+        threads::keep_to_roles(&self.engine.plan)
+    }
+}
+
+fn result<T: Serialize, E: ToString>(result: Result<T, E>) -> Answer {
+    match result {
+        Ok(report) => to_answer(&report),
+        Err(error) => Answer::Error(error.to_string()),
+    }
+}
+
+fn to_answer(report: &impl Serialize) -> Answer {
+    match serde_json::to_value(report) {
+        Ok(value) => Answer::Ok(value),
+        Err(error) => Answer::Error(format!("the answer could not be written: {error}")),
+    }
+}

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the plan that runs to another: what can fail is made first, and then everything is put in place while frames go
+//! on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use quietwire_dpdk::ring;
+use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, PortUri, RxQueue};
+
+use super::Engine;
+use super::assign::{self, Queue, QueueId, Thread};
+use super::slot::{QueueSlot, Slot};
+use super::threads::Forwarder;
+use crate::bridge_view::BridgeView;
+use crate::config::{Plan, PortPlan};
+use crate::counters::PORTS_MAX;
+use crate::error::SwitchError;
+use crate::forward::{Input, Order, Output, Relay, Reply, Stage, Way};
+use crate::report::PortCounts;
+
+/// Buffers that a thread's cache may hold (one and a half times its size), and some for bursts on their way.
+const BUFFERS_A_THREAD: u32 = 1024;
+/// Buffers that an AF_XDP socket keeps for the kernel (ETH_AF_XDP_NUM_BUFFERS of its driver).
+const BUFFERS_AF_XDP: u32 = 4096;
+const BUFFERS_SPARE: u32 = 1024;
+/// Frames that wait in a ring between two threads.
+const RING_FRAMES: usize = 1024;
+
+/// What was made for a plan and is not in use yet.
+struct Made {
+    ports: Vec<(Slot, Vec<RxQueue>)>,
+    threads: Vec<Forwarder>,
+    bridges: Vec<BridgeView>,
+}
+
+impl Engine {
+    /// Carries out a plan. When a port or a thread cannot be made, the plan that runs goes on and nothing has changed.
+    ///
+    /// # Errors
+    /// What could not be made; what cannot be changed while the switch runs; [`SwitchError::Thread`] when a thread does
+    /// not answer, after which the switch is at fault and best ended.
+    pub(crate) fn apply(&mut self, next: Plan) -> Result<(), SwitchError> {
+        self.plan.check_changeable(&next)?;
+        let made = self.make(&next)?;
+        self.put_in_place(next, made)
+    }
+
+    fn make(&mut self, next: &Plan) -> Result<Made, SwitchError> {
+        let there = |port: &&PortPlan| self.ports().any(|(_, slot)| slot.plan == **port);
+        let new: Vec<PortPlan> = next
+            .ports
+            .iter()
+            .filter(|port| !there(port))
+            .cloned()
+            .collect();
+        for port in &new {
+            if self.number(&port.name).is_some() {
+                return Err(SwitchError::Config {
+                    place: format!("port '{}'", port.name),
+                    what: "it is there already, and its place and queues cannot be changed while it is; delete it first".to_owned(),
+                });
+            }
+        }
+        if self.ports().count() + new.len() > PORTS_MAX {
+            return Err(SwitchError::Config {
+                place: "ports".to_owned(),
+                what: format!("there can be {PORTS_MAX} ports at once, which is DPDK's limit"),
+            });
+        }
+        let ports = if new.is_empty() {
+            Vec::new()
+        } else {
+            self.open(next, &new)?
+        };
+        let running: BTreeSet<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        let threads = next
+            .forwarding_cpus
+            .iter()
+            .filter(|cpu| !running.contains(&cpu.0))
+            .map(|cpu| Forwarder::start(&self.eal, next, cpu.0, &self.shared))
+            .collect::<Result<_, _>>()?;
+        Ok(Made {
+            ports,
+            threads,
+            bridges: self.bridges_of(next),
+        })
+    }
+
+    /// Opens ports, which share a pool of buffers.
+    fn open(
+        &mut self,
+        plan: &Plan,
+        new: &[PortPlan],
+    ) -> Result<Vec<(Slot, Vec<RxQueue>)>, SwitchError> {
+        let options: Vec<PortOptions> = new.iter().map(|port| options(plan, port)).collect();
+        let mut buffers = BUFFERS_SPARE + plan.forwarding_cpus.len() as u32 * BUFFERS_A_THREAD;
+        let mut data_room = 0;
+        for (port, options) in new.iter().zip(&options) {
+            buffers += u32::from(options.rx_queues) * u32::from(options.rx_ring_size)
+                + u32::from(options.tx_queues) * u32::from(options.tx_ring_size);
+            if matches!(port.uri, PortUri::AfXdp { .. }) {
+                buffers += BUFFERS_AF_XDP;
+            }
+            data_room = data_room.max(options.data_room());
+        }
+        self.pools += 1;
+        let pool = Mempool::new(
+            &self.eal,
+            &format!("qw-switch-{}", self.pools),
+            buffers,
+            data_room,
+        )?;
+        let mut opened = Vec::new();
+        for (plan, options) in new.iter().zip(&options) {
+            let started = Port::open(&self.eal, &plan.uri, options, &pool)?.start()?;
+            let slot = Slot {
+                plan: plan.clone(),
+                handle: started.handle,
+                queues: Vec::new(),
+                homes: Vec::new(),
+                guests: Vec::new(),
+                spare_tx: started.tx,
+                stage: Arc::new(Stage::Drop),
+                base: PortCounts::default(),
+                driver: Default::default(),
+                _pool: pool.clone(),
+            };
+            opened.push((slot, started.rx));
+        }
+        Ok(opened)
+    }
+
+    fn put_in_place(&mut self, next: Plan, made: Made) -> Result<(), SwitchError> {
+        self.forwarders.extend(made.threads);
+        let mut queues = Vec::new();
+        for (slot, rx) in made.ports {
+            queues.extend(self.take_in(slot, rx));
+        }
+        self.plan = next;
+        self.bridges = made.bridges;
+        let leaving: Vec<u16> = self
+            .ports()
+            .filter(|(_, slot)| !self.plan.ports.contains(&slot.plan))
+            .map(|(number, _)| number)
+            .collect();
+        let places = self.assignment(&leaving);
+        // Ways first, then what uses them, then what sends into them.
+        self.make_ways(&places)?;
+        self.set_stages()?;
+        for (id, rx) in queues {
+            self.adopt(id, rx, places.get(&id).copied())?;
+        }
+        for (id, cpu) in places {
+            self.move_queue(id, cpu)?;
+        }
+        for number in leaving {
+            self.remove(number)?;
+        }
+        self.end_threads()
+    }
+
+    /// Gives a new port a number.
+    fn take_in(&mut self, mut slot: Slot, rx: Vec<RxQueue>) -> Vec<(QueueId, RxQueue)> {
+        let Some(number) = self.slots.iter().position(Option::is_none) else {
+            // Counted before.
+            return Vec::new();
+        };
+        let port = number as u16;
+        slot.base = crate::show::counted(self, port);
+        let queues: Vec<(QueueId, RxQueue)> = rx
+            .into_iter()
+            .enumerate()
+            .map(|(queue, rx)| ((port, queue as u16), rx))
+            .collect();
+        slot.queues = queues
+            .iter()
+            .map(|(id, _)| QueueSlot {
+                id: *id,
+                cpu: None,
+                counters: Arc::default(),
+            })
+            .collect();
+        self.slots[number] = Some(slot);
+        queues
+    }
+
+    /// Which thread is to serve which queue.
+    fn assignment(&self, leaving: &[u16]) -> BTreeMap<QueueId, u32> {
+        let mut queues = Vec::new();
+        for (number, slot) in self.ports() {
+            if leaving.contains(&number) {
+                continue;
+            }
+            for (index, queue) in slot.queues.iter().enumerate() {
+                queues.push(Queue {
+                    id: queue.id,
+                    mapped_to: slot.plan.cpu_of(index),
+                    node: slot.handle.node(),
+                    served_by: queue.cpu,
+                });
+            }
+        }
+        let threads: Vec<Thread> = self
+            .plan
+            .forwarding_cpus
+            .iter()
+            .map(|cpu| Thread {
+                cpu: cpu.0,
+                node: crate::threads::node_of(cpu.0),
+            })
+            .collect();
+        assign::assign(&queues, &threads)
+    }
+
+    /// Makes the ways that threads need for the queues they are going to serve. Threads that send to a port most
+    /// naturally, since they serve a queue of its group, get its transmit queues first.
+    fn make_ways(&mut self, places: &BTreeMap<QueueId, u32>) -> Result<(), SwitchError> {
+        let mut needed: BTreeSet<(u16, u32)> = BTreeSet::new();
+        for ((from, _), cpu) in places {
+            let Some(slot) = self.slot(*from) else {
+                continue;
+            };
+            let Some(group) = self.group_of(&slot.plan.name) else {
+                continue;
+            };
+            let others = self.members(group).into_iter().filter(|to| to != from);
+            needed.extend(others.map(|to| (to, *cpu)));
+        }
+        for (port, cpu) in needed {
+            self.make_way(port, cpu)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a thread can send to a port.
+    fn make_way(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
+        let Some(slot) = self.slot_mut(port) else {
+            return Ok(());
+        };
+        if slot.homes.contains(&cpu) || slot.guests.contains(&cpu) {
+            return Ok(());
+        }
+        let way = if let Some(tx) = slot.spare_tx.pop() {
+            slot.homes.push(cpu);
+            Way::Queue(tx)
+        } else {
+            let turn = slot.guests.len();
+            let Some(home) = slot.homes.get(turn % slot.homes.len().max(1)).copied() else {
+                return Err(SwitchError::Lacks(format!(
+                    "port '{}' has no transmit queue",
+                    slot.plan.name
+                )));
+            };
+            slot.guests.push(cpu);
+            let (sender, frames) = ring::channel(&self.eal, RING_FRAMES);
+            self.tell(home, Order::Relay(Box::new(Relay { frames, port })))?;
+            Way::Ring(sender)
+        };
+        let output = Some(Box::new(Output {
+            way,
+            waiting: Burst::new(&self.eal),
+        }));
+        self.tell(cpu, Order::Output { port, output })?;
+        Ok(())
+    }
+
+    /// Gives a thread an order.
+    pub(super) fn tell(&mut self, cpu: u32, order: Order) -> Result<Reply, SwitchError> {
+        match self.forwarders.iter_mut().find(|one| one.cpu == cpu) {
+            Some(forwarder) => forwarder.ask(order),
+            None => Err(SwitchError::Thread {
+                name: crate::threads::forwarding_name(cpu),
+                what: "it is not there; this is a fault of the switch".to_owned(),
+            }),
+        }
+    }
+
+    /// Tells all threads what to do with the frames of each port.
+    fn set_stages(&mut self) -> Result<(), SwitchError> {
+        let numbers: Vec<u16> = self.ports().map(|(number, _)| number).collect();
+        for port in numbers {
+            let stage = Arc::new(self.stage_of(port));
+            let Some(slot) = self.slot_mut(port) else {
+                continue;
+            };
+            let cpus: BTreeSet<u32> = slot.queues.iter().filter_map(|queue| queue.cpu).collect();
+            // The former one is dropped here, after no thread has it any more.
+            let former = std::mem::replace(&mut slot.stage, Arc::clone(&stage));
+            for cpu in cpus {
+                let stage = Arc::clone(&stage);
+                self.tell(cpu, Order::Stage { port, stage })?;
+            }
+            drop(former);
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, id: QueueId, rx: RxQueue, cpu: Option<u32>) -> Result<(), SwitchError> {
+        let Some(cpu) = cpu else {
+            return Ok(());
+        };
+        let Some(slot) = self.slot_mut(id.0) else {
+            return Ok(());
+        };
+        let Some(queue) = slot.queues.iter_mut().find(|queue| queue.id == id) else {
+            return Ok(());
+        };
+        queue.cpu = Some(cpu);
+        let input = Box::new(Input {
+            rx,
+            port: id.0,
+            queue: id.1,
+            counters: Arc::clone(&queue.counters),
+            stage: Arc::clone(&slot.stage),
+        });
+        self.tell(cpu, Order::Adopt(input))?;
+        Ok(())
+    }
+
+    /// Has another thread serve a queue. Frames wait in the queue meanwhile: none is lost, and none overtakes another,
+    /// since the former thread has sent all it received before it lets go.
+    pub(super) fn move_queue(&mut self, id: QueueId, to: u32) -> Result<bool, SwitchError> {
+        let from = self
+            .slot(id.0)
+            .and_then(|slot| slot.queues.iter().find(|queue| queue.id == id)?.cpu);
+        let Some(from) = from.filter(|from| *from != to) else {
+            return Ok(false);
+        };
+        let name = self.slot(id.0).map(|slot| slot.plan.name.clone());
+        if let Some(group) = name.as_deref().and_then(|name| self.group_of(name)) {
+            for other in self.members(group) {
+                if other != id.0 {
+                    self.make_way(other, to)?;
+                }
+            }
+        }
+        let (port, queue) = id;
+        let Reply::Input(Some(input)) = self.tell(from, Order::Release { port, queue })? else {
+            return Ok(false);
+        };
+        // What the former thread put into rings comes before what the next one receives.
+        let others: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        for cpu in others.into_iter().filter(|cpu| *cpu != from) {
+            self.tell(cpu, Order::DrainRelays)?;
+        }
+        self.tell(to, Order::Adopt(input))?;
+        if let Some(slot) = self.slot_mut(port)
+            && let Some(queue) = slot.queues.iter_mut().find(|queue| queue.id == id)
+        {
+            queue.cpu = Some(to);
+        }
+        Ok(true)
+    }
+
+    /// Takes a port out. Nobody sends to it any more when this is called.
+    fn remove(&mut self, port: u16) -> Result<(), SwitchError> {
+        let Some(slot) = self.slot(port) else {
+            return Ok(());
+        };
+        let queues: Vec<(QueueId, Option<u32>)> = slot
+            .queues
+            .iter()
+            .map(|queue| (queue.id, queue.cpu))
+            .collect();
+        let (homes, guests) = (slot.homes.clone(), slot.guests.clone());
+        for ((port, queue), cpu) in queues {
+            if let Some(cpu) = cpu {
+                drop(self.tell(cpu, Order::Release { port, queue })?);
+            }
+        }
+        for cpu in guests {
+            drop(self.tell(cpu, Order::Output { port, output: None })?);
+        }
+        for cpu in homes {
+            drop(self.tell(cpu, Order::EndRelays { port })?);
+            drop(self.tell(cpu, Order::Output { port, output: None })?);
+        }
+        let now_s = self.shared.now_s.load(Ordering::Relaxed);
+        for bridge in &self.bridges {
+            bridge.forget_port(port, now_s);
+        }
+        // With its last queue the device goes.
+        self.slots[usize::from(port)] = None;
+        Ok(())
+    }
+
+    /// Ends the threads that the plan does not name. Their receive queues have gone elsewhere.
+    fn end_threads(&mut self) -> Result<(), SwitchError> {
+        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        for cpu in cpus {
+            if self.plan.forwarding_cpus.iter().any(|one| one.0 == cpu) {
+                continue;
+            }
+            let ports: Vec<u16> = self.ports().map(|(number, _)| number).collect();
+            for port in ports {
+                self.take_ways(port, cpu)?;
+            }
+            let index = self.forwarders.iter().position(|one| one.cpu == cpu);
+            if let Some(index) = index {
+                let forwarder = self.forwarders.remove(index);
+                let counters = Arc::clone(&forwarder.counters);
+                forwarder.end()?;
+                self.gone.absorb(&counters);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a thread's way to a port. Where others send through it, one of them gets the transmit queue and reads the
+    /// rings from then on: frames in them are late and not lost.
+    fn take_ways(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
+        let Some(slot) = self.slot_mut(port) else {
+            return Ok(());
+        };
+        let is_home = slot.homes.contains(&cpu);
+        let is_guest = slot.guests.contains(&cpu);
+        slot.homes.retain(|home| *home != cpu);
+        slot.guests.retain(|guest| *guest != cpu);
+        let heir = slot.homes.first().or(slot.guests.first()).copied();
+        if !is_home && !is_guest {
+            return Ok(());
+        }
+        let relays = match self.tell(cpu, Order::EndRelays { port })? {
+            Reply::Relays(relays) => relays,
+            _ => Vec::new(),
+        };
+        let output = match self.tell(cpu, Order::Output { port, output: None })? {
+            Reply::Output(output) => output,
+            _ => None,
+        };
+        let Some(heir) = heir else {
+            // Nobody sends to the port for the time being.
+            if let (Some(slot), Some(output)) = (self.slot_mut(port), output)
+                && let Way::Queue(tx) = output.way
+            {
+                slot.spare_tx.push(tx);
+            }
+            return Ok(());
+        };
+        let mut inherited = None;
+        if is_home && let Some(output) = output {
+            match self.slot_mut(port) {
+                Some(slot) if !slot.homes.contains(&heir) => {
+                    slot.guests.retain(|guest| *guest != heir);
+                    slot.homes.push(heir);
+                    inherited = Some(output);
+                }
+                Some(slot) => {
+                    if let Way::Queue(tx) = output.way {
+                        slot.spare_tx.push(tx);
+                    }
+                }
+                None => {}
+            }
+        }
+        let output = inherited;
+        let order = Order::Inherit {
+            port,
+            output,
+            relays,
+        };
+        match self.tell(heir, order)? {
+            Reply::Inherited { left, .. } if !left.is_empty() => Err(SwitchError::Thread {
+                name: crate::threads::forwarding_name(heir),
+                what: "it sends for too many others; use more transmit queues".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How a port is to be opened.
+fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
+    PortOptions {
+        name: port.name.clone(),
+        rx_queues: port.rx_queues,
+        tx_queues: port.tx_queues(plan.forwarding_cpus.len()),
+        rx_ring_size: plan.rx_ring_size,
+        tx_ring_size: plan.tx_ring_size,
+        frame_size_max: plan.frame_size_max,
+    }
+}

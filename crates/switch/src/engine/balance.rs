@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which receive queues to move so that the busiest forwarding thread has less to do: a pure function of what was
+//! measured, so that it can be tried without moving anything.
+//!
+//! Load is the share of a CPU that a queue's frames cost. One queue after another goes from the busiest thread to the
+//! least busy one, as long as that lowers the highest load by more than the hysteresis: a queue that swings about
+//! is not carried back and forth.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::assign::QueueId;
+
+/// What a queue costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) id: QueueId,
+    /// CPU of the thread that serves it.
+    pub(crate) cpu: u32,
+    /// Share of a CPU, 0 to 1.
+    pub(crate) share: f64,
+    /// Mapped by hand, and so not to be moved.
+    pub(crate) is_mapped: bool,
+}
+
+/// When to move.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct Rules {
+    /// Below this load of the busiest thread nothing is moved, share of a CPU.
+    pub threshold: f64,
+    /// By how much a move has to lower the higher load of the two threads, share of a CPU.
+    pub improvement: f64,
+    /// Moves at once at most.
+    pub moves_max: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            threshold: 0.7,
+            improvement: 0.1,
+            moves_max: 8,
+        }
+    }
+}
+
+/// A queue that should go elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Move {
+    pub(crate) id: QueueId,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) why: Why,
+}
+
+/// The reason of a move: loads before and after, shares of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Why {
+    pub(crate) queue: f64,
+    pub(crate) from_before: f64,
+    pub(crate) to_before: f64,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| 100.0 * share;
+        write!(
+            f,
+            "its load is {:.0} %, and the loads {:.0} % and {:.0} % become {:.0} % and {:.0} %",
+            percent(self.queue),
+            percent(self.from_before),
+            percent(self.to_before),
+            percent(self.from_before - self.queue),
+            percent(self.to_before + self.queue),
+        )
+    }
+}
+
+/// Moves worth making, in order. Every thread that could take a queue is in `cpus`.
+pub(crate) fn balance(loads: &[Load], cpus: &[u32], rules: &Rules) -> Vec<Move> {
+    let mut loads = loads.to_vec();
+    let mut moves = Vec::new();
+    while moves.len() < rules.moves_max
+        && let Some(found) = best_move(&loads, cpus, rules)
+    {
+        for load in loads.iter_mut().filter(|load| load.id == found.id) {
+            load.cpu = found.to;
+        }
+        moves.push(found);
+    }
+    moves
+}
+
+fn best_move(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
+    let mut totals: BTreeMap<u32, f64> = cpus.iter().map(|cpu| (*cpu, 0.0)).collect();
+    for load in loads {
+        *totals.entry(load.cpu).or_default() += load.share;
+    }
+    let (from, from_before) = extreme(&totals, f64::gt)?;
+    let (to, to_before) = extreme(&totals, f64::lt)?;
+    if from_before < rules.threshold || from == to {
+        return None;
+    }
+    // What the higher of the two loads is after the move.
+    let after = |load: &Load| (from_before - load.share).max(to_before + load.share);
+    let best = loads
+        .iter()
+        .filter(|load| load.cpu == from && !load.is_mapped)
+        .min_by(|a, b| after(a).total_cmp(&after(b)))?;
+    (from_before - after(best) >= rules.improvement).then_some(Move {
+        id: best.id,
+        from,
+        to,
+        why: Why {
+            queue: best.share,
+            from_before,
+            to_before,
+        },
+    })
+}
+
+/// The first thread whose load is beyond all others'.
+fn extreme(totals: &BTreeMap<u32, f64>, beyond: fn(&f64, &f64) -> bool) -> Option<(u32, f64)> {
+    let mut found: Option<(u32, f64)> = None;
+    for (cpu, total) in totals {
+        if found.is_none_or(|(_, best)| beyond(total, &best)) {
+            found = Some((*cpu, *total));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn load(port: u16, cpu: u32, share: f64) -> Load {
+        Load {
+            id: (port, 0),
+            cpu,
+            share,
+            is_mapped: false,
+        }
+    }
+
+    #[test]
+    fn the_queue_that_helps_most_goes_to_the_least_busy() {
+        let loads = [
+            load(0, 1, 0.5),
+            load(1, 1, 0.4),
+            load(2, 2, 0.3),
+            load(3, 3, 0.1),
+        ];
+        let moves = balance(&loads, &[1, 2, 3], &Rules::default());
+        assert_eq!(moves.len(), 1);
+        assert_eq!((moves[0].id, moves[0].from, moves[0].to), ((1, 0), 1, 3));
+        assert_eq!(
+            moves[0].why.to_string(),
+            "its load is 40 %, and the loads 90 % and 10 % become 50 % and 50 %"
+        );
+    }
+
+    #[test]
+    fn little_load_little_gain_and_maps_stay() {
+        let rules = Rules::default();
+        let idle = [load(0, 1, 0.3), load(1, 1, 0.3)];
+        assert!(balance(&idle, &[1, 2], &rules).is_empty());
+        // One elephant: moving it would only move the load.
+        assert!(balance(&[load(0, 1, 0.95)], &[1, 2], &rules).is_empty());
+        let even = [load(0, 1, 0.45), load(1, 1, 0.5), load(2, 2, 0.9)];
+        assert!(balance(&even, &[1, 2], &rules).is_empty());
+        let mapped = [
+            Load {
+                is_mapped: true,
+                ..load(0, 1, 0.5)
+            },
+            load(1, 1, 0.01),
+        ];
+        assert!(balance(&mapped, &[1, 2], &rules).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn the_highest_load_falls_with_every_move_and_then_nothing_is_left_to_do(
+            shares in prop::collection::vec((0.0..1.0f64, 0u32..4, any::<bool>()), 0..40)
+        ) {
+            let rules = Rules { moves_max: 1000, ..Rules::default() };
+            let cpus = [0, 1, 2, 3];
+            let mut loads: Vec<Load> = shares
+                .iter()
+                .enumerate()
+                .map(|(port, (share, cpu, is_mapped))| Load {
+                    is_mapped: *is_mapped,
+                    ..load(port as u16, *cpu, *share)
+                })
+                .collect();
+            let total = |loads: &[Load], cpu: u32| -> f64 {
+                loads.iter().filter(|load| load.cpu == cpu).map(|load| load.share).sum()
+            };
+            for found in balance(&loads.clone(), &cpus, &rules) {
+                let higher = total(&loads, found.from).max(total(&loads, found.to));
+                for load in loads.iter_mut().filter(|load| load.id == found.id) {
+                    prop_assert!(!load.is_mapped);
+                    load.cpu = found.to;
+                }
+                let after = total(&loads, found.from).max(total(&loads, found.to));
+                prop_assert!(after <= higher - rules.improvement + 1e-9);
+            }
+            prop_assert!(balance(&loads, &cpus, &rules).is_empty());
+        }
+    }
+}

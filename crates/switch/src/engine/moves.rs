@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Moving receive queues between threads by what they cost, and the log of that.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use quietwire_dpdk::cycles;
+
+use super::Engine;
+use super::assign::QueueId;
+use super::balance::{self, Load, Rules};
+use crate::error::SwitchError;
+use crate::report::{MoveReport, QueueReport};
+
+/// Moves that are remembered.
+const REMEMBERED: usize = 256;
+
+/// A move that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Moved {
+    pub(crate) report: MoveReport,
+}
+
+/// What queues had cost when loads were last looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Loads {
+    seen: BTreeMap<QueueId, u64>,
+    shares: BTreeMap<QueueId, f64>,
+    at: Option<Instant>,
+}
+
+impl Engine {
+    /// Takes the time from the look before to now as the time that loads are about. Called every few seconds.
+    pub(crate) fn look_at_loads(&mut self) {
+        let now = Instant::now();
+        let ticks = self
+            .loads
+            .at
+            .map(|at| (now - at).as_secs_f64() * cycles::hz() as f64);
+        let mut seen = BTreeMap::new();
+        let mut shares = BTreeMap::new();
+        for (_, slot) in self.ports() {
+            for queue in &slot.queues {
+                let cost = queue.counters.cycles.get();
+                let before = self.loads.seen.get(&queue.id).copied().unwrap_or(cost);
+                if let Some(ticks) = ticks.filter(|ticks| *ticks > 0.0) {
+                    let share = cost.saturating_sub(before) as f64 / ticks;
+                    shares.insert(queue.id, share.min(1.0));
+                }
+                seen.insert(queue.id, cost);
+            }
+        }
+        self.loads = Loads {
+            seen,
+            shares,
+            at: Some(now),
+        };
+    }
+
+    /// Moves queues so that the busiest thread has less to do, or says what would be moved.
+    ///
+    /// # Errors
+    /// [`SwitchError::Thread`] when a thread does not answer.
+    pub(crate) fn rebalance(
+        &mut self,
+        rules: &Rules,
+        dry_run: bool,
+    ) -> Result<Vec<MoveReport>, SwitchError> {
+        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        let found = balance::balance(&self.loads(), &cpus, rules);
+        let mut reports = Vec::new();
+        for one in found {
+            let report = self.report(one.id, one.from, one.to, &one.why.to_string());
+            if !dry_run && self.move_queue(one.id, one.to)? {
+                self.remember(report.clone());
+            }
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+
+    /// Moves one queue because somebody said so.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] when there is no such queue or thread.
+    pub(crate) fn move_by_hand(
+        &mut self,
+        port: &str,
+        queue: u16,
+        cpu: u32,
+    ) -> Result<MoveReport, SwitchError> {
+        let wrong = |what: String| SwitchError::Config {
+            place: "queue".to_owned(),
+            what,
+        };
+        let number = self
+            .number(port)
+            .ok_or_else(|| wrong(format!("there is no port '{port}'")))?;
+        let from = self
+            .slot(number)
+            .and_then(|slot| slot.queues.get(usize::from(queue))?.cpu)
+            .ok_or_else(|| wrong(format!("port '{port}' has no receive queue {queue}")))?;
+        if !self.forwarders.iter().any(|one| one.cpu == cpu) {
+            return Err(wrong(format!(
+                "no forwarding thread is on CPU {cpu}; forwarding CPUs are {}",
+                self.plan.forwarding_cpus
+            )));
+        }
+        let report = self.report((number, queue), from, cpu, "by request");
+        if self.move_queue((number, queue), cpu)? {
+            self.remember(report.clone());
+        }
+        Ok(report)
+    }
+
+    /// Every receive queue.
+    pub(crate) fn queue_reports(&self) -> Vec<QueueReport> {
+        let mut reports = Vec::new();
+        for (_, slot) in self.ports() {
+            for (index, queue) in slot.queues.iter().enumerate() {
+                let counters = &queue.counters;
+                reports.push(QueueReport {
+                    port: slot.plan.name.clone(),
+                    queue: queue.id.1,
+                    cpu: queue.cpu,
+                    is_mapped: slot.plan.cpu_of(index).is_some(),
+                    load: self.loads.shares.get(&queue.id).copied(),
+                    bursts: counters.bursts.get(),
+                    frames: counters.frames.get(),
+                    cycles: counters.cycles.get(),
+                });
+            }
+        }
+        reports
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        let mut loads = Vec::new();
+        for (_, slot) in self.ports() {
+            for (index, queue) in slot.queues.iter().enumerate() {
+                if let Some(cpu) = queue.cpu {
+                    loads.push(Load {
+                        id: queue.id,
+                        cpu,
+                        share: self.loads.shares.get(&queue.id).copied().unwrap_or(0.0),
+                        is_mapped: slot.plan.cpu_of(index).is_some(),
+                    });
+                }
+            }
+        }
+        loads
+    }
+
+    fn report(&self, id: QueueId, from: u32, to: u32, why: &str) -> MoveReport {
+        MoveReport {
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            port: self
+                .slot(id.0)
+                .map_or_else(|| id.0.to_string(), |slot| slot.plan.name.clone()),
+            queue: id.1,
+            from,
+            to,
+            why: why.to_owned(),
+        }
+    }
+
+    fn remember(&mut self, report: MoveReport) {
+        tracing::info!(
+            "queue {} of port '{}' goes from CPU {} to CPU {}: {}",
+            report.queue,
+            report.port,
+            report.from,
+            report.to,
+            report.why
+        );
+        if self.moved.len() == REMEMBERED {
+            self.moved.remove(0);
+        }
+        self.moved.push(Moved { report });
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How the control thread and a forwarding thread talk: orders one way, a reply to each order the other way, both over
+//! bounded rings between one writer and one reader. A forwarding thread allocates and frees nothing for it: whatever an
+//! order replaces travels back with the reply and is dropped by the control thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::stage::Stage;
+use super::worker::{Input, Output, Relay};
+use crate::error::SwitchError;
+
+/// Orders on their way at once.
+const ORDERS: usize = 256;
+/// How long a forwarding thread may take to answer: it looks once a turn, and may have been kept from its CPU.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// What a forwarding thread is told.
+#[derive(Debug)]
+#[allow(clippy::vec_box)]
+pub(crate) enum Order {
+    /// Serve this receive queue from now on.
+    Adopt(Box<Input>),
+    /// Give the receive queue back, everything received from it sent.
+    Release {
+        /// Number of the port.
+        port: u16,
+        /// Number of its receive queue.
+        queue: u16,
+    },
+    /// Do this with the frames of a port from now on.
+    Stage {
+        /// Number of the port.
+        port: u16,
+        /// What to do.
+        stage: Arc<Stage>,
+    },
+    /// Send to a port this way from now on, or not any more.
+    Output {
+        /// Number of the port.
+        port: u16,
+        /// The way.
+        output: Option<Box<Output>>,
+    },
+    /// Send for another thread, which has no transmit queue of its own at a port.
+    Relay(Box<Relay>),
+    /// Send no more to this port for others; frames still in the rings are sent first.
+    EndRelays {
+        /// Number of the port.
+        port: u16,
+    },
+    /// Send what is in the rings of other threads, all of it that is there now: before a queue is served by another
+    /// thread, so that no frame overtakes one that its former thread put into a ring.
+    DrainRelays,
+    /// Take the place of the thread that sent to a port for others: at once, so that no frame of this thread overtakes
+    /// one that it put into a ring before.
+    Inherit {
+        /// Number of the port.
+        port: u16,
+        /// The transmit queue, unless this thread has one already.
+        output: Option<Box<Output>>,
+        /// The rings.
+        relays: Vec<Box<Relay>>,
+    },
+    /// End: the thread gives everything back by ending.
+    End,
+}
+
+/// What a forwarding thread answers, one reply to each order.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Done, and nothing comes back.
+    Done,
+    /// The receive queue; `None` when the thread did not have it.
+    Input(Option<Box<Input>>),
+    /// The way that was replaced.
+    Output(Option<Box<Output>>),
+    /// Rings that are not read any more.
+    #[allow(clippy::vec_box)]
+    Relays(Vec<Box<Relay>>),
+    /// The way that was replaced, and the rings that there was no room for.
+    #[allow(clippy::vec_box)]
+    Inherited {
+        /// To be dropped.
+        _output: Option<Box<Output>>,
+        /// Rings that are not read any more.
+        left: Vec<Box<Relay>>,
+    },
+    /// The order could not be carried out for want of room, and comes back.
+    NoRoom(Order),
+}
+
+/// The control thread's end.
+#[derive(Debug)]
+pub(crate) struct Line {
+    name: String,
+    orders: Producer<Order>,
+    replies: Consumer<Reply>,
+}
+
+/// The forwarding thread's end.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    pub(super) orders: Consumer<Order>,
+    pub(super) replies: Producer<Reply>,
+}
+
+/// Both ends of a line to the thread of this name.
+pub(crate) fn line(name: &str) -> (Line, Mailbox) {
+    let (order_writer, order_reader) = RingBuffer::new(ORDERS);
+    let (reply_writer, reply_reader) = RingBuffer::new(ORDERS);
+    let line = Line {
+        name: name.to_owned(),
+        orders: order_writer,
+        replies: reply_reader,
+    };
+    let mailbox = Mailbox {
+        orders: order_reader,
+        replies: reply_writer,
+    };
+    (line, mailbox)
+}
+
+impl Line {
+    /// Gives an order and waits for the reply.
+    ///
+    /// # Errors
+    /// [`SwitchError::Thread`] when the thread does not answer in time.
+    pub(crate) fn ask(&mut self, order: Order) -> Result<Reply, SwitchError> {
+        self.orders
+            .push(order)
+            .map_err(|_| self.silent("its orders pile up"))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.replies.pop() {
+                Ok(reply) => return Ok(reply),
+                Err(_) if Instant::now() >= deadline => {
+                    return Err(self.silent("it does not answer"));
+                }
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    fn silent(&self, what: &str) -> SwitchError {
+        SwitchError::Thread {
+            name: self.name.clone(),
+            what: format!("{what}; this is a fault of the switch, or its CPU is taken away"),
+        }
+    }
+}

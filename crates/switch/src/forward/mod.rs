@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loop of a forwarding thread: receive a burst, decide, send, count; run to completion.
+//!
+//! On this path there is no lock, no allocation, no system call (other than `sched_yield` when that was asked
+//! for) and no loop without a bound. Frames that an output does not take at once are dropped and counted:
+//! waiting for one output would delay all others.
+
+mod mail;
+mod path;
+mod stage;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use quietwire_dpdk::{BURST_MAX, cycles};
+
+use crate::config::Idle;
+
+pub(crate) use mail::{Line, Order, Reply, line};
+use path::Path;
+pub(crate) use stage::Stage;
+pub(crate) use worker::{Input, Output, Relay, Way, Worker};
+
+/// What forwarding threads read of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Set once, to end all threads.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// The coarse clock: seconds since the switch started.
+    pub(crate) now_s: AtomicU32,
+}
+
+impl Shared {
+    /// True once the switch is told to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Looks in vain at all queues before the CPU is yielded.
+const TURNS_BEFORE_YIELD: u32 = 32;
+
+/// Forwards until it is told to stop.
+pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
+    let (mut polls, mut empty_polls, mut yields) = (0, 0, 0);
+    let mut idle_turns = 0;
+    while !worker.ended && !shared.stop.load(Ordering::Relaxed) {
+        let empty = turn(worker, shared);
+        worker.obey();
+        let inputs = worker.inputs.len() as u64;
+        polls += inputs;
+        empty_polls += empty;
+        worker.counters.polls.set(polls);
+        worker.counters.empty_polls.set(empty_polls);
+        if empty < inputs {
+            idle_turns = 0;
+        } else if worker.idle == Idle::Yield {
+            idle_turns += 1;
+            if idle_turns >= TURNS_BEFORE_YIELD {
+                std::thread::yield_now();
+                yields += 1;
+                worker.counters.yields.set(yields);
+            }
+        }
+    }
+}
+
+/// Serves each receive queue once; returns how many had nothing.
+#[inline(always)]
+fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
+    let mut empty = 0;
+    // The end of one burst's work is the beginning of the next one's, when they follow each other.
+    let mut since = None;
+    for input in &mut worker.inputs {
+        let frames = input.rx.receive(&mut worker.received, BURST_MAX);
+        if frames == 0 {
+            empty += 1;
+            since = None;
+            continue;
+        }
+        let began = since.unwrap_or_else(cycles::now);
+        let mut path = Path {
+            received: &mut worker.received,
+            outputs: &mut worker.outputs,
+            counters: &worker.counters.ports,
+        };
+        let port = usize::from(input.port);
+        match &*input.stage {
+            Stage::CrossConnect { output } => path.cross_connect(port, *output),
+            Stage::Bridge { fdb, others } => {
+                let now_s = shared.now_s.load(Ordering::Relaxed);
+                path.bridge(port, fdb, others, now_s, &mut worker.decisions);
+            }
+            Stage::Drop => path.drop_all(port),
+        }
+        // Whatever a stage has left would be sent a second time.
+        worker.received.free();
+        let ended = cycles::now();
+        input.counters.bursts.add(1);
+        input.counters.frames.add(frames as u64);
+        input.counters.cycles.add(ended.wrapping_sub(began));
+        since = Some(ended);
+    }
+    for relay in &mut worker.relays {
+        if relay.frames.receive(&mut worker.received, BURST_MAX) > 0 {
+            path::send_relayed(
+                &mut worker.received,
+                &mut worker.outputs,
+                &worker.counters,
+                relay.port,
+            );
+        }
+    }
+    empty
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a forwarding thread has, and how orders change it between two turns.
+// Inputs and relays are boxed: orders bring and take them, and moving a box allocates nothing.
+#![allow(clippy::vec_box)]
+
+use std::sync::Arc;
+
+use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
+use quietwire_dpdk::{BURST_MAX, Burst, Eal, RxQueue, TxQueue};
+
+use super::mail::{Mailbox, Order, Reply};
+use super::stage::Stage;
+use crate::bridge::Decisions;
+use crate::config::Idle;
+use crate::counters::{PORTS_MAX, QueueCounters, ThreadCounters};
+
+/// Receive queues that one thread can serve.
+const INPUTS_MAX: usize = 1024;
+/// Rings of other threads that one thread can read.
+const RELAYS_MAX: usize = 256;
+
+/// A receive queue and what is done with its frames.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) rx: RxQueue,
+    /// Number of the port.
+    pub(crate) port: u16,
+    /// Number of the queue among the port's receive queues.
+    pub(crate) queue: u16,
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) counters: Arc<QueueCounters>,
+}
+
+/// How frames get to a port.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// Over a transmit queue that this thread has to itself.
+    Queue(TxQueue),
+    /// Over a ring to the thread that has one.
+    Ring(FrameSender),
+}
+
+/// A way to a port and the frames that wait for the end of the burst.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) way: Way,
+    pub(crate) waiting: Burst,
+}
+
+/// A ring of frames that another thread wants sent.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) frames: FrameReceiver,
+    /// Number of the port that they go to.
+    pub(crate) port: u16,
+}
+
+/// Everything that one forwarding thread has.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(super) inputs: Vec<Box<Input>>,
+    pub(super) relays: Vec<Box<Relay>>,
+    /// By number of the port; only those that this thread sends to.
+    pub(super) outputs: Vec<Option<Box<Output>>>,
+    pub(super) received: Burst,
+    pub(super) decisions: Decisions,
+    pub(super) idle: Idle,
+    pub(super) counters: Arc<ThreadCounters>,
+    pub(super) mailbox: Mailbox,
+    pub(super) ended: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        eal: &Eal,
+        idle: Idle,
+        counters: Arc<ThreadCounters>,
+        mailbox: Mailbox,
+    ) -> Self {
+        Self {
+            inputs: Vec::with_capacity(INPUTS_MAX),
+            relays: Vec::with_capacity(RELAYS_MAX),
+            outputs: (0..PORTS_MAX).map(|_| None).collect(),
+            received: Burst::new(eal),
+            decisions: Decisions::default(),
+            idle,
+            counters,
+            mailbox,
+            ended: false,
+        }
+    }
+
+    /// Carries out one order if there is one. Called between two turns: nothing waits in any output then.
+    #[inline(always)]
+    pub(super) fn obey(&mut self) {
+        if !self.mailbox.orders.is_empty() {
+            self.obey_one();
+        }
+    }
+
+    #[cold]
+    fn obey_one(&mut self) {
+        let Ok(order) = self.mailbox.orders.pop() else {
+            return;
+        };
+        let reply = self.carry_out(order);
+        // There is room: each order has one reply, and the ring holds as many as there can be orders.
+        drop(self.mailbox.replies.push(reply));
+    }
+
+    fn carry_out(&mut self, order: Order) -> Reply {
+        match order {
+            Order::Adopt(input) if self.inputs.len() == INPUTS_MAX => {
+                Reply::NoRoom(Order::Adopt(input))
+            }
+            Order::Adopt(input) => {
+                self.inputs.push(input);
+                Reply::Done
+            }
+            Order::Release { port, queue } => Reply::Input(self.release(port, queue)),
+            Order::Stage { port, stage } => {
+                self.set_stage(port, &stage);
+                Reply::Done
+            }
+            Order::Output { port, output } => Reply::Output(self.set_output(port, output)),
+            Order::Relay(relay) if self.relays.len() == RELAYS_MAX => {
+                Reply::NoRoom(Order::Relay(relay))
+            }
+            Order::Relay(relay) => {
+                self.relays.push(relay);
+                Reply::Done
+            }
+            Order::EndRelays { port } => Reply::Relays(self.end_relays(port)),
+            Order::DrainRelays => {
+                self.drain_relays(|_| true);
+                Reply::Done
+            }
+            Order::Inherit {
+                port,
+                output,
+                mut relays,
+            } => {
+                let output = match output {
+                    Some(output) => self.set_output(port, Some(output)),
+                    None => None,
+                };
+                let room = RELAYS_MAX - self.relays.len();
+                self.relays.extend(relays.drain(..room.min(relays.len())));
+                self.drain_relays(|relay| relay.port == port);
+                // The emptied list goes back too: it is not freed here.
+                Reply::Inherited {
+                    _output: output,
+                    left: relays,
+                }
+            }
+            Order::End => {
+                self.ended = true;
+                Reply::Done
+            }
+        }
+    }
+
+    fn release(&mut self, port: u16, queue: u16) -> Option<Box<Input>> {
+        let index = self
+            .inputs
+            .iter()
+            .position(|input| input.port == port && input.queue == queue)?;
+        Some(self.inputs.remove(index))
+    }
+
+    /// The control thread holds former stages and this one too, so that none is freed here.
+    fn set_stage(&mut self, port: u16, stage: &Arc<Stage>) {
+        for input in self.inputs.iter_mut().filter(|input| input.port == port) {
+            input.stage = Arc::clone(stage);
+        }
+    }
+
+    fn set_output(&mut self, port: u16, output: Option<Box<Output>>) -> Option<Box<Output>> {
+        let place = self.outputs.get_mut(usize::from(port))?;
+        std::mem::replace(place, output)
+    }
+
+    fn end_relays(&mut self, port: u16) -> Vec<Box<Relay>> {
+        self.drain_relays(|relay| relay.port == port);
+        // An order of a person's, not of the packet path: this allocates.
+        self.relays
+            .extract_if(.., |relay| relay.port == port)
+            .collect()
+    }
+
+    /// Sends what is in rings now; what is put in meanwhile may stay.
+    fn drain_relays(&mut self, which: impl Fn(&Relay) -> bool) {
+        for relay in self.relays.iter_mut().filter(|relay| which(relay)) {
+            let mut left = relay.frames.len();
+            while left > 0 {
+                let count = relay
+                    .frames
+                    .receive(&mut self.received, BURST_MAX.min(left));
+                if count == 0 {
+                    break;
+                }
+                left -= count;
+                super::path::send_relayed(
+                    &mut self.received,
+                    &mut self.outputs,
+                    &self.counters,
+                    relay.port,
+                );
+            }
+        }
+    }
+}

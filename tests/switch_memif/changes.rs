@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A running switch is changed while frames flow: none is lost, none overtakes another.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use quietwire_switch::report::{FdbReport, MoveReport, PortReport, QueueReport, ThreadReport};
+use serde_json::Value;
+
+use crate::bench::{Bench, Peer, frame, output, quietwire, until};
+
+/// `quietwire switch …` about this bench's switch.
+fn command(bench: &Bench, arguments: &[&str]) -> Command {
+    let mut command = quietwire();
+    command.arg("switch").args(arguments);
+    command
+        .arg("--control-socket")
+        .arg(bench.path("control.sock"));
+    command
+}
+
+fn change(bench: &Bench, arguments: &[&str]) {
+    output(&mut command(bench, arguments));
+}
+
+fn refused(bench: &Bench, arguments: &[&str]) -> String {
+    let output = command(bench, arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Frames of one flow, numbered.
+struct Flow<'bench> {
+    from: &'bench mut Peer,
+    to: &'bench mut Peer,
+    sent: u32,
+    received: u32,
+}
+
+impl Flow<'_> {
+    /// Sends for as long as `busy` runs, and a little longer; every frame arrives once and in order.
+    fn during<T: Send>(&mut self, busy: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let work = scope.spawn(busy);
+            let mut more = 20;
+            while more > 0 {
+                if work.is_finished() {
+                    more -= 1;
+                }
+                let burst: Vec<Vec<u8>> = (0..16)
+                    .map(|n| {
+                        let mut frame = frame([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 0);
+                        frame[20..24].copy_from_slice(&(self.sent + n).to_be_bytes());
+                        frame
+                    })
+                    .collect();
+                self.from.send(&burst);
+                self.sent += 16;
+                // Never more on the way than the smallest ring holds.
+                until("frames of the flow arrive", || {
+                    for frame in self.to.receive_now() {
+                        let number = u32::from_be_bytes(frame[20..24].try_into().unwrap());
+                        assert_eq!(number, self.received, "lost or overtaken");
+                        self.received += 1;
+                    }
+                    (self.received + 256 > self.sent).then_some(())
+                });
+            }
+            let done = work.join().unwrap();
+            until("the last frames arrive", || {
+                self.received += self.to.receive_now().len() as u32;
+                (self.received >= self.sent).then_some(())
+            });
+            assert_eq!(self.received, self.sent);
+            done
+        })
+    }
+}
+
+/// Both CPUs forward where there are only two: whoever else runs there runs beside them.
+const TWO_THREADS: [&str; 4] = ["--forwarding-cpus", "0,1", "--pinning", "none"];
+
+#[test]
+fn ports_and_bridges_come_and_go_beside_others() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let mut flow = Flow {
+        from: &mut a,
+        to: &mut b,
+        sent: 0,
+        received: 0,
+    };
+    let uri = |name: &str| {
+        let path = bench.path(&format!("{name}.sock"));
+        format!("memif:{}?role=server", path.display())
+    };
+    let before: String = bench.show("config");
+    let bench = &bench;
+    flow.during(|| {
+        change(bench, &["add", "port", "c", &uri("c")]);
+        change(bench, &["add", "bridge", "lan", "c"]);
+        change(bench, &["add", "port", "d", &uri("d"), "--bridge", "lan"]);
+    });
+    let (mut c, mut d) = (bench.peer("c"), bench.peer("d"));
+    let hello = frame([0xff; 6], [2, 0, 0, 0, 0, 3], 1);
+    c.send(std::slice::from_ref(&hello));
+    assert_eq!(d.receive(1), [hello]);
+    let fdb: Vec<FdbReport> = bench.show("fdb");
+    assert_eq!((fdb.len(), fdb[0].port.as_str()), (1, "c"));
+
+    // Whatever is wrong with a change, nothing changes.
+    let with_lan: String = bench.show("config");
+    for (arguments, part) in [
+        (
+            &["add", "port", "c", "null:"][..],
+            "there are two ports 'c'",
+        ),
+        (
+            &["add", "port", "e", "memif:/nowhere/e?role=server"],
+            "make it first",
+        ),
+        (
+            &["add", "bridge", "wan", "a"],
+            "port 'a' is in the cross-connect",
+        ),
+        (
+            &["add", "port", "e", "null:", "--bridge", "wan"],
+            "no bridge 'wan'",
+        ),
+        (&["del", "port", "x"], "no port 'x'"),
+        (&["set", "bridge", "lan", "--del-port", "a"], "not in it"),
+        (
+            &["set", "threads", "--forwarding-cpus", "4000"],
+            "is not online",
+        ),
+        (
+            &["set", "queue", "a", "7", "--cpu", "1"],
+            "no receive queue 7",
+        ),
+    ] {
+        let message = refused(bench, arguments);
+        assert!(message.contains(part), "{arguments:?}: {message}");
+    }
+    assert_eq!(bench.show::<String>("config"), with_lan);
+
+    flow.during(|| {
+        change(bench, &["set", "bridge", "lan", "--del-port", "d"]);
+        change(bench, &["del", "port", "c"]);
+        change(bench, &["del", "port", "d"]);
+        change(bench, &["del", "bridge", "lan"]);
+    });
+    assert_eq!(bench.show::<String>("config"), before);
+    assert_eq!(bench.files(), ["a.sock", "b.sock", "control.sock"]);
+    // The number of a port is used again, and what it had counted is not.
+    change(bench, &["add", "port", "e", &uri("e")]);
+    let ports: Vec<PortReport> = bench.show("ports");
+    assert_eq!(ports[2].counts.name, "e");
+    assert_eq!(ports[2].counts.rx_frames, 0);
+}
+
+#[test]
+fn what_is_shown_as_the_configuration_starts_the_same_switch() {
+    let mut bench = Bench::start(
+        &["a", "b", "c"],
+        &["--bridge", "lan=a,b", "--ageing-s", "7"],
+    );
+    change(&bench, &["set", "bridge", "lan", "--add-port", "c"]);
+    let shown = output(&mut bench.show_command("config"));
+    let file = bench.path("switch.toml");
+    std::fs::write(&file, &shown).unwrap();
+    assert_eq!(bench.end("TERM"), Some(0));
+    let mut bench = bench.only(&["--config", &file.display().to_string()]);
+    bench.start_again();
+    assert_eq!(output(&mut bench.show_command("config")), shown);
+}
+
+#[test]
+fn queues_move_between_threads_without_loss_or_disorder() {
+    let bench = Bench::start(
+        &["a", "b"],
+        &[&["--cross-connect", "a,b"][..], &TWO_THREADS].concat(),
+    );
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let mut flow = Flow {
+        from: &mut a,
+        to: &mut b,
+        sent: 0,
+        received: 0,
+    };
+    let bench = &bench;
+    flow.during(|| {
+        for turn in 0..20 {
+            let cpu = (turn % 2).to_string();
+            change(bench, &["set", "queue", "a", "0", "--cpu", &cpu]);
+        }
+    });
+    let queues: Vec<QueueReport> = bench.show("queues");
+    assert_eq!(queues[0].cpu, Some(1));
+    assert_eq!(queues[0].frames, u64::from(flow.sent));
+    let moves: Vec<MoveReport> = bench.show("moves");
+    assert!(moves.len() >= 19, "{moves:?}");
+    assert!(
+        moves
+            .iter()
+            .all(|one| one.why == "by request" && one.from != one.to)
+    );
+
+    // Threads end and come back; the one left serves all.
+    flow.during(|| {
+        for cpus in ["1", "0-1", "0", "0-1"] {
+            change(bench, &["set", "threads", "--forwarding-cpus", cpus]);
+        }
+    });
+    let threads: Vec<ThreadReport> = bench.show("threads");
+    let names = ["qw-fwd-0", "qw-fwd-1"]
+        .map(|name| threads.iter().filter(|thread| thread.name == name).count());
+    assert_eq!(names, [1, 1]);
+    let ports: Vec<PortReport> = bench.show("ports");
+    let counts: BTreeMap<&str, (u64, u64)> = ports
+        .iter()
+        .map(|port| {
+            (
+                port.counts.name.as_str(),
+                (port.counts.rx_frames, port.counts.tx_frames),
+            )
+        })
+        .collect();
+    let sent = u64::from(flow.sent);
+    assert_eq!(counts["a"], (sent, 0), "what ended threads counted is kept");
+    assert_eq!(counts["b"], (0, sent));
+    assert!(ports.iter().all(|port| port.counts.drops.sum() == 0));
+}
+
+#[test]
+fn load_is_balanced_when_asked_and_said_when_not() {
+    let bench = Bench::start(
+        &["a", "b", "c", "d"],
+        &[
+            &["--cross-connect", "a,b", "--cross-connect", "c,d"][..],
+            &TWO_THREADS,
+        ]
+        .concat(),
+    );
+    for queue in ["a", "c"] {
+        change(&bench, &["set", "queue", queue, "0", "--cpu", "0"]);
+    }
+    // Nothing flows: nothing is worth moving.
+    let answer = output(&mut command(&bench, &["rebalance", "--dry-run"]));
+    assert_eq!(answer, "nothing is worth moving\n");
+    let answer = output(&mut command(&bench, &["rebalance", "--json"]));
+    assert_eq!(
+        serde_json::from_str::<Value>(&answer).unwrap(),
+        Value::Array(vec![])
+    );
+}
