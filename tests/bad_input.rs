@@ -567,6 +567,63 @@ fn a_page_that_cannot_be_written_in_the_end_leaves_the_results() {
 }
 
 #[test]
+fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
+    let place = Place::new();
+    let null = [
+        "--rate",
+        "1k",
+        "--duration",
+        "50ms",
+        "--warm-up",
+        "0s",
+        "--port",
+        "null:",
+    ];
+    for (script, wanted) in [
+        (r#""$@" > /dev/full"#, Some(FAILED)),
+        // The pipe's other end is closed before anything is written to it.
+        (
+            r#"mkfifo p; sleep 0 < p & exec 3> p; wait; "$@" >&3"#,
+            Some(0),
+        ),
+        // Nobody is there to hear of anything.
+        (r#""$@" > /dev/full 2> /dev/full"#, Some(FAILED)),
+    ] {
+        let mut command = place.command("sh", &["-c", script, "sh"]);
+        let generate = place.generate(&null);
+        command
+            .arg(generate.get_program())
+            .args(generate.get_args());
+        let Ended { code, said } = place.run(command);
+        assert_eq!(code, wanted, "{script}: {said}");
+        assert!(!said.contains("panicked"), "{script}: {said}");
+        assert!(
+            said.is_empty() || said.contains("standard output: No space left"),
+            "{script}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_study_goes_on_when_nobody_listens_any_more() {
+    let place = Place::new();
+    let before = place.machine();
+    let short = STUDY.replace("rounds = 4", "rounds = 1");
+    fs::write(place.path("study.toml"), short).unwrap();
+    let mut command = place.command("sh", &["-c", r#""$@" 2> /dev/full > /dev/full"#, "sh"]);
+    let study = place.study(&["--store", "s.sqlite", "--html", "s.html"]);
+    command.arg(study.get_program()).args(study.get_args());
+    let Ended { code, said } = place.run(command);
+    assert_eq!(code, Some(FAILED), "{said}");
+    assert!(place.path("s.html").exists());
+    for file in ["s.sqlite", "s.html"] {
+        fs::remove_file(place.path(file)).unwrap();
+    }
+    fs::write(place.path("study.toml"), STUDY).unwrap();
+    assert_eq!(place.machine(), before);
+}
+
+#[test]
 fn every_signal_ends_a_switch_and_a_generator_cleanly() {
     let place = Place::new();
     let before = place.machine();

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 
 pub(crate) struct Place {
     directory: TempDir,
+    started: AtomicU32,
     _machine: MutexGuard<'static, ()>,
 }
 
@@ -84,6 +86,7 @@ impl Place {
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let place = Self {
             directory,
+            started: AtomicU32::new(0),
             _machine: guard,
         };
         fs::write(place.path("study.toml"), STUDY).unwrap();
@@ -113,7 +116,7 @@ impl Place {
         let cpusets = mounts.iter().flat_map(|mount| entries(mount)).filter(ours);
         let mut files = entries(self.directory.path());
         files.extend(entries(&self.path("lab")));
-        files.retain(|path| !path.ends_with("said"));
+        files.retain(|path| path.extension().is_none_or(|ending| ending != "said"));
         Machine {
             realtime: read("/proc/sys/kernel/sched_rt_runtime_us"),
             huge_pages: read("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
@@ -163,14 +166,16 @@ impl Place {
     }
 
     pub(crate) fn start(&self, mut command: Command) -> Running {
-        let log = File::create(self.path("said")).unwrap();
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let path = self.path(&format!("{number}.said"));
+        let log = File::create(&path).unwrap();
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
         Running {
             child: command.spawn().unwrap(),
-            log: self.path("said"),
+            log: path,
         }
     }
 

@@ -104,7 +104,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 
 /// Prints an error with its causes as one message, and gives the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("quietwire: {}", message(error));
+    crate::text::say(format!("quietwire: {}", message(error)));
     ExitCode::from(code(error))
 }
 

@@ -2,6 +2,9 @@
 //! The `quietwire` command: reads arguments, calls the crates that do the work, prints, and chooses the
 //! exit code. Holds no logic of its own.
 
+// They panic when nobody reads, in the midst of what is to be undone: `text::print` and `text::say` do not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod commands;
 #[cfg(test)]
 mod documented;
@@ -39,6 +42,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
+        // It would be told on standard error, which is what could not be written to.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text for people, as wide as their terminal.
+//! Text for people, as wide as their terminal, and on its way to them: a reader that goes away, a terminal that is
+//! closed or a full disk must not end a command in the midst of what it undoes.
 
+use std::fmt::Display;
+use std::io::{ErrorKind, Write, stderr, stdout};
+
+use anyhow::{Context, Result};
 use comfy_table::Table;
 
 /// Columns where no terminal says how many it has.
@@ -9,6 +14,23 @@ const WIDTH: u16 = 80;
 /// Columns of the terminal that standard output is; 80 when it is none.
 pub(crate) fn terminal_width() -> u16 {
     Table::new().width().unwrap_or(WIDTH)
+}
+
+/// Prints a result and a line end on standard output. A reader that has seen enough (`| head`) is no error.
+///
+/// # Errors
+/// What the system said.
+pub(crate) fn print(text: impl Display) -> Result<()> {
+    let mut out = stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("the result could not be written to standard output"),
+    }
+}
+
+/// Says something on standard error. Where that is gone, there is nobody left to tell.
+pub(crate) fn say(text: impl Display) {
+    drop(writeln!(stderr().lock(), "{text}"));
 }
 
 /// A text over as many lines as it needs, each of at most `width` columns; those after the first are indented. A word

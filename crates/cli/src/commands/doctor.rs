@@ -8,7 +8,7 @@ use clap::Args;
 use quietwire_host::doctor::{Check, State, examine, worst};
 
 use crate::exit::Lacking;
-use crate::text::{fold, terminal_width};
+use crate::text::{fold, print, terminal_width};
 
 /// What this machine has and lacks for quietwire, and the command that mends each lack. Changes nothing.
 #[derive(Debug, Args)]
@@ -24,9 +24,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
         &std::env::var_os("PATH").unwrap_or_default(),
     );
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&checks)?);
+        print(serde_json::to_string_pretty(&checks)?)?;
     } else {
-        print!("{}", list(&checks, usize::from(terminal_width())));
+        print(list(&checks, usize::from(terminal_width())))?;
     }
     if worst(&checks) == State::Missing {
         let missing: Vec<&str> = checks
@@ -48,7 +48,7 @@ const INDENT: usize = 25;
 
 /// One check a line. What mends it has a line of its own, unfolded, so that a command can be copied.
 fn list(checks: &[Check], width: usize) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for check in checks {
         let state = match check.state {
             State::Ok => "ok",
@@ -57,13 +57,12 @@ fn list(checks: &[Check], width: usize) -> String {
             State::Missing => "MISSING",
         };
         let line = format!("{state:<8}{:<17}{}", check.name, check.seen);
-        text += &fold_after(&line, width);
-        text.push('\n');
+        lines.push(fold_after(&line, width));
         if let Some(mend) = &check.mend {
-            text += &format!("{:INDENT$}-> {mend}\n", "");
+            lines.push(format!("{:INDENT$}-> {mend}", ""));
         }
     }
-    text
+    lines.join("\n")
 }
 
 /// As [`fold`], the blanks of the columns kept.
@@ -96,6 +95,6 @@ mod tests {
             text.lines().all(|line| line.chars().count() <= 80),
             "{text}"
         );
-        assert!(text.contains("-> sysctl -w kernel.sched_rt_runtime_us=-1\n"));
+        assert!(text.ends_with("-> sysctl -w kernel.sched_rt_runtime_us=-1"));
     }
 }

@@ -20,7 +20,7 @@ use quietwire_tester::{
 };
 
 use crate::exit::{CheckFailed, TERM_SIGNALS, Usage};
-use crate::text::{fold, terminal_width};
+use crate::text::{fold, print, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
 /// Traffic through a device that is running already: one trial, its loss, latency and the tester's own health.
@@ -143,9 +143,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let result = result?;
     abort.store(true, Ordering::Relaxed);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&result)?);
+        print(serde_json::to_string_pretty(&result)?)?;
     } else {
-        print_result(&result);
+        print(result_text(&result, usize::from(terminal_width())))?;
     }
     match &result.validity {
         Validity::Valid => Ok(()),
@@ -271,29 +271,21 @@ fn pci_devices(ports: &[PortUri]) -> Vec<String> {
 /// Columns before the figures.
 const INDENT: usize = 11;
 
-fn print_result(result: &TrialResult) {
+/// The result for people, in lines of at most `width` columns wherever figures are not very large.
+fn result_text(result: &TrialResult, width: usize) -> String {
     let mpps = |rate: f64| format!("{:.6} Mpps", rate / 1e6);
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
-    println!(
-        "offered    {:>14} frames  {}",
-        result.offered_frames,
-        mpps(result.achieved_rate_pps)
-    );
-    println!(
-        "received   {:>14} frames  {}",
-        result.received_frames,
-        mpps(result.forwarding_rate_pps)
-    );
-    println!(
-        "lost       {:>14} frames  {:.6} %",
-        result.lost_frames,
-        result.loss_ratio * 100.0
-    );
-    println!("duplicate  {:>14} frames", result.duplicate_frames);
-    println!("reordered  {:>14} frames", result.reordered_frames);
+    let frames = |name: &str, count: u64| format!("{name:INDENT$}{count:>14} frames");
+    let mut lines = vec![
+        frames("offered", result.offered_frames) + "  " + &mpps(result.achieved_rate_pps),
+        frames("received", result.received_frames) + "  " + &mpps(result.forwarding_rate_pps),
+        frames("lost", result.lost_frames) + &format!("  {:.6} %", result.loss_ratio * 100.0),
+        frames("duplicate", result.duplicate_frames),
+        frames("reordered", result.reordered_frames),
+    ];
     let latency = &result.latency;
     if latency.samples > 0 {
-        println!(
+        lines.push(format!(
             "latency    {} frames, us: min {}  mean {:.2}  p50 {}\n           p99 {}  p99.9 {}  p99.99 {}  max {}",
             latency.samples,
             us(latency.min_ns),
@@ -303,10 +295,10 @@ fn print_result(result: &TrialResult) {
             us(latency.p99_9_ns),
             us(latency.p99_99_ns),
             us(latency.max_ns)
-        );
+        ));
     }
     let health = &result.health;
-    println!(
+    lines.push(format!(
         "tester     missed {:.4} % of its schedule, {} of {} bursts late\n           longest gap {} us, {} gaps over 100 us, real-time {}",
         health.pacing_miss_ratio * 100.0,
         health.late_bursts,
@@ -314,14 +306,14 @@ fn print_result(result: &TrialResult) {
         us(health.longest_gap_ns),
         health.gaps_over_100us,
         if health.realtime { "yes" } else { "no" }
-    );
+    ));
     match &result.validity {
-        Validity::Valid => println!("valid"),
-        Validity::Invalid(reasons) => {
-            let width = usize::from(terminal_width());
-            for reason in reasons {
-                println!("{}", fold(&format!("INVALID    {reason}"), width, INDENT));
-            }
-        }
+        Validity::Valid => lines.push("valid".to_owned()),
+        Validity::Invalid(reasons) => lines.extend(
+            reasons
+                .iter()
+                .map(|reason| fold(&format!("INVALID    {reason}"), width, INDENT)),
+        ),
     }
+    lines.join("\n")
 }

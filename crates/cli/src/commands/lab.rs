@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use quietwire_host::journal::{Change, Undone};
 use quietwire_lab::{STATE_DIRECTORY, clean};
 
 use crate::exit::CheckFailed;
+use crate::text::print;
 
 /// What studies set up on the machine: processes, CPU sets, settings, sockets.
 #[derive(Debug, Args)]
@@ -41,14 +43,14 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
 fn run_clean(args: &CleanArgs) -> Result<()> {
     let report = clean(&args.state_directory)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        print(serde_json::to_string_pretty(&report)?)?;
     } else if let Some(owner) = &report.busy {
-        println!("a lab is up, of process {owner}: left alone");
+        print(format!("a lab is up, of process {owner}: left alone"))?;
     } else if report.undone.is_empty() {
-        println!("nothing was left behind");
+        print("nothing was left behind")?;
     } else {
         for (change, outcome) in &report.undone {
-            println!("{outcome:?}: {}", serde_json::to_string(change)?);
+            print(format!("{}: {}", what(change), came_of(outcome)))?;
         }
     }
     let failures = report.failures().count();
@@ -59,4 +61,30 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         .into());
     }
     Ok(())
+}
+
+/// A change, in a few words.
+fn what(change: &Change) -> String {
+    match change {
+        Change::FileWritten { path, former, .. } => {
+            format!("{} back to '{}'", path.display(), former.trim())
+        }
+        Change::DirectoryCreated { path } => format!("directory {}", path.display()),
+        Change::CpusetCreated { path, .. } => format!("CPU set {}", path.display()),
+        Change::ControllerEnabled { path } => format!("cpuset controller in {}", path.display()),
+        Change::AffinitiesNoted { tasks } => format!("CPUs of {} tasks", tasks.len()),
+        Change::ProcessStarted { process, command } => {
+            let program = command.split_whitespace().next().unwrap_or_default();
+            format!("process {} ({program})", process.pid)
+        }
+    }
+}
+
+fn came_of(outcome: &Undone) -> String {
+    match outcome {
+        Undone::Restored => "undone".to_owned(),
+        Undone::AlreadyGone => "gone already".to_owned(),
+        Undone::ChangedSince(why) => format!("LEFT ALONE, changed since: {why}"),
+        Undone::Failed(why) => format!("FAILED: {why}"),
+    }
 }

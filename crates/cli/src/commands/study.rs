@@ -17,7 +17,7 @@ use quietwire_study::{
 };
 
 use crate::exit::{CheckFailed, TERM_SIGNALS, Usage};
-use crate::text::{fold, terminal_width};
+use crate::text::{fold, print, say, terminal_width};
 use progress::Shown;
 
 /// Run a study, or make its page again from its store.
@@ -135,7 +135,7 @@ fn run_file(args: &RunArgs) -> Result<()> {
     closed?;
     let results = store.results()?;
     show(&results, Some(&html_path), args.json)?;
-    eprintln!("store: {}", store_path.display());
+    say(format!("store: {}", store_path.display()));
     match end {
         StudyEnd::Finished => Ok(()),
         StudyEnd::Interrupted => Err(CheckFailed(format!(
@@ -164,18 +164,20 @@ fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
         quietwire_report::write_html(results, path)?;
     }
     if json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&quietwire_report::json(results)?)?
-        );
+        print(serde_json::to_string_pretty(&quietwire_report::json(
+            results,
+        )?)?)?;
     } else {
         let width = terminal_width();
-        for line in text_table(&Summary::of(results)?, width).lines() {
-            println!("{}", fold(line, usize::from(width), 0));
-        }
+        let table = text_table(&Summary::of(results)?, width);
+        let lines = table.trim_end().lines();
+        let folded: Vec<String> = lines
+            .map(|line| fold(line, usize::from(width), 0))
+            .collect();
+        print(folded.join("\n"))?;
     }
     if let Some(path) = html {
-        eprintln!("page:  {}", path.display());
+        say(format!("page:  {}", path.display()));
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, TERM_SIGNALS};
+use crate::text::print;
 
 /// The userspace data plane: forward packets between ports.
 #[derive(Debug, Args)]
@@ -308,6 +309,5 @@ fn show(args: &ShowArgs) -> Result<()> {
     } else {
         tables::render(subject, answer).context(OTHER_VERSION)?
     };
-    println!("{text}");
-    Ok(())
+    print(text)
 }

@@ -6,6 +6,8 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressStyle};
 use quietwire_study::{CaseSpec, Estimate, FrameSize, Progress, StudyFile, TrialEvent};
 
+use crate::text::say;
+
 /// Shows how a study goes, on standard error.
 pub(crate) struct Shown {
     bar: Option<ProgressBar>,
@@ -35,7 +37,7 @@ impl Shown {
     fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+            None => say(line),
         }
     }
 }
@@ -73,7 +75,7 @@ impl Progress for Shown {
                 bar.set_message(line);
             }
             None if event.is_replayed => {}
-            None => eprintln!("{line}"),
+            None => say(line),
         }
     }
 }

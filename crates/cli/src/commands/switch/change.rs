@@ -12,6 +12,7 @@ use quietwire_switch::report::MoveReport;
 use serde_json::from_value;
 
 use super::tables;
+use crate::text::print;
 
 /// Which switch, and how to print.
 #[derive(Debug, Args)]
@@ -232,14 +233,14 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
     };
     let answer = ask(&args.asking.control_socket, &request)?;
     if args.asking.json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        print(serde_json::to_string_pretty(&answer)?)?;
         return Ok(());
     }
     let moves: Vec<MoveReport> = from_value(answer).context(super::OTHER_VERSION)?;
     if moves.is_empty() {
-        println!("nothing is worth moving");
+        print("nothing is worth moving")?;
     } else {
-        println!("{}", tables::moves(&moves));
+        print(tables::moves(&moves))?;
     }
     Ok(())
 }
@@ -250,7 +251,7 @@ fn move_queue(port: String, queue: u16, cpu: u32, asking: &Asking) -> Result<()>
         &Request::MoveQueue { port, queue, cpu },
     )?;
     if asking.json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        print(serde_json::to_string_pretty(&answer)?)?;
     }
     Ok(())
 }
@@ -259,7 +260,7 @@ fn move_queue(port: String, queue: u16, cpu: u32, asking: &Asking) -> Result<()>
 fn carry_out(change: Change, asking: &Asking) -> Result<()> {
     let answer = ask(&asking.control_socket, &Request::Change(change))?;
     if asking.json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        print(serde_json::to_string_pretty(&answer)?)?;
     }
     Ok(())
 }
