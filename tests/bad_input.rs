@@ -375,6 +375,18 @@ fn a_missing_program_is_told_before_anything_is_measured() {
 }
 
 #[test]
+fn huge_pages_are_not_taken_from_everybody_else() {
+    let place = Place::new();
+    let much = STUDY.replace("huge-pages-mib = 32", "huge-pages-mib = 4_000_000_000");
+    fs::write(place.path("study.toml"), much).unwrap();
+    place.refused(
+        LACKS,
+        place.study(&[]),
+        &["huge pages", "are available", "huge-pages-mib"],
+    );
+}
+
+#[test]
 fn impossible_values_in_a_study_are_named_with_line_and_key() {
     let place = Place::new();
     for (from, to, part) in [

@@ -12,6 +12,8 @@ pub const REALTIME_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// Number of 2 MiB pages in the pool (Documentation/admin-guide/mm/hugetlbpage.rst).
 pub const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+/// Where the kernel tells about memory.
+pub const MEMORY: &str = "/proc/meminfo";
 const HUGE_PAGES_FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
 /// Writes a setting, unless it holds the value already. True when it was written.
@@ -63,6 +65,28 @@ pub fn reserve_huge_pages(journal: &mut Journal, pages: u64) -> io::Result<u64> 
         })?;
     }
     read_number(Path::new(HUGE_PAGES_FREE))
+}
+
+/// Number of free 2 MiB pages in the pool.
+///
+/// # Errors
+/// What the system said.
+pub fn huge_pages_free() -> io::Result<u64> {
+    read_number(Path::new(HUGE_PAGES_FREE))
+}
+
+/// Memory that can be had without swapping, MiB (`MemAvailable`, proc_meminfo(5)).
+///
+/// # Errors
+/// What the system said, or that the kernel does not tell.
+pub fn memory_available_mib() -> io::Result<u64> {
+    let text = fs::read_to_string(MEMORY)?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .map(|kib| kib / 1024)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no MemAvailable in it"))
 }
 
 /// A number in a file of the kernel's.

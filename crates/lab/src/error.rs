@@ -85,6 +85,16 @@ pub enum LabError {
     /// No directory where the state is to be.
     #[error("the state directory {} is not a directory; give another with --state-directory", .0.display())]
     NoDirectory(PathBuf),
+    /// Huge pages that would leave others without memory.
+    #[error(
+        "{wanted_mib} MiB of memory are to become huge pages, and only half of the {available_mib} MiB that are available may; ask for fewer with huge-pages-mib"
+    )]
+    Memory {
+        /// Memory to be taken.
+        wanted_mib: u64,
+        /// Memory that there is.
+        available_mib: u64,
+    },
     /// CPUs that leave nothing for someone.
     #[error("{0}")]
     Cpus(String),
@@ -105,7 +115,9 @@ impl LabError {
             Self::Cpus(_) | Self::Roles(_) | Self::Stressors { .. } | Self::NoDirectory(_) => {
                 Fault::BadInput
             }
-            Self::Cpuset(CpusetError::Unavailable) | Self::MissingProgram { .. } => Fault::Lacks,
+            Self::Cpuset(CpusetError::Unavailable)
+            | Self::MissingProgram { .. }
+            | Self::Memory { .. } => Fault::Lacks,
             // Not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })
                 if cause.kind() == io::ErrorKind::PermissionDenied =>

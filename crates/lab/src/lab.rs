@@ -21,6 +21,9 @@ use crate::neighbours::{NeighbourSpec, Neighbours};
 /// Where labs keep their state when nothing else is asked for.
 pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
 
+/// Size of a huge page, MiB.
+const HUGE_PAGE_MIB: u64 = 2;
+
 pub(crate) const LAB_JOURNAL: &str = "lab.jsonl";
 
 /// How a lab is to be brought up.
@@ -160,8 +163,20 @@ impl Lab {
     /// Sees to it that so many 2 MiB pages are free while the lab is up; gives how many are, maybe fewer.
     ///
     /// # Errors
-    /// [`LabError::Io`].
+    /// [`LabError::Memory`] when the rest of the machine would be left without, [`LabError::Io`].
     pub fn reserve_huge_pages(&mut self, pages: u64) -> Result<u64, LabError> {
+        let free = settings::huge_pages_free()
+            .map_err(io_error(Path::new(settings::HUGE_PAGES), "reading"))?;
+        let available_mib = settings::memory_available_mib()
+            .map_err(io_error(Path::new(settings::MEMORY), "reading"))?;
+        // The kernel would take all that it can get, from everybody.
+        let more_mib = pages.saturating_sub(free).saturating_mul(HUGE_PAGE_MIB);
+        if more_mib > available_mib / 2 {
+            return Err(LabError::Memory {
+                wanted_mib: more_mib,
+                available_mib,
+            });
+        }
         settings::reserve_huge_pages(self.own_journal()?, pages).map_err(io_error(
             Path::new(settings::HUGE_PAGES),
             "reserving huge pages",

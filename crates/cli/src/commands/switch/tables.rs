@@ -181,8 +181,8 @@ fn queues(queues: &[QueueReport]) -> Table {
             "load %",
             "frames",
             "bursts",
-            "frames a burst",
-            "cycles a frame",
+            "frames/burst",
+            "cycles/frame",
         ],
         4,
     );
