@@ -3,110 +3,43 @@
 //!
 //! [`decide`] takes a burst of frames as bytes and gives one decision each. It knows no packet buffers and no
 //! ports beyond their numbers, so that it can be tested with any bytes and without DPDK being started.
+//! [`decide_with`] does the same for bridges with VLANs, limits, split-horizon groups or interfaces of their own:
+//! [`Settings`] say what a bridge is to be like, [`BridgeTables`] are made of them for forwarding threads to read.
+//!
+//! The order of things, and where it is written (IEEE 802.1Q): the port's kind of frames (6.9), the frame's VLAN
+//! (6.9.1), ingress filtering (8.6.2), reserved addresses (8.6.3, table 8-1), learning (8.7), the bridge's own address
+//! (8.13), forwarding by the filtering database (8.6.3, 8.8), egress filtering (8.6.4), tags on the way out (6.9.2).
+//! Frames that are dropped up to and with the reserved addresses teach nothing.
+//!
+//! An address that has a static entry is not learned anywhere else (8.8.1, 8.8.3); a frame with such a source
+//! address on another port is forwarded all the same, as 8.6 does not filter by source, and counted.
 
+mod decision;
+mod plain;
 mod reference;
+mod settings;
+mod storm;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod vlans;
 
 use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use crate::fdb::{Fdb, Hash, Key, Learned, Now};
+use tables::{INSIDE, Input};
 
-pub use reference::ReferenceBridge;
-
-/// Why a frame goes nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Shorter than an Ethernet header ([`quietwire_packet::Damage::Short`]).
-    Short,
-    /// The destination is on the port that the frame came from (IEEE 802.1Q, section 8.6.1).
-    Filtered,
-    /// To one of the addresses 01:80:C2:00:00:00 to 0F, which bridges do not forward (IEEE 802.1Q, section 8.6.3).
-    Reserved,
-}
-
-/// What is to become of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Out of the port with this number.
-    Forward(u16),
-    /// Out of all other ports of the bridge.
-    Flood,
-    /// Nowhere.
-    Drop(Reason),
-}
-
-/// Decisions on a burst of frames, in their order.
-#[derive(Debug)]
-pub struct Decisions {
-    list: [Decision; BURST_MAX],
-    len: usize,
-    same: bool,
-}
-
-impl Default for Decisions {
-    fn default() -> Self {
-        Self {
-            list: [Decision::Flood; BURST_MAX],
-            len: 0,
-            same: true,
-        }
-    }
-}
-
-impl Decisions {
-    /// The decisions.
-    #[inline(always)]
-    #[must_use]
-    pub fn as_slice(&self) -> &[Decision] {
-        self.list.get(..self.len).unwrap_or(&[])
-    }
-
-    /// The decision on all frames, when it is the same.
-    #[inline(always)]
-    #[must_use]
-    pub fn sole(&self) -> Option<Decision> {
-        if self.same {
-            self.as_slice().first().copied()
-        } else {
-            None
-        }
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
-        self.same = true;
-    }
-
-    #[inline(always)]
-    fn push(&mut self, decision: Decision) {
-        if let Some(place) = self.list.get_mut(self.len) {
-            *place = decision;
-            self.len += 1;
-            self.same &= decision == self.list[0];
-        }
-    }
-}
-
-/// What happened to the frames of a burst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Frames flooded.
-    pub flooded: u64,
-    /// Frames dropped as [`Reason::Short`].
-    pub short: u64,
-    /// Frames dropped as [`Reason::Filtered`].
-    pub filtered: u64,
-    /// Frames dropped as [`Reason::Reserved`].
-    pub reserved: u64,
-    /// Source addresses that were new.
-    pub learned: u64,
-    /// Source addresses that had been on another port.
-    pub moved: u64,
-    /// Source addresses that there was no room for.
-    pub not_learned: u64,
-}
+pub use decision::{Decision, Decisions, Reason, Tally};
+pub use plain::decide;
+pub use reference::{Exit, Fate, ReferenceBridge, carry_out};
+pub use settings::{
+    BridgePort, Flooding, Interface, OverLimit, PortVlans, Settings, SettingsError, StormLimits,
+    Trunk, Tunnel,
+};
+pub use storm::{Kind, Storm};
+pub use tables::{BridgeTables, Copy, Flood, Ingress};
+pub use vlans::{Egress, Membership, TagAction, TagType, VlanSet, VlanSetError};
 
 /// Both addresses of a frame, as numbers; [`Addresses::NONE`] for a frame that is too short for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,17 +56,39 @@ impl Addresses {
 
     #[inline(always)]
     fn read(frame: &[u8]) -> Self {
-        let Some(header) = frame.first_chunk::<ETHERNET_HEADER_LENGTH>() else {
-            return Self::NONE;
-        };
+        frame.first_chunk().map_or(Self::NONE, Self::of_header)
+    }
+
+    #[inline(always)]
+    fn of_header(header: &[u8; ETHERNET_HEADER_LENGTH]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
         // The same as MacAddress::to_u64, each in one load of eight octets.
         Self {
             destination: u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 16,
-            source: u64::from_be_bytes([e, f, g, h, i, j, k, l]) & 0xffff_ffff_ffff,
+            source: u64::from_be_bytes([e, f, g, h, i, j, k, l]) & ADDRESS_MASK,
         }
     }
+
+    #[inline(always)]
+    fn is_reserved(self) -> bool {
+        self.destination & RESERVED_MASK == RESERVED
+    }
+
+    /// True when the source is one station, as it should be.
+    #[inline(always)]
+    fn has_station(self) -> bool {
+        self.source & GROUP == 0 && self.source != 0
+    }
+
+    #[inline(always)]
+    fn is_to_group(self) -> bool {
+        self.destination & GROUP != 0
+    }
 }
+
+const ADDRESS_MASK: u64 = 0xffff_ffff_ffff;
+/// ff:ff:ff:ff:ff:ff.
+const BROADCAST: u64 = ADDRESS_MASK;
 
 /// First bit on the wire of an address given as a number: set for groups.
 const GROUP: u64 = 1 << 40;
@@ -148,110 +103,217 @@ struct Hashes {
     source: Hash,
 }
 
-/// Decides on a burst (at most [`BURST_MAX`] frames; what is beyond is not looked at) that came in on port
-/// `input` at second `now_s`, and learns its source addresses. `decisions` is overwritten.
+impl Hashes {
+    #[inline(always)]
+    fn new(fdb: &Fdb, vlan: u16, addresses: Addresses) -> Self {
+        Self {
+            destination: fdb.hash(Key::in_vlan(vlan, addresses.destination)),
+            source: fdb.hash(Key::in_vlan(vlan, addresses.source)),
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, fdb: &Fdb) -> Self {
+        fdb.prefetch(self.destination);
+        fdb.prefetch(self.source);
+        self
+    }
+}
+
+/// The time, as it is known without asking anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Seconds of the coarse clock, for ageing.
+    pub now_s: u32,
+    /// Ticks of the clock that [`Storm::new`] was told of, for limits.
+    pub ticks: u64,
+}
+
+/// A frame between the two passes.
+#[derive(Clone, Copy)]
+struct Classified {
+    addresses: Addresses,
+    membership: Result<Membership, Reason>,
+    hashes: Hashes,
+}
+
+/// Decides on a burst (at most [`BURST_MAX`] frames; what is beyond is not looked at) that came in at `from`, and learns
+/// its source addresses. `storm` is what is left of that port's limits. `decisions` is overwritten.
 ///
-/// Two passes: the first hashes all addresses and asks for their buckets, the second finds them in the cache.
+/// In a plain bridge ([`BridgeTables::is_plain`]) this is [`decide`].
 #[inline]
-pub fn decide<'frame>(
+pub fn decide_with<'frame>(
+    tables: &BridgeTables,
     fdb: &Fdb,
-    input: u16,
-    now_s: u32,
+    from: Ingress,
+    storm: &mut Storm,
+    clock: Clock,
     frames: impl Iterator<Item = &'frame [u8]>,
     decisions: &mut Decisions,
 ) -> Tally {
-    let now = fdb.now(now_s);
-    let none = Hashes {
-        destination: fdb.hash(Key::of_number(0)),
-        source: fdb.hash(Key::of_number(0)),
-    };
-    let mut addresses = [Addresses::NONE; BURST_MAX];
-    let mut hashes = [none; BURST_MAX];
-    let mut count = 0;
-    let mut last = (Addresses::NONE, none);
-    for ((frame, addresses), hashes) in frames.zip(&mut addresses).zip(&mut hashes) {
-        *addresses = Addresses::read(frame);
-        // Frames of one conversation come in runs.
-        if *addresses != last.0 {
-            last = (*addresses, prepare(fdb, addresses));
-        }
-        *hashes = last.1;
-        count += 1;
+    if let (true, Ingress::Port(port)) = (tables.is_plain(), from) {
+        return decide(fdb, port, clock.now_s, frames, decisions);
     }
-
     decisions.clear();
     let mut tally = Tally::default();
-    let mut last = (Addresses::NONE, Decision::Drop(Reason::Short));
-    for (addresses, hashes) in addresses.iter().zip(&hashes).take(count) {
-        // What the frame before has taught, this one need not teach again, and it goes the same way.
-        if *addresses != last.0 {
-            last = (
-                *addresses,
-                decide_one(fdb, input, now, addresses, hashes, &mut tally),
-            );
+    let Some(input) = tables.input(from) else {
+        for _ in frames.take(BURST_MAX) {
+            let decision = Decision::Drop(Reason::NoInput);
+            tally.count(decision);
+            decisions.push(decision);
         }
-        count_decision(last.1, &mut tally);
-        decisions.push(last.1);
-    }
-    tally
-}
-
-#[inline(always)]
-fn prepare(fdb: &Fdb, addresses: &Addresses) -> Hashes {
-    let hashes = Hashes {
-        destination: fdb.hash(Key::of_number(addresses.destination)),
-        source: fdb.hash(Key::of_number(addresses.source)),
+        return tally;
     };
-    fdb.prefetch(hashes.destination);
-    fdb.prefetch(hashes.source);
-    hashes
+    let none = Classified {
+        addresses: Addresses::NONE,
+        membership: Err(Reason::Short),
+        hashes: Hashes::new(fdb, 0, Addresses::NONE),
+    };
+    let mut classified = [none; BURST_MAX];
+    let mut count = 0;
+    for (frame, place) in frames.zip(&mut classified) {
+        *place = classify(fdb, input, frame, none);
+        count += 1;
+    }
+    storm.fill(clock.ticks);
+    let mut stage = Stage {
+        tables,
+        fdb,
+        input,
+        storm,
+        now: fdb.now(clock.now_s),
+        tally,
+    };
+    for frame in classified.iter().take(count) {
+        let decision = stage.decide(frame);
+        stage.tally.count(decision);
+        decisions.push(decision);
+    }
+    stage.tally
 }
 
 #[inline(always)]
-fn decide_one(
-    fdb: &Fdb,
-    input: u16,
+fn classify(fdb: &Fdb, input: &Input, frame: &[u8], none: Classified) -> Classified {
+    let Some(header) = frame.first_chunk::<ETHERNET_HEADER_LENGTH>() else {
+        return none;
+    };
+    let addresses = Addresses::of_header(header);
+    match input.classify(header, frame) {
+        Ok(membership) => Classified {
+            addresses,
+            membership: Ok(membership),
+            hashes: Hashes::new(fdb, membership.vlan(), addresses).prefetch(fdb),
+        },
+        Err(reason) => Classified {
+            membership: Err(reason),
+            ..none
+        },
+    }
+}
+
+/// The second pass over a burst.
+struct Stage<'burst> {
+    tables: &'burst BridgeTables,
+    fdb: &'burst Fdb,
+    input: &'burst Input,
+    storm: &'burst mut Storm,
     now: Now,
-    addresses: &Addresses,
-    hashes: &Hashes,
-    tally: &mut Tally,
-) -> Decision {
-    if *addresses == Addresses::NONE {
-        return Decision::Drop(Reason::Short);
+    tally: Tally,
+}
+
+impl Stage<'_> {
+    #[inline(always)]
+    fn decide(&mut self, frame: &Classified) -> Decision {
+        self.try_decide(frame).unwrap_or_else(Decision::Drop)
     }
-    let Addresses {
-        destination,
-        source,
-    } = *addresses;
-    // Frames that bridges keep to themselves teach nothing either.
-    if destination & RESERVED_MASK == RESERVED {
-        return Decision::Drop(Reason::Reserved);
-    }
-    if source & GROUP == 0 && source != 0 {
-        match fdb.learn(hashes.source, input, now, u32::MAX) {
-            Learned::Known => {}
-            Learned::New => tally.learned += 1,
-            Learned::Moved | Learned::Flapped => tally.moved += 1,
-            Learned::Full | Learned::OverLimit | Learned::Static => tally.not_learned += 1,
+
+    #[inline(always)]
+    fn try_decide(&mut self, frame: &Classified) -> Result<Decision, Reason> {
+        let membership = frame.membership?;
+        let addresses = frame.addresses;
+        if addresses.is_reserved() {
+            return Err(Reason::Reserved);
+        }
+        let vlan = self.tables.vlan(membership.vlan());
+        // A frame of our own that comes back teaches nothing.
+        if self.input.learns && addresses.has_station() && addresses.source != vlan.address {
+            self.learn(frame.hashes.source)?;
+        }
+        if addresses.is_to_group() {
+            let kind = if addresses.destination == BROADCAST {
+                Kind::Broadcast
+            } else {
+                Kind::Multicast
+            };
+            return self.flood(kind, membership);
+        }
+        if addresses.destination == vlan.address && !self.input.is_interface {
+            let action = membership.action(INSIDE);
+            return Ok(Decision::Local(vlan.interface, action));
+        }
+        match self.fdb.look_up(frame.hashes.destination, self.now) {
+            Some(port) if port == self.input.port => Err(Reason::Filtered),
+            Some(port) => {
+                let egress = self.tables.egress(self.input, membership.vlan(), port)?;
+                Ok(match membership.action(egress) {
+                    TagAction::None => Decision::Forward(port),
+                    action => Decision::ForwardTag(port, action),
+                })
+            }
+            None => self.flood(Kind::UnknownUnicast, membership),
         }
     }
-    if destination & GROUP != 0 {
-        return Decision::Flood;
+
+    #[inline(always)]
+    fn learn(&mut self, source: Hash) -> Result<(), Reason> {
+        let Input {
+            port,
+            learning_limit,
+            ..
+        } = *self.input;
+        match self.fdb.learn(source, port, self.now, learning_limit) {
+            Learned::Known => {}
+            other => return self.learned(other),
+        }
+        Ok(())
     }
-    match fdb.look_up(hashes.destination, now) {
-        Some(port) if port == input => Decision::Drop(Reason::Filtered),
-        Some(port) => Decision::Forward(port),
-        None => Decision::Flood,
+
+    #[cold]
+    fn learned(&mut self, learned: Learned) -> Result<(), Reason> {
+        count_learned(learned, &mut self.tally);
+        if learned == Learned::OverLimit && self.input.over_limit == OverLimit::Drop {
+            return Err(Reason::OverLimit);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flood(&mut self, kind: Kind, membership: Membership) -> Result<Decision, Reason> {
+        let set = self.tables.vlan(membership.vlan()).flood(kind);
+        if self.tables.is_silent(set) {
+            return Err(Reason::NotFlooded);
+        }
+        if !self.storm.lets_pass(kind) {
+            return Err(Reason::Storm(kind));
+        }
+        Ok(Decision::FloodSet(Flood { set, membership }))
     }
 }
 
 #[inline(always)]
-fn count_decision(decision: Decision, tally: &mut Tally) {
-    match decision {
-        Decision::Forward(_) => {}
-        Decision::Flood => tally.flooded += 1,
-        Decision::Drop(Reason::Short) => tally.short += 1,
-        Decision::Drop(Reason::Filtered) => tally.filtered += 1,
-        Decision::Drop(Reason::Reserved) => tally.reserved += 1,
+fn count_learned(learned: Learned, tally: &mut Tally) {
+    match learned {
+        Learned::Known => {}
+        Learned::New => tally.learned += 1,
+        Learned::Moved => tally.moved += 1,
+        Learned::Flapped => {
+            tally.moved += 1;
+            tally.flapped += 1;
+        }
+        Learned::Full | Learned::OverLimit => tally.not_learned += 1,
+        Learned::Static => {
+            tally.not_learned += 1;
+            tally.static_elsewhere += 1;
+        }
     }
 }

@@ -111,6 +111,11 @@ impl Path<'_> {
                 Decision::Forward(output) => &[usize::from(*output)],
                 Decision::Flood => others,
                 Decision::Drop(_) => continue,
+                // What `decide_with` says of bridges that are not plain, and `decide` never does.
+                Decision::ForwardTag(..) | Decision::FloodSet(_) | Decision::Local(..) => {
+                    lost += 1;
+                    continue;
+                }
             };
             let Some((last, ports)) = ports.split_last() else {
                 continue;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Limits of frames to be flooded: a token bucket for each kind, filled by a clock that is given from outside.
+
+use super::settings::StormLimits;
+
+/// Why a frame is flooded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Its destination is not known.
+    UnknownUnicast,
+    /// It is for all stations.
+    Broadcast,
+    /// It is for a group of stations.
+    Multicast,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::UnknownUnicast, Self::Broadcast, Self::Multicast];
+}
+
+/// Depth of a bucket as a part of a second: what may come at once after a pause.
+const DEPTH_PARTS: u64 = 10;
+
+/// A token bucket. Tokens are counted in ticks of the clock times frames per second: a frame costs a second's ticks.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    rate_pps: u64,
+    frame: u64,
+    depth: u64,
+    tokens: u64,
+}
+
+impl Bucket {
+    fn new(rate_pps: u32, ticks_per_s: u64) -> Self {
+        let rate_pps = u64::from(rate_pps);
+        let frames = (rate_pps / DEPTH_PARTS).max(1);
+        let depth = frames.saturating_mul(ticks_per_s);
+        Self {
+            rate_pps,
+            frame: ticks_per_s,
+            depth,
+            tokens: depth,
+        }
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, ticks: u64) {
+        let gained = ticks.saturating_mul(self.rate_pps);
+        self.tokens = self.tokens.saturating_add(gained).min(self.depth);
+    }
+
+    #[inline(always)]
+    fn take(&mut self) -> bool {
+        match self.tokens.checked_sub(self.frame) {
+            Some(left) => {
+                self.tokens = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// The limits of one port, and how much of them is left: kept by the one thread that reads the port.
+#[derive(Clone, Debug, Default)]
+pub struct Storm {
+    buckets: [Option<Bucket>; 3],
+    last_ticks: u64,
+}
+
+impl Storm {
+    /// Full buckets. The clock makes `ticks_per_s` ticks a second (at least 1) and now stands at `ticks`.
+    #[must_use]
+    pub fn new(limits: &StormLimits, ticks_per_s: u64, ticks: u64) -> Self {
+        let limits = [
+            limits.unknown_unicast_pps,
+            limits.broadcast_pps,
+            limits.multicast_pps,
+        ];
+        let bucket =
+            |rate_pps: Option<u32>| rate_pps.map(|rate| Bucket::new(rate, ticks_per_s.max(1)));
+        Self {
+            buckets: limits.map(bucket),
+            last_ticks: ticks,
+        }
+    }
+
+    /// Lets time pass; a clock that goes back stands still.
+    #[inline(always)]
+    pub(super) fn fill(&mut self, ticks: u64) {
+        let passed = ticks.saturating_sub(self.last_ticks);
+        if passed == 0 {
+            return;
+        }
+        self.last_ticks = ticks;
+        for bucket in self.buckets.iter_mut().flatten() {
+            bucket.fill(passed);
+        }
+    }
+
+    /// True when one more frame of this kind may pass.
+    #[inline(always)]
+    pub(super) fn lets_pass(&mut self, kind: Kind) -> bool {
+        let [unknown, broadcast, multicast] = &mut self.buckets;
+        let bucket = match kind {
+            Kind::UnknownUnicast => unknown,
+            Kind::Broadcast => broadcast,
+            Kind::Multicast => multicast,
+        };
+        bucket.as_mut().is_none_or(Bucket::take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// In no stretch of time more pass than the depth and the rate allow, and in all time together no fewer than that
+        /// when there are always more.
+        #[test]
+        fn the_rate_is_kept(
+            rate_pps in 1..100_000u32, ticks_per_s in 1..4_000_000_000u64,
+            pauses in prop::collection::vec((0..2_000_000u64, 0..300u32), 1..60),
+        ) {
+            let limits = StormLimits { broadcast_pps: Some(rate_pps), ..StormLimits::default() };
+            let mut storm = Storm::new(&limits, ticks_per_s, 7);
+            let (mut ticks, mut passed) = (7u64, 0u64);
+            for (pause, frames) in pauses {
+                ticks += pause;
+                storm.fill(ticks);
+                for _ in 0..frames {
+                    prop_assert!(storm.lets_pass(Kind::Multicast) && storm.lets_pass(Kind::UnknownUnicast));
+                    passed += u64::from(storm.lets_pass(Kind::Broadcast));
+                }
+                let depth = u64::from(rate_pps / 10).max(1);
+                let earned = u128::from(ticks - 7) * u128::from(rate_pps) / u128::from(ticks_per_s);
+                prop_assert!(u128::from(passed) <= u128::from(depth) + earned);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_bucket_is_a_tenth_of_a_second() {
+        let limits = StormLimits {
+            unknown_unicast_pps: Some(1000),
+            ..StormLimits::default()
+        };
+        let mut storm = Storm::new(&limits, 1_000_000, 0);
+        let mut pass = |ticks, frames: u32| {
+            storm.fill(ticks);
+            (0..frames)
+                .filter(|_| storm.lets_pass(Kind::UnknownUnicast))
+                .count()
+        };
+        assert_eq!(pass(0, 200), 100);
+        assert_eq!(pass(999, 5), 0);
+        assert_eq!(pass(1000, 5), 1);
+        assert_eq!(pass(11_000, 50), 10);
+        assert_eq!(pass(5_000_000, 200), 100);
+        assert_eq!(pass(0, 200), 0);
+    }
+}
