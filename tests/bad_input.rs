@@ -271,6 +271,43 @@ fn a_port_that_cannot_be_opened_is_named() {
 }
 
 #[test]
+fn a_control_socket_that_cannot_be_had_is_named() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").unwrap();
+    let run = |socket: &str| {
+        let mut command = place.quietwire(&["switch", "run", "--control-socket", socket]);
+        command
+            .args(NULLS)
+            .args(["--memory-mib", "64", "--huge-pages", "never"]);
+        command
+    };
+    place.refused(
+        BAD_INPUT,
+        run("absent/c.sock"),
+        &["absent does not exist", "make it first"],
+    );
+    place.refused(
+        BAD_INPUT,
+        run("file"),
+        &["/file", "not a socket", "choose another path"],
+    );
+    let show = |socket| place.quietwire(&["switch", "show", "ports", "--control-socket", socket]);
+    place.refused(
+        BAD_INPUT,
+        show("absent.sock"),
+        &["absent.sock", "no switch listens there"],
+    );
+    // Relative to where the command is given.
+    let mut switch = place.start(run("c.sock"));
+    switch.until("the switch is up", || {
+        place.run(show("c.sock")).code == Some(0)
+    });
+    switch.signal("TERM");
+    assert_eq!(switch.ended().code, Some(0));
+    assert!(!place.path("c.sock").exists());
+}
+
+#[test]
 fn a_socket_of_a_living_switch_is_left_to_it() {
     let place = Place::new();
     let port = format!("a=memif:{}?role=server", place.text("a.sock"));
@@ -581,16 +618,7 @@ fn a_page_that_cannot_be_written_in_the_end_leaves_the_results() {
 #[test]
 fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
     let place = Place::new();
-    let null = [
-        "--rate",
-        "1k",
-        "--duration",
-        "50ms",
-        "--warm-up",
-        "0s",
-        "--port",
-        "null:",
-    ];
+    let clean = place.quietwire(&["lab", "clean", "--state-directory", "lab"]);
     for (script, wanted) in [
         (r#""$@" > /dev/full"#, Some(FAILED)),
         // The pipe's other end is closed before anything is written to it.
@@ -602,10 +630,7 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
         (r#""$@" > /dev/full 2> /dev/full"#, Some(FAILED)),
     ] {
         let mut command = place.command("sh", &["-c", script, "sh"]);
-        let generate = place.generate(&null);
-        command
-            .arg(generate.get_program())
-            .args(generate.get_args());
+        command.arg(clean.get_program()).args(clean.get_args());
         let Ended { code, said } = place.run(command);
         assert_eq!(code, wanted, "{script}: {said}");
         assert!(!said.contains("panicked"), "{script}: {said}");

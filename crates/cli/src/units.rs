@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates, durations and frame sizes as people write them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
@@ -67,6 +68,11 @@ pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("has to be longer than 0".to_owned()),
         duration => Ok(duration),
     }
+}
+
+/// Reads a path; one that is not absolute begins where the command was given.
+pub(crate) fn parse_path(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|error| error.to_string())
 }
 
 /// Reads `64` to `9000`, or `imix`.

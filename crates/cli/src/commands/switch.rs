@@ -6,7 +6,7 @@ mod tables;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
@@ -21,6 +21,7 @@ use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, TERM_SIGNALS};
 use crate::text::print;
+use crate::units::parse_path;
 
 /// The userspace data plane: forward packets between ports.
 #[derive(Debug, Args)]
@@ -85,7 +86,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
     /// Where `quietwire switch show` finds this switch. [default: /run/quietwire/switch.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = parse_path)]
     control_socket: Option<PathBuf>,
     /// Addresses that each bridge can learn. [default: 65536]
     #[arg(long, value_name = "N")]
@@ -134,7 +135,7 @@ struct ShowArgs {
     #[arg(long)]
     json: bool,
     /// Which switch: its control socket.
-    #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT)]
+    #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
     control_socket: PathBuf,
 }
 
@@ -187,7 +188,14 @@ fn run_switch(args: &RunArgs) -> Result<()> {
             "port '{port}' is in no cross-connect and no bridge: its frames are dropped until it is"
         );
     }
-    let switch = Switch::start(&settings, &plan, &stop)?;
+    let switch = match Switch::start(&settings, &plan, &stop) {
+        // Threads that were told to end do not answer those that wait for them to be ready.
+        Err(SwitchError::Thread { .. }) if stop.load(Ordering::Relaxed) => {
+            tracing::info!("ended before it was up");
+            return Ok(());
+        }
+        started => started?,
+    };
     tracing::info!(
         "forwarding between {} ports on CPUs {}; `quietwire switch show stats` asks on {}",
         plan.ports.len(),

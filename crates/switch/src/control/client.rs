@@ -49,7 +49,16 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
         BufReader::new(&stream).read_line(&mut line)?;
         Ok(line)
     };
-    let line = exchange().map_err(|cause| failed(cause.to_string(), Fault::Failed))?;
+    let line = exchange().map_err(|cause| {
+        let what = match cause.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+                "the switch did not answer within {} s; is it still running, and not stopped?",
+                PATIENCE.as_secs()
+            ),
+            _ => cause.to_string(),
+        };
+        failed(what, Fault::Failed)
+    })?;
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(value)) => Ok(value),
         Ok(Answer::Error(what)) => Err(SwitchError::Answer {

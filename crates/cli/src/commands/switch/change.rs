@@ -13,6 +13,7 @@ use serde_json::from_value;
 
 use super::tables;
 use crate::text::print;
+use crate::units::parse_path;
 
 /// Which switch, and how to print.
 #[derive(Debug, Args)]
@@ -21,7 +22,7 @@ pub(super) struct Asking {
     #[arg(long, global = true)]
     json: bool,
     /// Which switch: its control socket.
-    #[arg(long, global = true, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT)]
+    #[arg(long, global = true, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
     control_socket: PathBuf,
 }
 
