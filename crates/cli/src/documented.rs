@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 
+use quietwire_study::StudyFile;
+use quietwire_switch::config::Settings;
+
 use super::Cli;
 
 /// Which page tells the options of which command.
@@ -172,4 +175,39 @@ fn code_and_options_are_found() {
     let wanted: [&[&str]; 4] = [&["a"], &["c"], &["d-e"], &["g", "h"]];
     let wanted = wanted.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
     assert_eq!(found, Vec::<BTreeSet<String>>::from(wanted));
+}
+
+/// Fenced blocks of one language.
+fn fenced(page: &str, language: &str) -> Vec<String> {
+    let opening = format!("\n```{language}\n");
+    let blocks = page.split(&opening).skip(1);
+    blocks
+        .map(|block| block.split("\n```").next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn every_configuration_in_the_guide_makes_a_switch() {
+    let text = fs::read_to_string(root().join("docs/switch.md")).unwrap();
+    let configurations = fenced(&text, "toml");
+    assert!(!configurations.is_empty());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("switch.toml");
+    for configuration in configurations {
+        fs::write(&path, &configuration).unwrap();
+        let settings = Settings::read(&path).unwrap_or_else(|error| panic!("{error}"));
+        let plan = settings.plan(&"0-7".parse().unwrap());
+        assert!(plan.is_ok(), "{plan:?}: {configuration}");
+    }
+}
+
+#[test]
+fn every_study_in_the_repository_makes_sense() {
+    let listed = fs::read_dir(root().join("studies")).unwrap();
+    let paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
+    assert!(!paths.is_empty());
+    for path in paths {
+        let read = StudyFile::read(&path);
+        assert!(read.is_ok(), "{read:?}");
+    }
 }
