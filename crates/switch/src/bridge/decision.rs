@@ -103,6 +103,15 @@ impl Decisions {
             self.same &= decision == self.list[0];
         }
     }
+
+    /// The same as [`Decisions::push`] with the decision that was pushed last.
+    #[inline(always)]
+    pub(super) fn push_again(&mut self, last: Decision) {
+        if let Some(place) = self.list.get_mut(self.len) {
+            *place = last;
+            self.len += 1;
+        }
+    }
 }
 
 /// What happened to the frames of a burst.

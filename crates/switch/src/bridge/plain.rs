@@ -41,14 +41,16 @@ pub fn decide<'frame>(
     let mut last = (Addresses::NONE, Decision::Drop(Reason::Short));
     for (addresses, hashes) in addresses.iter().zip(&hashes).take(count) {
         // What the frame before has taught, this one need not teach again, and it goes the same way.
-        if *addresses != last.0 {
+        if *addresses == last.0 && !decisions.as_slice().is_empty() {
+            decisions.push_again(last.1);
+        } else {
             last = (
                 *addresses,
                 decide_one(fdb, input, now, *addresses, *hashes, &mut tally),
             );
+            decisions.push(last.1);
         }
         tally.count(last.1);
-        decisions.push(last.1);
     }
     tally
 }

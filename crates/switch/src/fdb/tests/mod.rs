@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod concurrent;
+mod loom;
+mod model;
+
 use std::sync::atomic::AtomicBool;
 use std::thread::scope;
 use std::time::{Duration, Instant};
@@ -158,4 +162,72 @@ fn addresses_learned_twice_at_once_are_there_once() {
     });
     assert_eq!(fdb.entries(), ADDRESSES as u32);
     assert_eq!(fdb.snapshot(1).count(), ADDRESSES as usize);
+}
+
+#[test]
+fn addresses_that_move_too_often_are_listed() {
+    let limit = FlapLimit {
+        moves: 3,
+        window_s: 20,
+    };
+    let fdb = Fdb::with_flap_limit(64, 300, limit);
+    learn(&fdb, 1, 0, 100);
+    for round in 1..=3 {
+        assert_eq!(learn(&fdb, 1, round % 2, 100), Learned::Moved);
+    }
+    assert_eq!(fdb.flapping(100).count(), 0);
+    assert_eq!(learn(&fdb, 1, 0, 110), Learned::Flapped);
+    assert_eq!(learn(&fdb, 1, 1, 112), Learned::Flapped);
+    let flapping = Flapping {
+        address: key(1).address(),
+        vlan: None,
+        moves: 5,
+        since_s: 15,
+    };
+    assert_eq!(fdb.flapping(115).collect::<Vec<_>>(), [flapping]);
+    // A new window begins.
+    assert_eq!(fdb.flapping(121).count(), 0);
+    assert_eq!(learn(&fdb, 1, 0, 121), Learned::Moved);
+}
+
+#[test]
+fn a_port_has_no_more_than_it_may() {
+    let fdb = Fdb::new(64, 10);
+    let learn = |number, port, limit| fdb.learn(fdb.hash(key(number)), port, fdb.now(5), limit);
+    assert_eq!(learn(1, 0, 2), Learned::New);
+    assert_eq!(learn(2, 0, 2), Learned::New);
+    assert_eq!(learn(3, 0, 2), Learned::OverLimit);
+    assert_eq!(learn(2, 0, 2), Learned::Known);
+    assert_eq!(learn(4, 1, 2), Learned::New);
+    // It cannot move there either, and stays where it is.
+    assert_eq!(learn(4, 0, 2), Learned::OverLimit);
+    assert_eq!(look_up(&fdb, 4, 5), Some(1));
+    assert_eq!(learn(1, 1, 2), Learned::Moved);
+    assert_eq!(learn(3, 0, 2), Learned::New);
+    assert_eq!((fdb.learned_on(0), fdb.learned_on(1)), (2, 2));
+    assert_eq!(fdb.set_static(key(3), 1), Ok(()));
+    assert_eq!((fdb.learned_on(0), fdb.learned_on(1)), (1, 2));
+}
+
+#[test]
+fn what_cannot_be_static_is_refused() {
+    let fdb = Fdb::new(1, 10);
+    let group = MacAddress([1, 0, 0x5e, 0, 0, 1]);
+    assert_eq!(
+        fdb.set_static(Key::of(group), 0),
+        Err(StaticError::Group(group))
+    );
+    assert_eq!(
+        fdb.set_static(key(1), PORTS_MAX),
+        Err(StaticError::Port(PORTS_MAX))
+    );
+    assert_eq!(fdb.set_static(key(1), 3), Ok(()));
+    assert_eq!(fdb.set_static(key(1), 4), Ok(()));
+    assert_eq!(look_up(&fdb, 1, 500), Some(4));
+    let full = fdb.set_static(key(2), 3).unwrap_err().to_string();
+    assert!(full.contains("holds 1 addresses"), "{full}");
+    assert_eq!(learn(&fdb, 1, 4, 5), Learned::Known);
+    assert_eq!(learn(&fdb, 1, 5, 5), Learned::Static);
+    assert!(fdb.remove(key(1)));
+    assert_eq!(learn(&fdb, 2, 5, 5), Learned::New);
 }

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What threads do to the slots of a key, in every order that the memory model allows. Two buckets of one or two slots
+//! each are enough for all that can happen.
+
+use ::loom::model;
+use ::loom::sync::Arc;
+use ::loom::sync::atomic::{AtomicU64, Ordering, fence};
+use ::loom::thread;
+
+use super::{Cell, Identity, Stamp, Word};
+use crate::fdb::slots::{Census, Places, change, move_away, vacate};
+use crate::fdb::word::Ageing;
+
+impl Cell for AtomicU64 {
+    fn word(&self) -> Word {
+        Word(self.load(Ordering::Relaxed))
+    }
+
+    fn replace(&self, from: Word, to: Word) -> bool {
+        self.compare_exchange(from.0, to.0, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn settle() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Entries that came and did not go. Not a part of the model: it is looked at only when all threads have ended.
+#[derive(Default)]
+struct Population(std::sync::atomic::AtomicI32);
+
+impl Census for Population {
+    fn comes(&self, _: Word) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn goes(&self, _: Word) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+struct Table {
+    first: Vec<AtomicU64>,
+    second: Vec<AtomicU64>,
+    population: Population,
+}
+
+fn table(slots: usize) -> Arc<Table> {
+    let bucket = || (0..slots).map(|_| AtomicU64::new(0)).collect();
+    Arc::new(Table {
+        first: bucket(),
+        second: bucket(),
+        population: Population::default(),
+    })
+}
+
+fn stamp(second: u32) -> Stamp {
+    Ageing::new(10).now(second).stamp()
+}
+
+impl Table {
+    /// Of the key with this number. The buckets of all keys are the same.
+    fn places(&self, key: u64) -> Places<'_, AtomicU64> {
+        Places::new(&self.first, &self.second, Identity::first(key))
+    }
+
+    /// As [`crate::fdb::Fdb::learn`] does it.
+    fn learn(&self, key: u64, port: u16, second: u32) {
+        let places = self.places(key);
+        let make = |identity| Word::new(identity, port, stamp(second));
+        match places.entries().next() {
+            Some((_, word)) if word.is_static() => {}
+            Some((slot, word)) => {
+                change(slot, word, make(word.identity()), &self.population);
+            }
+            None => {
+                if places.fill(&self.population, make) {
+                    places.remove_twins(&self.population);
+                }
+            }
+        }
+    }
+
+    /// As [`crate::fdb::Fdb::set_static`] does it, once.
+    fn set_static(&self, key: u64, port: u16) -> bool {
+        let places = self.places(key);
+        let make = |identity| Word::new(identity, port, Stamp::STATIC);
+        let set = match places.entries().next() {
+            Some((slot, word)) => change(slot, word, make(word.identity()), &self.population),
+            None => places.fill(&self.population, make),
+        };
+        if set {
+            places.remove_twins(&self.population);
+        }
+        set
+    }
+
+    fn remove(&self, key: u64) {
+        for (slot, word) in self.places(key).entries() {
+            vacate(slot, word, &self.population);
+        }
+    }
+
+    fn entries(&self, key: u64) -> Vec<Word> {
+        self.places(key).entries().map(|(_, word)| word).collect()
+    }
+
+    fn check_count(&self) {
+        let slots = self.first.iter().chain(&self.second);
+        let there = slots.filter(|slot| slot.word() != Word::EMPTY).count();
+        let counted = self.population.0.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(usize::try_from(counted), Ok(there));
+    }
+}
+
+#[test]
+fn an_address_learned_twice_at_once_is_there_once() {
+    model(|| {
+        let table = table(1);
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || other.learn(7, 1, 5));
+        table.learn(7, 2, 5);
+        thread.join().unwrap();
+        assert_eq!(table.entries(7).len(), 1);
+        table.check_count();
+    });
+}
+
+#[test]
+fn a_static_entry_stays_whoever_learns_the_address_meanwhile() {
+    model(|| {
+        let table = table(1);
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || {
+            other.learn(7, 1, 5);
+            other.learn(7, 1, 6);
+        });
+        let set = table.set_static(7, 2);
+        thread.join().unwrap();
+        let entries = table.entries(7);
+        assert_eq!(entries.len(), 1);
+        // When its place was taken in between, it is tried again.
+        assert_eq!(entries[0].is_static(), set);
+        assert!(set || table.set_static(7, 2));
+        assert!(table.entries(7).iter().all(|word| word.is_static()));
+        table.check_count();
+    });
+}
+
+/// Key 1 is moved to its second bucket by one that wants its slot, while it is renewed.
+#[test]
+fn an_entry_that_is_moved_away_is_not_lost_when_it_is_seen_meanwhile() {
+    model(|| {
+        let table = table(1);
+        table.learn(1, 1, 5);
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || other.learn(1, 3, 6));
+        let slot = &table.first[0];
+        let tenant = slot.word();
+        let new = Word::new(Identity::first(2), 2, stamp(5));
+        let replaced = move_away(slot, tenant, &table.places(1), new, &table.population);
+        thread.join().unwrap();
+        assert_eq!(table.entries(1).len(), 1);
+        assert_eq!(table.entries(2).len(), usize::from(replaced));
+        table.check_count();
+    });
+}
+
+#[test]
+fn an_entry_that_is_moved_away_and_removed_is_counted_right() {
+    model(|| {
+        let table = table(1);
+        table.learn(1, 1, 5);
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || other.remove(1));
+        let slot = &table.first[0];
+        let tenant = slot.word();
+        if tenant != Word::EMPTY {
+            let new = Word::new(Identity::first(2), 2, stamp(5));
+            move_away(slot, tenant, &table.places(1), new, &table.population);
+        }
+        thread.join().unwrap();
+        assert!(table.entries(1).len() <= 1);
+        table.check_count();
+    });
+}
