@@ -2,7 +2,10 @@
 //! How an error becomes a message and an exit code: 1 ran and failed, 2 bad input, 3 the machine lacks something.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use anyhow::Context;
 use quietwire_dpdk::Fault;
 use quietwire_lab::LabError;
 use quietwire_study::{FileError, LabBenchError, StoreError};
@@ -10,8 +13,29 @@ use quietwire_switch::SwitchError;
 use quietwire_tester::TesterError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Signals that ask a command to end: it undoes what it did first. SIGHUP comes when a terminal is closed.
-pub(crate) const TERM_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+/// Sets the flag on every signal that asks a command to end, so that it undoes what it did first. SIGHUP, which comes when
+/// a terminal is closed, stays ignored where it is (`nohup`).
+///
+/// # Errors
+/// What the system said.
+pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if signal == SIGHUP && is_ignored(&status, signal) {
+            continue;
+        }
+        signal_hook::flag::register(signal, Arc::clone(flag))
+            .with_context(|| format!("signal {signal} could not be caught"))?;
+    }
+    Ok(())
+}
+
+/// Whether a signal is in the mask `SigIgn` of `/proc/self/status` (proc_pid_status(5)).
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
 
 /// The caller asked for something that makes no sense (exit code 2).
 #[derive(Debug, thiserror::Error)]
@@ -124,9 +148,14 @@ fn message(error: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::Context;
-
     use super::*;
+
+    #[test]
+    fn nohup_is_seen() {
+        let status = "Name:\tx\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(status, SIGHUP) && !is_ignored(status, SIGTERM));
+        assert!(!is_ignored("", SIGHUP));
+    }
 
     #[test]
     fn a_cause_is_told_once() {

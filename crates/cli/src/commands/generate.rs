@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
@@ -19,7 +19,7 @@ use quietwire_tester::{
     Validity,
 };
 
-use crate::exit::{CheckFailed, TERM_SIGNALS, Usage};
+use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{fold, print, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
@@ -181,14 +181,6 @@ fn check_trial(args: &GenerateArgs, trial: &Trial) -> Result<()> {
             "no frame is due in {} s at {} frames per second; give a higher --rate or a longer --duration",
             trial.duration_s, trial.offered_rate_pps
         )));
-    }
-    Ok(())
-}
-
-fn on_signals(flag: &Arc<AtomicBool>) -> Result<()> {
-    for signal in TERM_SIGNALS {
-        signal_hook::flag::register(signal, Arc::clone(flag))
-            .with_context(|| format!("signal {signal} could not be caught"))?;
     }
     Ok(())
 }

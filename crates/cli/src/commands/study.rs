@@ -16,7 +16,7 @@ use quietwire_study::{
     LabBench, OpenMode, Store, StoreError, StudyEnd, StudyFile, StudyResults, run_study,
 };
 
-use crate::exit::{CheckFailed, TERM_SIGNALS, Usage};
+use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use progress::Shown;
 
@@ -102,9 +102,7 @@ fn run_file(args: &RunArgs) -> Result<()> {
     check_place("--store", &store_path)?;
     check_place("--html", &html_path)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in TERM_SIGNALS {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    on_signals(&stop)?;
     crate::exit::require_root("a study makes CPU sets and starts a real-time tester")?;
     let options = LabOptions {
         state_directory: args.state_directory.clone(),

@@ -19,7 +19,7 @@ use quietwire_switch::config::{
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::{Switch, SwitchError};
 
-use crate::exit::{CheckFailed, TERM_SIGNALS};
+use crate::exit::{CheckFailed, on_signals};
 use crate::text::print;
 use crate::units::parse_path;
 
@@ -175,10 +175,7 @@ fn run_switch(args: &RunArgs) -> Result<()> {
         exit_with_parent()?;
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in TERM_SIGNALS {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .with_context(|| format!("signal {signal} could not be caught"))?;
-    }
+    on_signals(&stop)?;
     let settings = all_settings(args)?;
     let plan = settings
         .clone()

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What ports, CPUs and sockets may not be.
+
+use std::fs;
+
+use crate::place::{Ended, Place};
+use crate::{BAD_INPUT, NULLS};
+
+#[test]
+fn a_wrong_uri_of_each_kind_is_named() {
+    let place = Place::new();
+    for (uri, part) in [
+        ("", "no scheme"),
+        ("nothing", "no scheme"),
+        ("tcp:1", "the scheme 'tcp'"),
+        ("memif:x?role=server", "absolute"),
+        ("memif:/x", "needs role=server or role=client"),
+        ("memif:/x?role=boss", "'boss'"),
+        ("memif:/x?role=server&id=-1", "id '-1'"),
+        ("memif:/x?role=server&colour=1", "'colour=1'"),
+        ("vhost:x", "absolute"),
+        ("vhost:/x?id=1", "vhost takes no id"),
+        ("virtio-user:/x?role=x", "'x'"),
+        ("virtio-user:/a,b", "may not hold"),
+        ("af-xdp:", "not a name of a network interface"),
+        ("af-xdp:eth0?role=server", "af-xdp takes no role"),
+        ("af-packet:a/b", "'a/b'"),
+        ("af-packet:sixteen-letters-", "'sixteen-letters-'"),
+        ("null:x", "nothing after the colon"),
+        ("pci:17", "'17' is not a PCI address"),
+        ("pci:0000:17:00.9", "'0000:17:00.9'"),
+    ] {
+        let parts = [part, "Known forms: memif:/path?role=server|client"];
+        place.refused(
+            BAD_INPUT,
+            place.generate(&["--rate", "1k", "--port", uri]),
+            &parts,
+        );
+        let port = format!("a={uri}");
+        let switch = place.switch(&[
+            "--port",
+            &port,
+            "--port",
+            "b=null:",
+            "--cross-connect",
+            "a,b",
+        ]);
+        place.refused(BAD_INPUT, switch, &parts);
+    }
+    place.refused(BAD_INPUT, place.switch(&["--port", "null:"]), &["NAME=URI"]);
+}
+
+#[test]
+fn wrong_cpus_are_named() {
+    let place = Place::new();
+    let switch = |options: &[&str]| place.switch(&[&NULLS, options].concat());
+    for (options, parts) in [
+        (
+            &["--forwarding-cpus", "8000"] as &[&str],
+            ["forwarding-cpus", "8000", "online"],
+        ),
+        (
+            &["--service-cpus", "8000"],
+            ["service-cpus", "8000", "online"],
+        ),
+        (
+            &["--forwarding-cpus", "9999"],
+            ["--forwarding-cpus", "9999", "8191"],
+        ),
+        (
+            &["--forwarding-cpus", "x"],
+            ["--forwarding-cpus", "'x'", "3,4,8-11"],
+        ),
+        (
+            &["--forwarding-cpus", "2-1"],
+            ["--forwarding-cpus", "2-1", "before it begins"],
+        ),
+        (
+            &["--forwarding-cpus", "1", "--service-cpus", "1"],
+            ["service-cpus", "CPU 1", "choose from"],
+        ),
+        (
+            &["--forwarding-cpus", "1", "--control-cpus", "0x2"],
+            ["control-cpus", "CPU 1", "choose from"],
+        ),
+    ] {
+        place.refused(BAD_INPUT, switch(options), &parts);
+    }
+    let generate = |cpus| place.generate(&["--port", "null:", "--rate", "1k", "--cpus", cpus]);
+    place.refused(
+        BAD_INPUT,
+        generate("8000"),
+        &["--cpus: CPU 8000 is not online", "this machine has"],
+    );
+    place.refused(BAD_INPUT, generate(""), &["--cpus is empty"]);
+}
+
+#[test]
+fn a_port_that_cannot_be_opened_is_named() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").unwrap();
+    let path = |form: &str| form.replace("DIR", &place.text(""));
+    for (uri, parts) in [
+        (
+            "memif:DIR/absent/x.sock?role=server",
+            ["absent/x.sock", "make it first"],
+        ),
+        (
+            "vhost:DIR/absent/x.sock",
+            ["absent/x.sock", "make it first"],
+        ),
+        (
+            "virtio-user:DIR/absent/x.sock?role=server",
+            ["absent/x.sock", "make it first"],
+        ),
+        ("memif:DIR/x.sock?role=client", ["x.sock", "start the peer"]),
+        ("virtio-user:DIR/x.sock", ["x.sock", "start the peer"]),
+        (
+            "memif:DIR/file?role=server",
+            ["file exists and is not a socket", "choose another"],
+        ),
+        ("af-xdp:quietwire-none", ["'quietwire-none'", "`ip link`"]),
+        (
+            "af-packet:quietwire-none",
+            ["'quietwire-none'", "`ip link`"],
+        ),
+        ("pci:0000:ff:1f.7", ["0000:ff:1f.7", "no such device"]),
+    ] {
+        let uri = path(uri);
+        let parts = [&parts[..], &["port 'p0'"]].concat();
+        place.refused(
+            BAD_INPUT,
+            place.generate(&["--rate", "1k", "--port", &uri]),
+            &parts,
+        );
+        let port = format!("a={uri}");
+        let switch = place.switch(&[
+            "--port",
+            &port,
+            "--port",
+            "b=null:",
+            "--cross-connect",
+            "a,b",
+        ]);
+        place.refused(BAD_INPUT, switch, &[&parts[..2], &["port 'a'"]].concat());
+    }
+    // The port before is open by then, and has to go.
+    let first = path("a=memif:DIR/a.sock?role=server");
+    let switch = place.switch(&[
+        "--port",
+        &first,
+        "--port",
+        "b=af-packet:quietwire-none",
+        "--cross-connect",
+        "a,b",
+    ]);
+    place.refused(BAD_INPUT, switch, &["port 'b'"]);
+}
+
+#[test]
+fn a_control_socket_that_cannot_be_had_is_named() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").unwrap();
+    let run = |socket: &str| {
+        let mut command = place.quietwire(&["switch", "run", "--control-socket", socket]);
+        command
+            .args(NULLS)
+            .args(["--memory-mib", "64", "--huge-pages", "never"]);
+        command
+    };
+    place.refused(
+        BAD_INPUT,
+        run("absent/c.sock"),
+        &["absent does not exist", "make it first"],
+    );
+    place.refused(
+        BAD_INPUT,
+        run("file"),
+        &["/file", "not a socket", "choose another path"],
+    );
+    let show = |socket| place.quietwire(&["switch", "show", "ports", "--control-socket", socket]);
+    place.refused(
+        BAD_INPUT,
+        show("absent.sock"),
+        &["absent.sock", "no switch listens there"],
+    );
+    // Relative to where the command is given.
+    let mut switch = place.start(run("c.sock"));
+    switch.until("the switch is up", || {
+        place.run(show("c.sock")).code == Some(0)
+    });
+    switch.signal("TERM");
+    assert_eq!(switch.ended().code, Some(0));
+    assert!(!place.path("c.sock").exists());
+}
+
+#[test]
+fn a_socket_of_a_living_switch_is_left_to_it() {
+    let place = Place::new();
+    let port = format!("a=memif:{}?role=server", place.text("a.sock"));
+    let ports = [
+        "--port",
+        &port,
+        "--port",
+        "b=null:",
+        "--cross-connect",
+        "a,b",
+        "--idle",
+        "yield",
+    ];
+    let mut living = place.start(place.switch(&ports));
+    living.until("the switch is up", || {
+        place.path("a.sock").exists() && place.path("control.sock").exists()
+    });
+    let log = living.said();
+    place.refused(BAD_INPUT, place.switch(&ports), &["control.sock"]);
+    let mut other = place.quietwire(&["switch", "run", "--control-socket"]);
+    other.arg(place.path("other.sock")).args(ports);
+    other.args(["--huge-pages", "never", "--memory-mib", "64"]);
+    place.refused(
+        BAD_INPUT,
+        other,
+        &[
+            "another process listens on",
+            "a.sock",
+            "stop it or choose another",
+        ],
+    );
+    let uri = format!("memif:{}?role=server", place.text("a.sock"));
+    place.refused(
+        BAD_INPUT,
+        place.generate(&["--rate", "1k", "--port", &uri]),
+        &["another process listens on"],
+    );
+    living.until("it lives on", || place.path("control.sock").exists());
+    living.signal("HUP");
+    let Ended { code, said } = living.ended();
+    assert_eq!(code, Some(0), "{log}{said}");
+    assert!(!place.path("a.sock").exists() && !place.path("control.sock").exists());
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Study files, stores and pages that will not do.
+
+use std::fs;
+
+use crate::BAD_INPUT;
+use crate::place::{Ended, Place, STUDY};
+
+#[test]
+fn impossible_values_in_a_study_are_named_with_line_and_key() {
+    let place = Place::new();
+    for (from, to, part) in [
+        (
+            "duration-s = 0.05",
+            "duration-s = -1",
+            "study.toml:16:14: trials.duration-s",
+        ),
+        ("duration-s = 0.05", "duration-s = nan", "trials.duration-s"),
+        ("rounds = 4", "rounds = 0", "rounds"),
+        (
+            "max-rate-pps = 100_000",
+            "max-rate-pps = 0",
+            "trials.max-rate-pps",
+        ),
+        (
+            "max-rate-pps = 100_000",
+            "max-rate-pps = 1e300",
+            "trials.max-rate-pps",
+        ),
+        ("[1, 2,", "[101, 2,", "sweep.loads-percent"),
+        ("[1, 2,", "[2, 2,", "sweep.loads-percent[1]"),
+        ("link = \"memif\"", "link = \"vhost-user\"", "device.link"),
+        ("name = \"test\"", "name = \"../evil\"", "'../evil'"),
+        ("name = \"test\"", "nane = \"test\"", "nane"),
+        (
+            "service-cpus = \"0\"",
+            "service-cpus = \"1\"",
+            "device.service-cpus: CPU 1 has two roles",
+        ),
+        (
+            "forwarding-cpus = \"1\"",
+            "forwarding-cpus = \"700\"",
+            "CPU 700",
+        ),
+        ("cpu = \"0\"", "cpu = \"0-1\"", "tester.cpu"),
+        (
+            "--cpu 1",
+            "--no-such 1",
+            "[neighbours] stressors: stress-ng does not take `--no-such 1`",
+        ),
+        ("--cpu 1", "rm -rf /", "neighbours.stressors[0]"),
+        ("\nname = \"test\"", "\nthis is not TOML", "study.toml:2"),
+    ] {
+        assert!(STUDY.contains(from), "{from}");
+        fs::write(place.path("study.toml"), STUDY.replacen(from, to, 1)).unwrap();
+        place.refused(BAD_INPUT, place.study(&[]), &[part]);
+    }
+    fs::remove_file(place.path("study.toml")).unwrap();
+    place.refused(BAD_INPUT, place.study(&[]), &["study.toml", "No such file"]);
+    fs::create_dir(place.path("study.toml")).unwrap();
+    place.refused(BAD_INPUT, place.study(&[]), &["study.toml", "directory"]);
+}
+
+#[test]
+fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
+    let place = Place::new();
+    fs::write(place.path("file"), "no store").unwrap();
+    let study = |arguments: &[&str]| place.study(arguments);
+    for (arguments, parts) in [
+        (
+            &["--store", "file"] as &[&str],
+            ["file is there already", "--resume"],
+        ),
+        (
+            &["--store", "file", "--resume"],
+            ["file is not a store", "another path"],
+        ),
+        (&["--store", "lab"], ["--store lab", "directory"]),
+        (
+            &["--store", "file/s.sqlite"],
+            ["--store file/s.sqlite", "file is not a directory"],
+        ),
+        (&["--html", "lab"], ["--html lab", "directory"]),
+        (
+            &["--html", "file/s.html"],
+            ["--html file/s.html", "file is not a directory"],
+        ),
+        (&["--resume", "--fresh"], ["--resume", "--fresh"]),
+    ] {
+        place.refused(BAD_INPUT, study(arguments), &parts);
+    }
+    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "no store");
+    for (store, part) in [
+        ("absent.sqlite", "there is no store absent.sqlite"),
+        ("file", "file is not a store"),
+        ("lab", "lab is a directory"),
+    ] {
+        place.refused(
+            BAD_INPUT,
+            place.quietwire(&["study", "report", store]),
+            &[part],
+        );
+    }
+    let clean = place.quietwire(&["lab", "clean", "--state-directory", "file"]);
+    place.refused(BAD_INPUT, clean, &["file is not a directory"]);
+}
+
+#[test]
+fn a_store_of_another_study_is_not_gone_on_with() {
+    let place = Place::new();
+    // Two trials are enough.
+    let short = STUDY
+        .replace("rounds = 4", "rounds = 1")
+        .replace("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "[1, 2]");
+    fs::write(place.path("study.toml"), &short).unwrap();
+    // Directories that are not there are made: nobody has to wait for a study to hear of it.
+    let paths = ["--store", "results/s.sqlite", "--html", "pages/deep/s.html"];
+    let Ended { code, said } = place.run(place.study(&paths));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(place.path("pages/deep/s.html").exists());
+    fs::write(place.path("study.toml"), short.replace("[1, 2]", "[1, 3]")).unwrap();
+    let resume = [&paths[..], &["--resume"]].concat();
+    place.refused(
+        BAD_INPUT,
+        place.study(&resume),
+        &["results of another study file", "--fresh"],
+    );
+    let again = place.quietwire(&[
+        "study",
+        "report",
+        "results/s.sqlite",
+        "--html",
+        "more/s.html",
+    ]);
+    assert_eq!(place.run(again).code, Some(0));
+    assert!(place.path("more/s.html").exists());
+}

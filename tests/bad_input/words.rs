@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options and configuration files that make no sense.
+
+use std::fs;
+
+use crate::place::Place;
+use crate::{BAD_INPUT, NULLS};
+
+#[test]
+fn a_wrong_configuration_is_named_with_file_and_line() {
+    let place = Place::new();
+    let with = |text: &str| {
+        fs::write(place.path("switch.toml"), text).unwrap();
+        place.switch(&["--config", "switch.toml"])
+    };
+    place.refused(
+        BAD_INPUT,
+        with("this is not TOML"),
+        &["switch.toml, line 1"],
+    );
+    place.refused(
+        BAD_INPUT,
+        with("\ncolour = 1"),
+        &["switch.toml, line 2, key 'colour'", "expected one of"],
+    );
+    place.refused(
+        BAD_INPUT,
+        with("rx-ring-size = \"many\""),
+        &["switch.toml, line 1", "rx-ring-size"],
+    );
+    place.refused(
+        BAD_INPUT,
+        place.switch(&["--config", "absent.toml"]),
+        &["absent.toml", "No such file"],
+    );
+    place.refused(
+        BAD_INPUT,
+        place.switch(&["--config", "."]),
+        &["configuration .", "directory"],
+    );
+}
+
+#[test]
+fn wrong_options_are_named() {
+    let place = Place::new();
+    for (options, part) in [
+        (
+            &["--rx-ring-size", "1000"] as &[&str],
+            "the receive ring size 1000 is not a power of two",
+        ),
+        (&["--tx-ring-size", "0"], "the transmit ring size 0"),
+        (&["--frame-size-max", "3"], "3 octets is not within"),
+        (&["--memory-mib", "0"], "--memory-mib"),
+        (&["--port", "a=null:"], "two ports 'a'"),
+        (&["--bridge", "lan=a,b"], "'a'"),
+    ] {
+        place.refused(
+            BAD_INPUT,
+            place.switch(&[&NULLS, options].concat()),
+            &[part],
+        );
+    }
+    for (options, part) in [
+        (&["--rate", "1e30"] as &[&str], "at most 10G"),
+        (&["--rate", "0"], "above 0"),
+        (&["--rate", "1k", "--duration", "0s"], "longer than 0"),
+        (&["--rate", "1", "--duration", "100ms"], "no frame is due"),
+        (&["--rate", "1k", "--frame-size", "63"], "64 to 9000"),
+        (
+            &["--rate", "1k", "--mac-addresses", "4000000000"],
+            "16777216",
+        ),
+        (&["--rate", "1k", "--flows", "0"], "--flows"),
+        (
+            &["--rate", "1k", "--realtime-priority", "100"],
+            "--realtime-priority",
+        ),
+        (&["--rate", "1k", "--memory-mib", "0"], "--memory-mib"),
+        (
+            &["--rate", "1k", "--ring-size", "1000"],
+            "not a power of two",
+        ),
+        (&["--rate", "1k", "--direction", "both"], "needs two ports"),
+        (
+            &["--rate", "1k", "--port", "null:", "--port", "null:"],
+            "one or two",
+        ),
+        (&[], "--rate"),
+    ] {
+        let generate = place.generate(&[&["--port", "null:"], options].concat());
+        place.refused(BAD_INPUT, generate, &[part]);
+    }
+    for arguments in [
+        &["flip"] as &[&str],
+        &["switch", "flip"],
+        &["study", "flip"],
+        &["lab", "flip"],
+    ] {
+        place.refused(BAD_INPUT, place.quietwire(arguments), &["'flip'", "--help"]);
+    }
+}
