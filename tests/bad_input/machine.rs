@@ -32,6 +32,10 @@ fn who_is_not_root_is_told_where_root_is_needed() {
         as_nobody(&place, &["study", "run", "study.toml"]),
         &["root", "sudo"],
     );
+    for uri in ["af-packet:lo", "af-xdp:lo", "pci:0000:ff:1f.7"] {
+        let generate = ["generate", "--no-huge", "--rate", "1k", "--port", uri];
+        place.refused(LACKS, as_nobody(&place, &generate), &["root", "sudo"]);
+    }
     fs::set_permissions(place.path("lab"), fs::Permissions::from_mode(0o700)).unwrap();
     let inside = place.text("lab/state");
     let clean = as_nobody(&place, &["lab", "clean", "--state-directory", &inside]);
@@ -64,6 +68,20 @@ fn a_missing_program_is_told_before_anything_is_measured() {
         LACKS,
         study,
         &["chrt is not installed", "apt-get install util-linux"],
+    );
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused() {
+    let place = Place::new();
+    let much = ["--memory-mib", "4000000000"];
+    let parts = ["memory-mib is 4000000000", "are available", "give fewer"];
+    place.refused(LACKS, place.switch(&[&NULLS[..], &much].concat()), &parts);
+    let generate = ["--rate", "1k", "--port", "null:"];
+    place.refused(
+        LACKS,
+        place.generate(&[&generate[..], &much].concat()),
+        &parts,
     );
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::place::Place;
+use crate::place::{Ended, Place};
 use crate::{BAD_INPUT, NULLS};
 
 #[test]
@@ -28,6 +28,13 @@ fn a_wrong_configuration_is_named_with_file_and_line() {
         with("rx-ring-size = \"many\""),
         &["switch.toml, line 1", "rx-ring-size"],
     );
+    let nothing = "memory-mib = 0\n[[port]]\nname = \"a\"\nuri = \"null:\"\n";
+    fs::write(place.path("switch.toml"), nothing).unwrap();
+    let mut switch = place.quietwire(&["switch", "run", "--config", "switch.toml"]);
+    switch.args(["--control-socket", "c.sock"]);
+    let Ended { code, said } = place.run(switch);
+    assert_eq!(code, Some(BAD_INPUT), "{said}");
+    assert!(said.contains("memory-mib is 0"), "{said}");
     place.refused(
         BAD_INPUT,
         place.switch(&["--config", "absent.toml"]),

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use quietwire_dpdk::Fault;
+use quietwire_host::settings;
 use quietwire_lab::LabError;
 use quietwire_study::{FileError, LabBenchError, StoreError};
 use quietwire_switch::SwitchError;
@@ -93,6 +94,25 @@ pub(crate) fn require_root(why: &str) -> anyhow::Result<()> {
         "{why}, for which it has to be root; run the same command with sudo"
     ))
     .into())
+}
+
+/// Errors when that much memory for frames makes no sense or cannot be had: DPDK says little more than that it failed.
+pub(crate) fn require_memory(memory_mib: u32) -> anyhow::Result<()> {
+    if memory_mib == 0 {
+        return Err(Usage("memory-mib is 0; frames need some memory".to_owned()).into());
+    }
+    /// Size of a huge page, MiB.
+    const HUGE_PAGE_MIB: u64 = 2;
+    // Pages in the pool are not among what is available to others. A machine without any has no such file.
+    let huge_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
+    let available_mib = settings::memory_available_mib().context(settings::MEMORY)? + huge_mib;
+    if u64::from(memory_mib) > available_mib {
+        return Err(Lacking(format!(
+            "memory-mib is {memory_mib}, and {available_mib} MiB are available on this machine; give fewer with --memory-mib"
+        ))
+        .into());
+    }
+    Ok(())
 }
 
 /// The exit code of an error: that of the first cause that knows whose fault it is.

@@ -73,7 +73,10 @@ fn schedule(policy: i32, priority: i32) -> Result<(), Error> {
         Ok(())
     } else {
         Err(failed(
-            format!("giving a thread scheduling policy {policy} and priority {priority}"),
+            match priority {
+                0 => "giving a thread ordinary priority".to_owned(),
+                _ => format!("giving a thread real-time priority {priority}"),
+            },
             std::io::Error::last_os_error(),
         ))
     }

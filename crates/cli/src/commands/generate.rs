@@ -19,7 +19,7 @@ use quietwire_tester::{
     Validity,
 };
 
-use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
 use crate::text::{fold, print, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
@@ -96,6 +96,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let cpus = tester_cpus(&args.cpus)?;
     let trial = trial(args);
     check_trial(args, &trial)?;
+    if args.ports.iter().any(is_of_the_machine) {
+        require_root("the tester takes over a network interface")?;
+    }
+    require_memory(args.memory_mib)?;
     if args.realtime_priority > 0 {
         warn_of_throttling(&trial);
     }
@@ -248,6 +252,11 @@ fn trial(args: &GenerateArgs) -> Trial {
         flows: args.flows,
         mac_addresses: args.mac_addresses,
     }
+}
+
+/// True where a port is an interface of the kernel's or a card, which only root may take.
+fn is_of_the_machine(uri: &PortUri) -> bool {
+    uri.interface().is_some() || matches!(uri, PortUri::Pci { .. })
 }
 
 fn pci_devices(ports: &[PortUri]) -> Vec<String> {

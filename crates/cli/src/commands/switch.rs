@@ -19,7 +19,7 @@ use quietwire_switch::config::{
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::{Switch, SwitchError};
 
-use crate::exit::{CheckFailed, on_signals};
+use crate::exit::{CheckFailed, on_signals, require_memory};
 use crate::text::print;
 use crate::units::parse_path;
 
@@ -185,6 +185,7 @@ fn run_switch(args: &RunArgs) -> Result<()> {
             "port '{port}' is in no cross-connect and no bridge: its frames are dropped until it is"
         );
     }
+    require_memory(plan.memory_mib)?;
     let switch = match Switch::start(&settings, &plan, &stop) {
         // Threads that were told to end do not answer those that wait for them to be ready.
         Err(SwitchError::Thread { .. }) if stop.load(Ordering::Relaxed) => {
