@@ -6,9 +6,9 @@
 //! says. Nothing is allocated after [`Fdb::new`], and every operation of forwarding threads takes a bounded
 //! number of steps.
 //!
-//! Buckets are cache lines of eight entries; an entry is one word ([`word`]), which is read and exchanged as a whole,
+//! Buckets are cache lines of eight entries; an entry is one word (`word`), which is read and exchanged as a whole,
 //! so that nobody ever sees half of one. That much fits into a word because the hash is a permutation of the
-//! keys ([`hash`]): what the number of the bucket says of a key is not stored again. Each key has two buckets,
+//! keys (`hash`): what the number of the bucket says of a key is not stored again. Each key has two buckets,
 //! and is put in the second only when the first is full. When both are full an entry of theirs is moved to its own
 //! other bucket where there is room.
 //!
