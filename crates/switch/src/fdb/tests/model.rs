@@ -23,6 +23,8 @@ pub(super) fn crowded_keys(fdb: &Fdb, count: usize) -> Vec<Key> {
         .map(|(bucket, identity)| permutation.key(bucket, identity))
         // A static entry is about one station.
         .filter(|key| !key.address().is_multicast())
+        // 4095 is no VLAN (IEEE 802.1Q, table 9-2).
+        .filter(|key| key.number() >> 48 != 4095)
         .take(count)
         .collect()
 }
