@@ -51,8 +51,25 @@ impl fmt::Display for EtherType {
 }
 
 /// Number of a VLAN, 1 to 4094.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(try_from = "u16", into = "u16")]
 pub struct VlanId(u16);
+
+impl TryFrom<u16> for VlanId {
+    type Error = VlanIdError;
+
+    fn try_from(number: u16) -> Result<Self, VlanIdError> {
+        Self::new(number)
+    }
+}
+
+impl From<VlanId> for u16 {
+    fn from(vlan: VlanId) -> Self {
+        vlan.0
+    }
+}
 
 /// A number that no VLAN has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

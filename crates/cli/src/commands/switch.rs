@@ -241,7 +241,7 @@ fn settings(args: &RunArgs) -> Settings {
         control_socket: args.control_socket.clone(),
         max_entries: args.max_entries,
         ageing_s: args.ageing_s,
-        rebalance: None,
+        ..Settings::default()
     }
 }
 

@@ -5,6 +5,7 @@
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
+use super::layer3::{InterfaceSetting, Placed, VrfSetting};
 use super::{BridgeSetting, CrossConnectSetting, Place, PortSetting, Settings};
 use crate::error::SwitchError;
 
@@ -61,6 +62,22 @@ pub enum Change {
         /// Seconds after which an address is forgotten. With another number the addresses are learned anew.
         ageing_s: Option<u32>,
     },
+    /// Makes a VRF.
+    AddVrf(VrfSetting),
+    /// Removes a VRF that no interface is in.
+    DelVrf {
+        /// Its name.
+        name: String,
+    },
+    /// Makes an interface of the router.
+    AddInterface(InterfaceSetting),
+    /// Changes an interface: everything about it is as said here from then on.
+    SetInterface(InterfaceSetting),
+    /// Removes an interface.
+    DelInterface {
+        /// Its name.
+        name: String,
+    },
     /// Says which CPUs forward: threads are made and ended.
     SetThreads {
         /// The CPUs.
@@ -91,6 +108,32 @@ fn wrong(place: &str, what: String) -> SwitchError {
         place: place.to_owned(),
         what,
     }
+}
+
+fn absent(what: &str, name: &str) -> SwitchError {
+    wrong(what, format!("there is no {what} '{name}'"))
+}
+
+fn asked<T>(value: T) -> Placed<T> {
+    Placed {
+        value,
+        place: Place::Request,
+    }
+}
+
+/// Takes out what has this name.
+fn remove<T>(
+    list: &mut Vec<Placed<T>>,
+    what: &str,
+    name: &str,
+    name_of: impl Fn(&T) -> &String,
+) -> Result<(), SwitchError> {
+    let before = list.len();
+    list.retain(|one| name_of(&one.value) != name);
+    if list.len() == before {
+        return Err(absent(what, name));
+    }
+    Ok(())
 }
 
 impl Settings {
@@ -159,6 +202,26 @@ impl Settings {
                 bridge.ageing_s = ageing_s.or(bridge.ageing_s);
                 bridge.place = Place::Request;
             }
+            Change::AddVrf(value) => self.vrfs.get_or_insert_default().push(asked(value)),
+            Change::DelVrf { name } => {
+                let vrfs = self.vrfs.get_or_insert_default();
+                remove(vrfs, "VRF", &name, |vrf| &vrf.name)?;
+            }
+            Change::AddInterface(value) => {
+                self.interfaces.get_or_insert_default().push(asked(value));
+            }
+            Change::SetInterface(value) => {
+                let interfaces = self.interfaces.get_or_insert_default();
+                let interface = interfaces
+                    .iter_mut()
+                    .find(|one| one.value.name == value.name)
+                    .ok_or_else(|| absent("interface", &value.name))?;
+                *interface = asked(value);
+            }
+            Change::DelInterface { name } => {
+                let interfaces = self.interfaces.get_or_insert_default();
+                remove(interfaces, "interface", &name, |interface| &interface.name)?;
+            }
             Change::SetThreads { forwarding_cpus } => {
                 self.forwarding_cpus = Some(forwarding_cpus);
             }
@@ -204,6 +267,9 @@ impl Settings {
         for bridge in self.bridges.get_or_insert_default() {
             bridge.ports.retain(|port| port != name);
         }
+        self.interfaces
+            .get_or_insert_default()
+            .retain(|interface| interface.value.port.as_deref() != Some(name));
         Ok(())
     }
 }

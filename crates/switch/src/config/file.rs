@@ -7,6 +7,7 @@ use quietwire_host::CpuList;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
 use super::{
     BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, Place, PortSetting, Settings,
 };
@@ -32,6 +33,10 @@ struct File {
     control_socket: Option<PathBuf>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
+    vrf: Option<Vec<Spanned<VrfSetting>>>,
+    interface: Option<Vec<Spanned<InterfaceSetting>>>,
+    route: Option<Vec<Spanned<RouteSetting>>>,
+    neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
 }
 
@@ -66,6 +71,19 @@ fn line_of(text: &str, offset: usize) -> usize {
         .take(offset)
         .filter(|octet| *octet == b'\n')
         .count()
+}
+
+/// Each with where it was written.
+fn placed<T>(
+    list: Vec<Spanned<T>>,
+    key: &'static str,
+    place: &impl Fn(usize, &'static str) -> Place,
+) -> Vec<Placed<T>> {
+    let one = |spanned: Spanned<T>| Placed {
+        place: place(spanned.span().start, key),
+        value: spanned.into_inner(),
+    };
+    list.into_iter().map(one).collect()
 }
 
 pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
@@ -125,6 +143,10 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         control_socket: file.control_socket,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,
+        vrfs: file.vrf.map(|list| placed(list, "vrf", &place)),
+        interfaces: file.interface.map(|list| placed(list, "interface", &place)),
+        routes: file.route.map(|list| placed(list, "route", &place)),
+        neighbours: file.neighbour.map(|list| placed(list, "neighbour", &place)),
         rebalance: file.rebalance,
     })
 }

@@ -4,6 +4,7 @@
 
 mod change;
 mod file;
+pub mod layer3;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Rules;
 use crate::error::SwitchError;
+
+use layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
 
 pub use change::{AddPort, Change};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
@@ -174,6 +177,14 @@ pub struct Settings {
     pub max_entries: Option<u32>,
     /// Seconds after which a bridge forgets an address; 300 when not said (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
+    /// Virtual routing and forwarding tables.
+    pub vrfs: Option<Vec<Placed<VrfSetting>>>,
+    /// Interfaces of the router.
+    pub interfaces: Option<Vec<Placed<InterfaceSetting>>>,
+    /// Static routes.
+    pub routes: Option<Vec<Placed<RouteSetting>>>,
+    /// Static neighbours.
+    pub neighbours: Option<Vec<Placed<NeighbourSetting>>>,
     /// When to move receive queues between forwarding threads by their loads; never by itself when not said.
     pub rebalance: Option<Rules>,
 }
@@ -212,6 +223,10 @@ impl Settings {
             control_socket: self.control_socket.or(other.control_socket),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),
+            vrfs: self.vrfs.or(other.vrfs),
+            interfaces: self.interfaces.or(other.interfaces),
+            routes: self.routes.or(other.routes),
+            neighbours: self.neighbours.or(other.neighbours),
             rebalance: self.rebalance.or(other.rebalance),
         }
     }

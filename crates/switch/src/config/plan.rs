@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From settings to a plan: defaults filled in, names resolved, contradictions refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use quietwire_dpdk::PortUri;
 use quietwire_host::{CpuId, CpuList};
 
+use super::layer3::{self, Layer3Plan};
 use super::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
     PortSetting, Settings,
@@ -130,6 +131,8 @@ pub struct Plan {
     pub memory_mib: u32,
     /// The control socket.
     pub control_socket: PathBuf,
+    /// Layer 3.
+    pub layer3: Layer3Plan,
     /// When to move receive queues between forwarding threads.
     pub rebalance: Option<Rules>,
 }
@@ -162,6 +165,8 @@ impl Settings {
             }
             groups.push(plan_bridge(bridge, defaults, &mut members)?);
         }
+        let layer3 = plan_layer3(&self, &ports, &names, &mut members)?;
+        drop(members);
         Ok(Plan {
             ports,
             groups,
@@ -178,6 +183,7 @@ impl Settings {
             control_socket: self
                 .control_socket
                 .unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET_DEFAULT)),
+            layer3,
             rebalance: self.rebalance,
         })
     }
@@ -190,6 +196,7 @@ impl Plan {
         Self {
             ports: Vec::new(),
             groups: Vec::new(),
+            layer3: Layer3Plan::default(),
             forwarding_cpus: CpuList::new(),
             ..self.clone()
         }
@@ -222,10 +229,12 @@ impl Plan {
     /// Names of ports whose frames go nowhere.
     pub fn idle_ports(&self) -> impl Iterator<Item = &str> {
         let is_idle = |index: usize| {
+            let on = layer3::Attachment::Port(index);
             !self
                 .groups
                 .iter()
                 .any(|group| group.ports().contains(&index))
+                && !self.layer3.interfaces.iter().any(|one| one.on == on)
         };
         self.ports
             .iter()
@@ -419,6 +428,35 @@ impl<'plan> Members<'plan> {
         self.taken_by[index] = Some(group.to_owned());
         Ok(index)
     }
+}
+
+/// Plans layer 3. A port with an interface of its own is in no bridge and no cross-connect.
+fn plan_layer3(
+    settings: &Settings,
+    ports: &[PortPlan],
+    bridges: &BTreeMap<&str, &Place>,
+    members: &mut Members<'_>,
+) -> Result<Layer3Plan, SwitchError> {
+    let interfaces = settings.interfaces.as_deref().unwrap_or_default();
+    let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+    let places = layer3::Places {
+        ports: &names,
+        bridges: &bridges.keys().copied().collect(),
+    };
+    let plan = layer3::plan(
+        settings.vrfs.as_deref().unwrap_or_default(),
+        interfaces,
+        &places,
+    )?;
+    let mut routed = BTreeSet::new();
+    for layer3::Placed { value, place } in interfaces {
+        if let Some(port) = value.port.as_deref()
+            && routed.insert(port)
+        {
+            members.take(port, "the router", place)?;
+        }
+    }
+    Ok(plan)
 }
 
 fn plan_cross_connect(

@@ -321,6 +321,18 @@ fn what_is_written_asks_for_the_same() {
         plan,
         "{text}"
     );
+    let routed = FILE.replace(
+        "[[cross-connect]]\nports = [\"a\", \"b\"]",
+        "[[vrf]]\nname = \"blue\"\n[[interface]]\nname = \"a0\"\nport = \"a\"\nvlan = 7\nvrf = \"blue\"\naddresses = [\"192.0.2.1/24\"]",
+    );
+    let plan = parse(&routed).unwrap().plan(&online()).unwrap();
+    assert_eq!(plan.idle_ports().collect::<Vec<_>>(), ["b"]);
+    let text = plan.to_toml().unwrap();
+    assert_eq!(
+        parse(&text).unwrap().plan(&online()).unwrap(),
+        plan,
+        "{text}"
+    );
     let empty = Settings::default().plan(&online()).unwrap();
     let text = empty.to_toml().unwrap();
     assert_eq!(parse(&text).unwrap().plan(&online()).unwrap(), empty);
@@ -369,6 +381,15 @@ fn changes_edit_what_was_asked_for() {
         (
             r#"{"add-port":{"name":"a","uri":"null:"}}"#,
             "there are two ports 'a'",
+        ),
+        (
+            r#"{"add-interface":{"name":"c0","port":"c"}}"#,
+            "the request: port 'c' is in the bridge 'lan' already",
+        ),
+        (r#"{"del-vrf":{"name":"blue"}}"#, "there is no VRF 'blue'"),
+        (
+            r#"{"set-interface":{"name":"c0","port":"c"}}"#,
+            "there is no interface 'c0'",
         ),
         (
             r#"{"set-threads":{"forwarding_cpus":"0"}}"#,

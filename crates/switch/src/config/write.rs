@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::engine::Rules;
 
+use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VrfSetting};
 use super::{Group, HugePages, Idle, Pinning, Plan};
 
 #[derive(Serialize)]
@@ -30,6 +31,10 @@ struct File<'plan> {
     cross_connect: Vec<CrossConnect<'plan>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bridge: Vec<Bridge<'plan>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    vrf: Vec<VrfSetting>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    interface: Vec<InterfaceSetting>,
 }
 
 #[derive(Serialize)]
@@ -107,6 +112,38 @@ impl Plan {
             port: port.collect(),
             cross_connect,
             bridge,
+            vrf: self
+                .layer3
+                .vrfs
+                .iter()
+                .skip(1)
+                .map(|name| VrfSetting { name: name.clone() })
+                .collect(),
+            interface: self
+                .layer3
+                .interfaces
+                .iter()
+                .map(|interface| self.written(interface))
+                .collect(),
         })
+    }
+
+    /// An interface as it would be asked for.
+    fn written(&self, interface: &InterfacePlan) -> InterfaceSetting {
+        let (port, bridge) = match &interface.on {
+            Attachment::Port(index) => (self.ports.get(*index).map(|port| port.name.clone()), None),
+            Attachment::Bridge(name) => (None, Some(name.clone())),
+        };
+        InterfaceSetting {
+            name: interface.name.clone(),
+            port,
+            bridge,
+            vlan: interface.vlan,
+            addresses: interface.addresses.clone(),
+            vrf: self.layer3.vrfs.get(interface.vrf).cloned(),
+            mac: interface.mac,
+            mtu: Some(interface.mtu),
+            urpf: Some(interface.urpf),
+        }
     }
 }
