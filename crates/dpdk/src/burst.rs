@@ -9,6 +9,24 @@ use crate::eal::Eal;
 use crate::mempool::Mempool;
 use crate::sys;
 
+/// Octets of two MAC addresses, and of a VLAN tag behind them.
+const ADDRESSES: usize = 12;
+const TAG: usize = 4;
+
+/// Writes a tag behind the addresses; false when there is no room.
+#[inline(always)]
+fn write_tag(octets: &mut [u8], tpid: u16, tci: u16) -> bool {
+    match octets.get_mut(ADDRESSES..ADDRESSES + TAG) {
+        Some(place) => {
+            let [a, b] = tpid.to_be_bytes();
+            let [c, d] = tci.to_be_bytes();
+            place.copy_from_slice(&[a, b, c, d]);
+            true
+        }
+        None => false,
+    }
+}
+
 /// Frames in one burst at most.
 pub const BURST_MAX: usize = 64;
 
@@ -344,6 +362,110 @@ impl Mbuf<'_> {
     pub fn length(&self) -> u32 {
         // SAFETY: owned by this value.
         unsafe { (*self.mbuf).pkt_len }
+    }
+
+    /// True when this handle alone holds the octets, all of them in one segment: then they can be changed.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        // SAFETY: owned by this value.
+        unsafe { (*self.mbuf).refcnt == 1 && (*self.mbuf).nb_segs == 1 }
+    }
+
+    /// The octets, to be changed; none when the frame is shared or in several segments.
+    #[inline(always)]
+    #[must_use]
+    pub fn octets_mut(&mut self) -> Option<&mut [u8]> {
+        // SAFETY: owned by this value, which is borrowed, and by no other (checked).
+        self.is_exclusive()
+            .then(|| unsafe { first_segment(self.mbuf) })
+    }
+
+    /// Puts a VLAN tag behind the addresses (IEEE 802.1Q, section 9.3), both numbers as they stand on the wire. False, and
+    /// no change, when the frame is shared, shorter than two addresses, or has no room in front.
+    #[inline]
+    #[must_use]
+    pub fn push_tag(&mut self, tpid: u16, tci: u16) -> bool {
+        // SAFETY: exclusive (checked); the four octets in front are within the buffer (checked).
+        let octets = unsafe {
+            let mbuf = self.mbuf;
+            let room = (*mbuf).data_off >= TAG as u16 && (*mbuf).data_len >= ADDRESSES as u16;
+            if !self.is_exclusive() || !room {
+                return false;
+            }
+            (*mbuf).data_off -= TAG as u16;
+            (*mbuf).data_len += TAG as u16;
+            (*mbuf).pkt_len += TAG as u32;
+            first_segment(mbuf)
+        };
+        octets.copy_within(TAG..TAG + ADDRESSES, 0);
+        write_tag(octets, tpid, tci)
+    }
+
+    /// Takes out the four octets behind the addresses, where a VLAN tag is. False, and no change, when the frame is shared or
+    /// too short.
+    #[inline]
+    #[must_use]
+    pub fn pop_tag(&mut self) -> bool {
+        let Some(octets) = self.octets_mut() else {
+            return false;
+        };
+        if octets.len() < ADDRESSES + TAG {
+            return false;
+        }
+        octets.copy_within(..ADDRESSES, TAG);
+        // SAFETY: the frame has four octets more than it keeps (checked).
+        unsafe {
+            (*self.mbuf).data_off += TAG as u16;
+            (*self.mbuf).data_len -= TAG as u16;
+            (*self.mbuf).pkt_len -= TAG as u32;
+        }
+        true
+    }
+
+    /// Overwrites the four octets behind the addresses with a VLAN tag. False, and no change, when the frame is shared or too
+    /// short.
+    #[inline]
+    #[must_use]
+    pub fn replace_tag(&mut self, tpid: u16, tci: u16) -> bool {
+        match self.octets_mut() {
+            Some(octets) => write_tag(octets, tpid, tci),
+            None => false,
+        }
+    }
+
+    /// The same octets in a buffer of their own, in one segment; none when the pool is empty or its buffers are too small.
+    #[inline]
+    #[must_use]
+    pub fn copy(&self, pool: &Mempool) -> Option<Self> {
+        let length = u16::try_from(self.length()).ok()?;
+        let mut mbuf = ptr::null_mut();
+        // SAFETY: room for one; the pool is alive.
+        if unsafe { sys::qw_alloc_bulk(pool.as_ptr(), &raw mut mbuf, 1) } != 0 {
+            return None;
+        }
+        let mut copy = Self {
+            mbuf,
+            _eal: PhantomData,
+        };
+        let mut blank = Blank {
+            mbuf,
+            _burst: PhantomData,
+        };
+        let mut rest = blank.octets(length)?;
+        let mut segment = self.mbuf;
+        while !segment.is_null() {
+            // SAFETY: the segments of an owned buffer are a list that ends with null; they are only read.
+            let octets: &[u8] = unsafe { first_segment(segment) };
+            let (place, behind) = rest.split_at_mut_checked(octets.len())?;
+            place.copy_from_slice(octets);
+            rest = behind;
+            // SAFETY: as above.
+            segment = unsafe { (*segment).next };
+        }
+        // The frame has as many octets as its segments have.
+        copy.octets_mut()?;
+        Some(copy)
     }
 
     /// A second handle on the same octets, to send one frame to several ports. From then on neither

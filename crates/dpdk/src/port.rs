@@ -40,6 +40,19 @@ pub struct PortOptions {
 }
 
 impl PortOptions {
+    /// One queue each way, rings of 1024 descriptors.
+    #[must_use]
+    pub fn new(name: &str, frame_size_max: u16) -> Self {
+        Self {
+            name: name.to_owned(),
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_ring_size: 1024,
+            tx_ring_size: 1024,
+            frame_size_max,
+        }
+    }
+
     /// Octets that each buffer of the port's pool has to hold.
     #[must_use]
     pub fn data_room(&self) -> u16 {

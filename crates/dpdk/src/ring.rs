@@ -133,6 +133,22 @@ mod tests {
             burst.free();
         }
         assert_eq!(seen, (0..60).collect::<Vec<u8>>());
+        // Tags go in and out, in frames that nobody shares.
+        assert_eq!(receiver.receive(&mut burst, 1), 1);
+        let mut frame = burst.drain().next().unwrap();
+        let before = frame.octets().to_vec();
+        assert!(frame.push_tag(0x8100, 0x2007) && frame.push_tag(0x88a8, 5));
+        assert_eq!(frame.length(), 68);
+        assert_eq!(frame.octets()[..12], before[..12]);
+        assert_eq!(frame.octets()[12..20], [0x88, 0xa8, 0, 5, 0x81, 0, 0x20, 7]);
+        assert_eq!(frame.octets()[20..], before[12..]);
+        let shared = frame.share();
+        assert!(!frame.pop_tag() && !frame.push_tag(1, 1) && !frame.replace_tag(1, 1));
+        let mut copy = shared.copy(&pool).unwrap();
+        assert_eq!(copy.octets(), frame.octets());
+        assert!(copy.replace_tag(0x8100, 9) && copy.pop_tag() && copy.pop_tag());
+        assert_eq!(copy.octets(), before);
+        drop((frame, shared, copy));
         drop(receiver);
         assert_eq!(pool.available(), 1023);
         assert!(burst.allocate(&pool, 5));

@@ -55,6 +55,26 @@ pub(crate) struct PortCounters {
     pub(crate) learned: Counter,
     pub(crate) moved: Counter,
     pub(crate) not_learned: Counter,
+    /// Moved more often than an address may.
+    pub(crate) flapped: Counter,
+    /// Not learned since it has a static entry on another port.
+    pub(crate) static_elsewhere: Counter,
+    /// Tagged where that is not admitted, or the other way round.
+    pub(crate) frame_type: Counter,
+    /// Of a VLAN that the port is not in.
+    pub(crate) not_member: Counter,
+    /// To a port that is not in the VLAN.
+    pub(crate) no_member: Counter,
+    /// To a port of the same split-horizon group.
+    pub(crate) split_horizon: Counter,
+    /// Of a kind that is flooded nowhere.
+    pub(crate) not_flooded: Counter,
+    /// Over the port's limits.
+    pub(crate) storm_unknown_unicast: Counter,
+    pub(crate) storm_broadcast: Counter,
+    pub(crate) storm_multicast: Counter,
+    /// Of a source over the port's learning limit.
+    pub(crate) over_limit: Counter,
 }
 
 /// What one forwarding thread did.
@@ -84,7 +104,7 @@ impl ThreadCounters {
 
 impl PortCounters {
     /// All counters, in the order of their definition.
-    fn each(&self) -> [&Counter; 13] {
+    fn each(&self) -> [&Counter; 24] {
         [
             &self.rx_frames,
             &self.rx_octets,
@@ -99,6 +119,17 @@ impl PortCounters {
             &self.learned,
             &self.moved,
             &self.not_learned,
+            &self.flapped,
+            &self.static_elsewhere,
+            &self.frame_type,
+            &self.not_member,
+            &self.no_member,
+            &self.split_horizon,
+            &self.not_flooded,
+            &self.storm_unknown_unicast,
+            &self.storm_broadcast,
+            &self.storm_multicast,
+            &self.over_limit,
         ]
     }
 }

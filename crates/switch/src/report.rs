@@ -2,7 +2,7 @@
 //! What a running switch says of itself: the answers on its control socket. Counters only grow while it runs.
 
 use quietwire_host::CpuList;
-use quietwire_packet::MacAddress;
+use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 /// What a thread is there for.
@@ -39,6 +39,24 @@ pub struct Drops {
     pub filtered: u64,
     /// Came in for an address that bridges do not forward (IEEE 802.1Q, section 8.6.3).
     pub reserved_address: u64,
+    /// Came in tagged where only untagged frames are admitted, or the other way round (IEEE 802.1Q, section 6.9).
+    pub frame_type: u64,
+    /// Came in of a VLAN that the port is not in (IEEE 802.1Q, section 8.6.2).
+    pub not_member: u64,
+    /// Came in for a port that is not in the VLAN (IEEE 802.1Q, section 8.6.4).
+    pub no_member: u64,
+    /// Came in for a port of the same split-horizon group.
+    pub split_horizon: u64,
+    /// Came in of a kind that is flooded nowhere.
+    pub not_flooded: u64,
+    /// Came in for a station that is not known, over the port's limit.
+    pub storm_unknown_unicast: u64,
+    /// Came in for all stations, over the port's limit.
+    pub storm_broadcast: u64,
+    /// Came in for a group of stations, over the port's limit.
+    pub storm_multicast: u64,
+    /// Came in from a station over the port's learning limit.
+    pub over_limit: u64,
     /// Came in for a port without a queue; never, unless something is wrong with the switch.
     pub no_output: u64,
     /// Were to go out, and the transmit queue had no room.
@@ -58,6 +76,15 @@ impl Drops {
         self.short
             + self.filtered
             + self.reserved_address
+            + self.frame_type
+            + self.not_member
+            + self.no_member
+            + self.split_horizon
+            + self.not_flooded
+            + self.storm_unknown_unicast
+            + self.storm_broadcast
+            + self.storm_multicast
+            + self.over_limit
             + self.no_output
             + self.tx_full
             + self.no_buffers
@@ -102,12 +129,16 @@ pub struct PortReport {
 pub struct FdbReport {
     /// The bridge.
     pub bridge: String,
+    /// Its VLAN; none in a bridge that knows none.
+    pub vlan: Option<VlanId>,
     /// The address.
     pub mac: MacAddress,
     /// Name of the port it was last seen on.
     pub port: String,
-    /// Whole seconds since then.
+    /// Seconds since then, in whole units; 0 for a static entry.
     pub age_s: u32,
+    /// True for an entry that was set and not learned.
+    pub is_static: bool,
 }
 
 /// Counters of one forwarding thread.
@@ -127,6 +158,36 @@ pub struct ThreadCounts {
     pub rx_frames: u64,
     /// Frames sent.
     pub tx_frames: u64,
+}
+
+/// An address that moves from port to port more often than it may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlappingReport {
+    /// The bridge.
+    pub bridge: String,
+    /// Its VLAN; none in a bridge that knows none.
+    pub vlan: Option<VlanId>,
+    /// The address.
+    pub mac: MacAddress,
+    /// Moves since the window began.
+    pub moves: u32,
+    /// Seconds since then.
+    pub since_s: u32,
+}
+
+/// A VLAN of a bridge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VlanReport {
+    /// The bridge.
+    pub bridge: String,
+    /// The VLAN.
+    pub vlan: VlanId,
+    /// Ports that its frames leave with a tag.
+    pub tagged: Vec<String>,
+    /// Ports that they leave without.
+    pub untagged: Vec<String>,
+    /// Addresses known.
+    pub entries: u32,
 }
 
 /// One receive queue.
@@ -182,8 +243,12 @@ pub struct BridgeCounts {
     pub learned: u64,
     /// Times that an address was seen on another port than before.
     pub moved: u64,
-    /// Times that there was no room for a new address.
+    /// Those of them of addresses that move more often than they may: a loop, or somebody who takes another's address.
+    pub flapped: u64,
+    /// Times that an address was not learned: no room, over a port's limit, or static on another port.
     pub not_learned: u64,
+    /// Those of them of addresses that are static on another port.
+    pub static_elsewhere: u64,
     /// Addresses forgotten since they were not seen for long.
     pub aged: u64,
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Answers to what is asked on the control socket, read from counters and tables while they change.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use quietwire_dpdk::PortHandle;
+use quietwire_packet::VlanId;
 
+use crate::bridge::{BridgePort, PortVlans, VlanSet};
 use crate::bridge_view::BridgeView;
 use crate::config::Group;
 use crate::counters::{Counter, PortCounters, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
-    BridgeCounts, Drops, FdbReport, MoveReport, PortCounts, PortReport, StatsReport, ThreadCounts,
+    BridgeCounts, Drops, FdbReport, FlappingReport, MoveReport, PortCounts, PortReport,
+    StatsReport, ThreadCounts, VlanReport,
 };
 
 /// A counter of a driver's, which may begin at 0 again when its peer is replaced, made one that only grows.
@@ -91,15 +95,85 @@ impl Engine {
             entries.extend(bridge.fdb.snapshot(now_s).map(|entry| {
                 FdbReport {
                     bridge: bridge.name.clone(),
+                    vlan: entry.vlan,
                     mac: entry.address,
                     port: self
                         .slot(entry.port)
                         .map_or_else(|| entry.port.to_string(), |slot| slot.plan.name.clone()),
                     age_s: entry.age_s,
+                    is_static: entry.is_static,
                 }
             }));
         }
         entries
+    }
+
+    /// Addresses that move too often.
+    pub(crate) fn flapping_reports(&self) -> Vec<FlappingReport> {
+        let now_s = self.shared.now_s.load(Ordering::Relaxed);
+        let mut reports = Vec::new();
+        for bridge in &self.bridges {
+            reports.extend(bridge.fdb.flapping(now_s).map(|one| FlappingReport {
+                bridge: bridge.name.clone(),
+                vlan: one.vlan,
+                mac: one.address,
+                moves: one.moves,
+                since_s: one.since_s,
+            }));
+        }
+        reports
+    }
+
+    /// VLANs that bridges' ports are in.
+    pub(crate) fn vlan_reports(&self) -> Vec<VlanReport> {
+        let mut reports: BTreeMap<(String, VlanId), VlanReport> = BTreeMap::new();
+        for group in &self.plan.groups {
+            let Group::Bridge(plan) = group else { continue };
+            let number_of = |index: usize| u16::try_from(index).ok();
+            let Ok(settings) = plan.settings(&self.plan.ports, number_of) else {
+                continue;
+            };
+            for setting in &settings.ports {
+                let Some(port) = self.plan.ports.get(usize::from(setting.number)) else {
+                    continue;
+                };
+                for (vlan, is_tagged) in vlans_of(&setting.vlans) {
+                    let report =
+                        reports
+                            .entry((plan.name.clone(), vlan))
+                            .or_insert_with(|| VlanReport {
+                                bridge: plan.name.clone(),
+                                vlan,
+                                tagged: Vec::new(),
+                                untagged: Vec::new(),
+                                entries: 0,
+                            });
+                    let list = if is_tagged {
+                        &mut report.tagged
+                    } else {
+                        &mut report.untagged
+                    };
+                    list.push(port.name.clone());
+                }
+            }
+            // Of trunks for all VLANs, those that somebody else is in.
+            let trunks = settings
+                .ports
+                .iter()
+                .filter(|port| is_for_all(port))
+                .count();
+            reports.retain(|(bridge, _), report| {
+                *bridge != plan.name || report.tagged.len() + report.untagged.len() > trunks
+            });
+        }
+        for entry in self.fdb_reports() {
+            if let Some(vlan) = entry.vlan
+                && let Some(report) = reports.get_mut(&(entry.bridge, vlan))
+            {
+                report.entries += 1;
+            }
+        }
+        reports.into_values().collect()
     }
 
     /// All counters.
@@ -143,8 +217,38 @@ impl Engine {
             flooded: sum(|c| &c.flooded),
             learned: sum(|c| &c.learned),
             moved: sum(|c| &c.moved),
+            flapped: sum(|c| &c.flapped),
             not_learned: sum(|c| &c.not_learned),
+            static_elsewhere: sum(|c| &c.static_elsewhere),
             aged: bridge.aged.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn is_for_all(port: &BridgePort) -> bool {
+    matches!(&port.vlans, PortVlans::Trunk(trunk) if trunk.allowed == VlanSet::all())
+}
+
+/// VLANs of a port, and whether their frames leave it with a tag.
+fn vlans_of(vlans: &PortVlans) -> Vec<(VlanId, bool)> {
+    match vlans {
+        PortVlans::Transparent => Vec::new(),
+        PortVlans::Access(vlan) => vec![(*vlan, false)],
+        PortVlans::Tunnel(tunnel) => vec![(tunnel.vlan, false)],
+        PortVlans::Trunk(trunk) => {
+            let native = trunk
+                .native
+                .filter(|vlan| !trunk.allowed.contains(vlan.get()));
+            trunk
+                .allowed
+                .iter()
+                .chain(native)
+                .map(|vlan| {
+                    let is_untagged =
+                        trunk.native == Some(vlan) || trunk.untagged.contains(vlan.get());
+                    (vlan, !is_untagged)
+                })
+                .collect()
         }
     }
 }
@@ -164,6 +268,15 @@ pub(crate) fn counted(engine: &Engine, port: u16) -> PortCounts {
             reserved_address: sum(|c| &c.reserved),
             no_output: sum(|c| &c.no_output),
             tx_full: sum(|c| &c.tx_full),
+            frame_type: sum(|c| &c.frame_type),
+            not_member: sum(|c| &c.not_member),
+            no_member: sum(|c| &c.no_member),
+            split_horizon: sum(|c| &c.split_horizon),
+            not_flooded: sum(|c| &c.not_flooded),
+            storm_unknown_unicast: sum(|c| &c.storm_unknown_unicast),
+            storm_broadcast: sum(|c| &c.storm_broadcast),
+            storm_multicast: sum(|c| &c.storm_multicast),
+            over_limit: sum(|c| &c.over_limit),
             ..Drops::default()
         },
     }
@@ -185,6 +298,16 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
             reserved_address: all.drops.reserved_address - base.drops.reserved_address,
             no_output: all.drops.no_output - base.drops.no_output,
             tx_full: all.drops.tx_full - base.drops.tx_full,
+            frame_type: all.drops.frame_type - base.drops.frame_type,
+            not_member: all.drops.not_member - base.drops.not_member,
+            no_member: all.drops.no_member - base.drops.no_member,
+            split_horizon: all.drops.split_horizon - base.drops.split_horizon,
+            not_flooded: all.drops.not_flooded - base.drops.not_flooded,
+            storm_unknown_unicast: all.drops.storm_unknown_unicast
+                - base.drops.storm_unknown_unicast,
+            storm_broadcast: all.drops.storm_broadcast - base.drops.storm_broadcast,
+            storm_multicast: all.drops.storm_multicast - base.drops.storm_multicast,
+            over_limit: all.drops.over_limit - base.drops.over_limit,
             no_buffers: driver.no_buffers.total,
             rx_missed: driver.rx_missed.total,
             rx_errors: driver.rx_errors.total,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch`: run the data plane, and look at a running one.
 
+mod bridging;
 mod change;
 mod tables;
 
@@ -12,6 +13,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
+use quietwire_switch::config::bridging::BridgingSetting;
 use quietwire_switch::config::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
     PortSetting, Settings,
@@ -37,6 +39,7 @@ enum SwitchCommand {
     Add(change::AddArgs),
     Del(change::DelArgs),
     Set(change::SetArgs),
+    Flush(change::FlushArgs),
     Rebalance(change::RebalanceArgs),
 }
 
@@ -153,6 +156,10 @@ enum SubjectArg {
     Queues,
     /// Receive queues that went to another thread, when and why.
     Moves,
+    /// VLANs of bridges, and their ports.
+    Vlans,
+    /// Addresses that move from port to port more often than they may.
+    Flapping,
     /// The configuration, as a file that asks for the same.
     Config,
 }
@@ -166,6 +173,7 @@ pub(crate) fn run(args: SwitchArgs) -> Result<()> {
         SwitchCommand::Add(args) => change::add(args),
         SwitchCommand::Del(args) => change::del(args),
         SwitchCommand::Set(args) => change::set(args),
+        SwitchCommand::Flush(args) => change::flush(args),
         SwitchCommand::Rebalance(args) => change::rebalance(&args),
     }
 }
@@ -260,6 +268,7 @@ fn parse_port(text: &str) -> Result<PortSetting, String> {
         rx_queues: None,
         tx_queues: None,
         rx_cpus: None,
+        bridging: BridgingSetting::default(),
         place: Place::Option("--port"),
     })
 }
@@ -284,6 +293,7 @@ fn parse_bridge(text: &str) -> Result<BridgeSetting, String> {
         ports: names(ports),
         max_entries: None,
         ageing_s: None,
+        flooding: None,
         place: Place::Option("--bridge"),
     })
 }
@@ -307,6 +317,8 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Stats => Subject::Stats,
         SubjectArg::Queues => Subject::Queues,
         SubjectArg::Moves => Subject::Moves,
+        SubjectArg::Vlans => Subject::Vlans,
+        SubjectArg::Flapping => Subject::Flapping,
         SubjectArg::Config => Subject::Config,
     };
     let answer = ask(&args.control_socket, &Request::Show(subject))?;

@@ -165,6 +165,18 @@ impl BridgeTables {
         })
     }
 
+    /// The tables of a bridge that has no ports yet, and so gets no frames.
+    #[must_use]
+    pub fn without_ports() -> Self {
+        Self {
+            ports: Vec::new(),
+            interfaces: BTreeMap::new(),
+            vlans: Box::default(),
+            floods: Vec::new(),
+            plain: true,
+        }
+    }
+
     /// True when the bridge does nothing but learn, forward and flood to all others: then [`super::decide`] is all
     /// that is needed.
     #[must_use]

@@ -3,8 +3,10 @@
 //! found by planning it, as at the start.
 
 use quietwire_host::CpuList;
+use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
+use super::bridging::{BridgingSetting, StaticSetting};
 use super::layer3::{InterfaceSetting, Placed, VrfSetting};
 use super::{BridgeSetting, CrossConnectSetting, Place, PortSetting, Settings};
 use crate::error::SwitchError;
@@ -19,6 +21,47 @@ pub enum Change {
     DelPort {
         /// Its name.
         name: String,
+    },
+    /// Changes how a port behaves in its bridge: what is said here, and what is not stays.
+    SetPort {
+        /// Its name.
+        name: String,
+        /// Whether all that was said before is forgotten first.
+        #[serde(default)]
+        anew: bool,
+        /// How it behaves.
+        bridging: BridgingSetting,
+    },
+    /// Puts VLANs into a trunk; a port that knows no VLANs becomes one.
+    AddVlan {
+        /// Name of the port.
+        port: String,
+        /// The VLANs: `1,5,10-12` or `all`.
+        vlans: String,
+        /// Whether their frames leave without a tag.
+        #[serde(default)]
+        untagged: bool,
+        /// Whether frames without a tag are of this VLAN, which is one.
+        #[serde(default)]
+        native: bool,
+    },
+    /// Takes VLANs out of a trunk.
+    DelVlan {
+        /// Name of the port.
+        port: String,
+        /// The VLANs.
+        vlans: String,
+    },
+    /// Sets a static entry of a bridge; one of the same address is replaced.
+    AddStatic(StaticSetting),
+    /// Removes a static entry.
+    DelStatic {
+        /// Name of the bridge.
+        bridge: String,
+        /// The address.
+        mac: MacAddress,
+        /// Its VLAN.
+        vlan: Option<VlanId>,
     },
     /// Joins two ports.
     AddCrossConnect {
@@ -101,6 +144,9 @@ pub struct AddPort {
     pub rx_cpus: Option<CpuList>,
     /// The bridge to put it in.
     pub bridge: Option<String>,
+    /// How it behaves there.
+    #[serde(default)]
+    pub bridging: BridgingSetting,
 }
 
 fn wrong(place: &str, what: String) -> SwitchError {
@@ -145,6 +191,62 @@ impl Settings {
         match change {
             Change::AddPort(port) => self.add_port(port)?,
             Change::DelPort { name } => self.del_port(&name)?,
+            Change::SetPort {
+                name,
+                anew,
+                bridging,
+            } => {
+                let port = self.port(&name)?;
+                let before = std::mem::take(&mut port.bridging);
+                port.bridging = if anew {
+                    bridging
+                } else {
+                    bridging.over(before)
+                };
+                port.place = Place::Request;
+            }
+            Change::AddVlan {
+                port,
+                vlans,
+                untagged,
+                native,
+            } => {
+                let setting = self.port(&port)?;
+                setting
+                    .bridging
+                    .add_vlans(&vlans, untagged, native)
+                    .map_err(|what| wrong("vlan", format!("port '{port}': {what}")))?;
+                setting.place = Place::Request;
+            }
+            Change::DelVlan { port, vlans } => {
+                let setting = self.port(&port)?;
+                setting
+                    .bridging
+                    .del_vlans(&vlans)
+                    .map_err(|what| wrong("vlan", format!("port '{port}': {what}")))?;
+                setting.place = Place::Request;
+            }
+            Change::AddStatic(value) => {
+                let statics = self.statics.get_or_insert_default();
+                let same = |one: &StaticSetting| {
+                    (&one.bridge, one.mac, one.vlan) == (&value.bridge, value.mac, value.vlan)
+                };
+                statics.retain(|one| !same(&one.value));
+                statics.push(asked(value));
+            }
+            Change::DelStatic { bridge, mac, vlan } => {
+                let statics = self.statics.get_or_insert_default();
+                let before = statics.len();
+                statics.retain(|one| {
+                    (&one.value.bridge, one.value.mac, one.value.vlan) != (&bridge, mac, vlan)
+                });
+                if statics.len() == before {
+                    return Err(wrong(
+                        "fdb",
+                        format!("bridge '{bridge}' has no static entry {mac} there"),
+                    ));
+                }
+            }
             Change::AddCrossConnect { ports } => {
                 self.cross_connects
                     .get_or_insert_default()
@@ -171,6 +273,7 @@ impl Settings {
                 ports,
                 max_entries,
                 ageing_s,
+                flooding: None,
                 place: Place::Request,
             }),
             Change::DelBridge { name } => {
@@ -178,6 +281,9 @@ impl Settings {
                 self.bridges
                     .get_or_insert_default()
                     .retain(|bridge| bridge.name != name);
+                self.statics
+                    .get_or_insert_default()
+                    .retain(|one| one.value.bridge != name);
             }
             Change::SetBridge {
                 name,
@@ -229,6 +335,14 @@ impl Settings {
         Ok(self)
     }
 
+    fn port(&mut self, name: &str) -> Result<&mut PortSetting, SwitchError> {
+        self.ports
+            .get_or_insert_default()
+            .iter_mut()
+            .find(|port| port.name == name)
+            .ok_or_else(|| absent("port", name))
+    }
+
     fn bridge(&mut self, name: &str) -> Result<&mut BridgeSetting, SwitchError> {
         self.bridges
             .get_or_insert_default()
@@ -249,6 +363,7 @@ impl Settings {
             rx_queues: port.rx_queues,
             tx_queues: port.tx_queues,
             rx_cpus: port.rx_cpus,
+            bridging: port.bridging,
             place: Place::Request,
         });
         Ok(())
@@ -267,6 +382,9 @@ impl Settings {
         for bridge in self.bridges.get_or_insert_default() {
             bridge.ports.retain(|port| port != name);
         }
+        self.statics
+            .get_or_insert_default()
+            .retain(|one| one.value.port != name);
         self.interfaces
             .get_or_insert_default()
             .retain(|interface| interface.value.port.as_deref() != Some(name));

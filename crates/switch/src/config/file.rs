@@ -7,6 +7,7 @@ use quietwire_host::CpuList;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
 use super::{
     BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, Place, PortSetting, Settings,
@@ -33,6 +34,7 @@ struct File {
     control_socket: Option<PathBuf>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
+    fdb: Option<Vec<Spanned<StaticSetting>>>,
     vrf: Option<Vec<Spanned<VrfSetting>>>,
     interface: Option<Vec<Spanned<InterfaceSetting>>>,
     route: Option<Vec<Spanned<RouteSetting>>>,
@@ -48,6 +50,8 @@ struct Port {
     rx_queues: Option<u16>,
     tx_queues: Option<u16>,
     rx_cpus: Option<CpuList>,
+    #[serde(default)]
+    bridging: BridgingSetting,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,6 +67,7 @@ struct Bridge {
     ports: Vec<String>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
+    flooding: Option<FloodingSetting>,
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -104,6 +109,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
                     rx_queues: port.rx_queues,
                     tx_queues: port.tx_queues,
                     rx_cpus: port.rx_cpus,
+                    bridging: port.bridging,
                     place,
                 }
             };
@@ -125,6 +131,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
                     ports: bridge.ports,
                     max_entries: bridge.max_entries,
                     ageing_s: bridge.ageing_s,
+                    flooding: bridge.flooding,
                     place,
                 }
             };
@@ -143,6 +150,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         control_socket: file.control_socket,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,
+        statics: file.fdb.map(|list| placed(list, "fdb", &place)),
         vrfs: file.vrf.map(|list| placed(list, "vrf", &place)),
         interfaces: file.interface.map(|list| placed(list, "interface", &place)),
         routes: file.route.map(|list| placed(list, "route", &place)),

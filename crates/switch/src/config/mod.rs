@@ -2,6 +2,7 @@
 //! What a switch is asked to do: [`Settings`] as they were written, in a file or on the command line, and the
 //! [`Plan`] that is made of them once everything in it makes sense.
 
+pub mod bridging;
 mod change;
 mod file;
 pub mod layer3;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::Rules;
 use crate::error::SwitchError;
 
+use bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
 
 pub use change::{AddPort, Change};
@@ -114,6 +116,8 @@ pub struct PortSetting {
     pub tx_queues: Option<u16>,
     /// CPUs that its receive queues are mapped to, in turn; the switch chooses when not said.
     pub rx_cpus: Option<CpuList>,
+    /// How it behaves in its bridge.
+    pub bridging: BridgingSetting,
     /// Where that was written.
     pub place: Place,
 }
@@ -138,6 +142,8 @@ pub struct BridgeSetting {
     pub max_entries: Option<u32>,
     /// Seconds after which an address is forgotten; [`Settings::ageing_s`] when not given.
     pub ageing_s: Option<u32>,
+    /// What it floods.
+    pub flooding: Option<FloodingSetting>,
     /// Where that was written.
     pub place: Place,
 }
@@ -177,6 +183,8 @@ pub struct Settings {
     pub max_entries: Option<u32>,
     /// Seconds after which a bridge forgets an address; 300 when not said (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
+    /// Static entries of bridges.
+    pub statics: Option<Vec<Placed<StaticSetting>>>,
     /// Virtual routing and forwarding tables.
     pub vrfs: Option<Vec<Placed<VrfSetting>>>,
     /// Interfaces of the router.
@@ -223,6 +231,7 @@ impl Settings {
             control_socket: self.control_socket.or(other.control_socket),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),
+            statics: self.statics.or(other.statics),
             vrfs: self.vrfs.or(other.vrfs),
             interfaces: self.interfaces.or(other.interfaces),
             routes: self.routes.or(other.routes),

@@ -6,12 +6,15 @@ use std::path::PathBuf;
 
 use quietwire_dpdk::PortUri;
 use quietwire_host::{CpuId, CpuList};
+use quietwire_packet::VlanId;
 
+use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::layer3::{self, Layer3Plan};
 use super::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
     PortSetting, Settings,
 };
+use crate::bridge::{self, BridgePort, PortVlans, TagType, Trunk, VlanSet};
 use crate::engine::Rules;
 use crate::error::SwitchError;
 
@@ -41,9 +44,18 @@ pub struct PortPlan {
     pub tx_queues: Option<u16>,
     /// CPUs that its receive queues are mapped to, in turn; empty where the switch chooses.
     pub rx_cpus: CpuList,
+    /// How it behaves in its bridge.
+    pub bridging: BridgingSetting,
 }
 
 impl PortPlan {
+    /// True when both are one device opened in the same way.
+    #[must_use]
+    pub fn is_same_device(&self, other: &Self) -> bool {
+        (&self.name, &self.uri, self.rx_queues, self.tx_queues)
+            == (&other.name, &other.uri, other.rx_queues, other.tx_queues)
+    }
+
     /// The CPU that a receive queue is mapped to.
     #[must_use]
     pub fn cpu_of(&self, queue: usize) -> Option<u32> {
@@ -80,6 +92,55 @@ pub struct BridgePlan {
     pub max_entries: u32,
     /// Seconds after which it forgets one.
     pub ageing_s: u32,
+    /// What it floods.
+    pub flooding: FloodingSetting,
+    /// Its static entries.
+    pub statics: Vec<StaticSetting>,
+}
+
+impl BridgePlan {
+    /// As the bridge takes it; `number_of` gives the number of a port by its place in [`Plan::ports`].
+    ///
+    /// # Errors
+    /// What makes no sense, in words; ports are named by their numbers there.
+    pub(crate) fn settings(
+        &self,
+        ports: &[PortPlan],
+        number_of: impl Fn(usize) -> Option<u16>,
+    ) -> Result<bridge::Settings, String> {
+        let mut settings = bridge::Settings {
+            flooding: self.flooding.flooding(),
+            ..bridge::Settings::default()
+        };
+        for index in &self.ports {
+            if let (Some(number), Some(port)) = (number_of(*index), ports.get(*index)) {
+                let port = port
+                    .bridging
+                    .port(number)
+                    .map_err(|what| format!("port {number}: {what}"))?;
+                settings.ports.push(port);
+            }
+        }
+        if settings.is_vlan_aware() {
+            for port in &mut settings.ports {
+                join_all_vlans(port);
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// A port of which nothing was said about VLANs, in a bridge that has some: all of them with tags, and frames without a
+/// tag are of VLAN 1 (IEEE 802.1Q, table 9-2).
+fn join_all_vlans(port: &mut BridgePort) {
+    if port.vlans == PortVlans::Transparent {
+        port.vlans = PortVlans::Trunk(Box::new(Trunk {
+            allowed: VlanSet::all(),
+            native: VlanId::new(1).ok(),
+            untagged: VlanSet::NONE,
+            tag: TagType::Customer,
+        }));
+    }
 }
 
 /// Ports that frames go between.
@@ -165,6 +226,12 @@ impl Settings {
             }
             groups.push(plan_bridge(bridge, defaults, &mut members)?);
         }
+        check_bridges(&groups, &ports, &names)?;
+        plan_statics(
+            self.statics.as_deref().unwrap_or_default(),
+            &mut groups,
+            &ports,
+        )?;
         let layer3 = plan_layer3(&self, &ports, &names, &mut members)?;
         drop(members);
         Ok(Plan {
@@ -385,6 +452,7 @@ fn plan_ports(
             rx_queues: setting.rx_queues.unwrap_or(1),
             tx_queues: setting.tx_queues,
             rx_cpus,
+            bridging: setting.bridging.clone(),
         });
     }
     Ok(ports)
@@ -428,6 +496,85 @@ impl<'plan> Members<'plan> {
         self.taken_by[index] = Some(group.to_owned());
         Ok(index)
     }
+}
+
+/// Checks what bridges and their ports are told to do.
+fn check_bridges(
+    groups: &[Group],
+    ports: &[PortPlan],
+    places: &BTreeMap<&str, &Place>,
+) -> Result<(), SwitchError> {
+    for group in groups {
+        let Group::Bridge(plan) = group else { continue };
+        let checked = plan
+            .settings(ports, |index| u16::try_from(index).ok())
+            .and_then(|settings| match settings.ports.is_empty() {
+                // It waits for ports to be added.
+                true => Ok(()),
+                false => settings.validate().map_err(|error| error.to_string()),
+            });
+        if let Err(what) = checked {
+            let what = with_names(what, plan, ports);
+            let what = format!("bridge '{}': {what}", plan.name);
+            return Err(match places.get(plan.name.as_str()) {
+                Some(place) => place.wrong(what),
+                None => SwitchError::Config {
+                    place: "bridge".to_owned(),
+                    what,
+                },
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Names ports by their names where a message has their places in the plan.
+fn with_names(mut what: String, plan: &BridgePlan, ports: &[PortPlan]) -> String {
+    // The highest first: port 1 is not the beginning of port 12.
+    let mut members = plan.ports.clone();
+    members.sort_unstable();
+    for index in members.into_iter().rev() {
+        if let Some(port) = ports.get(index) {
+            what = what.replace(&format!("port {index}"), &format!("port '{}'", port.name));
+        }
+    }
+    what
+}
+
+/// Gives static entries to their bridges.
+fn plan_statics(
+    statics: &[layer3::Placed<StaticSetting>],
+    groups: &mut [Group],
+    ports: &[PortPlan],
+) -> Result<(), SwitchError> {
+    for layer3::Placed { value, place } in statics {
+        let bridge = groups.iter_mut().find_map(|group| match group {
+            Group::Bridge(plan) if plan.name == value.bridge => Some(plan),
+            _ => None,
+        });
+        let Some(bridge) = bridge else {
+            return Err(place.wrong(format!("there is no bridge '{}'", value.bridge)));
+        };
+        let is_member = |index: &usize| {
+            ports
+                .get(*index)
+                .is_some_and(|port| port.name == value.port)
+        };
+        if !bridge.ports.iter().any(is_member) {
+            return Err(place.wrong(format!(
+                "port '{}' is not in bridge '{}'",
+                value.port, value.bridge
+            )));
+        }
+        if value.mac.is_multicast() {
+            return Err(place.wrong(format!(
+                "{} is the address of a group, and a static entry is about one station",
+                value.mac
+            )));
+        }
+        bridge.statics.push(value.clone());
+    }
+    Ok(())
 }
 
 /// Plans layer 3. A port with an interface of its own is in no bridge and no cross-connect.
@@ -506,5 +653,7 @@ fn plan_bridge(
         ports,
         max_entries,
         ageing_s,
+        flooding: setting.flooding.clone().unwrap_or_default(),
+        statics: Vec::new(),
     }))
 }

@@ -3,6 +3,7 @@
 use quietwire_dpdk::Fault;
 
 use super::*;
+use crate::bridge::PortVlans;
 
 const FILE: &str = r#"
 forwarding-cpus = "3"
@@ -58,6 +59,7 @@ fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
         rx_queues: None,
         tx_queues: None,
         rx_cpus: None,
+        bridging: BridgingSetting::default(),
         place: Place::Option("--port"),
     };
     let pair = |ports: &&[&str]| CrossConnectSetting {
@@ -87,7 +89,9 @@ fn a_file_becomes_a_plan() {
             name: "lan".to_owned(),
             ports: vec![2, 3],
             max_entries: 100,
-            ageing_s: 20
+            ageing_s: 20,
+            flooding: FloodingSetting::default(),
+            statics: vec![]
         })
     );
     assert_eq!(plan.control_cpus.to_string(), "0-1");
@@ -333,6 +337,31 @@ fn what_is_written_asks_for_the_same() {
         plan,
         "{text}"
     );
+    let bridged = FILE
+        .replace("uri = \"null:\"\n", "uri = \"null:\"\nbridging = { trunk = \"5-7\", storm = { broadcast-pps = 9 } }\n")
+        .replace("ageing-s = 20", "ageing-s = 20\nflooding = { multicast = false }\n[[fdb]]\nbridge = \"lan\"\nmac = \"02:00:00:00:00:01\"\nvlan = 5\nport = \"c\"");
+    let plan = parse(&bridged).unwrap().plan(&online()).unwrap();
+    let text = plan.to_toml().unwrap();
+    assert_eq!(
+        parse(&text).unwrap().plan(&online()).unwrap(),
+        plan,
+        "{text}"
+    );
+    let mixed = FILE.replacen(
+        "uri = \"null:\"\n",
+        "uri = \"null:\"\nbridging = { access = 5 }\n",
+        1,
+    );
+    // Nothing is said of port d's VLANs: it is in all of them.
+    let plan = parse(&mixed).unwrap().plan(&online()).unwrap();
+    let Group::Bridge(bridge) = &plan.groups[1] else {
+        panic!();
+    };
+    let settings = bridge
+        .settings(&plan.ports, |index| u16::try_from(index).ok())
+        .unwrap();
+    assert!(settings.validate().is_ok());
+    assert!(matches!(settings.ports[1].vlans, PortVlans::Trunk(_)));
     let empty = Settings::default().plan(&online()).unwrap();
     let text = empty.to_toml().unwrap();
     assert_eq!(parse(&text).unwrap().plan(&online()).unwrap(), empty);

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::engine::Rules;
 
+use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VrfSetting};
 use super::{Group, HugePages, Idle, Pinning, Plan};
 
@@ -32,6 +33,8 @@ struct File<'plan> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bridge: Vec<Bridge<'plan>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    fdb: Vec<&'plan StaticSetting>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     vrf: Vec<VrfSetting>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interface: Vec<InterfaceSetting>,
@@ -47,6 +50,12 @@ struct Port<'plan> {
     tx_queues: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rx_cpus: Option<&'plan CpuList>,
+    #[serde(skip_serializing_if = "is_default")]
+    bridging: &'plan BridgingSetting,
+}
+
+fn is_default<T: Default + PartialEq>(value: &&T) -> bool {
+    **value == T::default()
 }
 
 #[derive(Serialize)]
@@ -61,6 +70,8 @@ struct Bridge<'plan> {
     ports: Vec<&'plan str>,
     max_entries: u32,
     ageing_s: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    flooding: &'plan FloodingSetting,
 }
 
 impl Plan {
@@ -81,19 +92,24 @@ impl Plan {
             rx_queues: port.rx_queues,
             tx_queues: port.tx_queues,
             rx_cpus: (!port.rx_cpus.is_empty()).then_some(&port.rx_cpus),
+            bridging: &port.bridging,
         });
-        let (mut cross_connect, mut bridge) = (Vec::new(), Vec::new());
+        let (mut cross_connect, mut bridge, mut fdb) = (Vec::new(), Vec::new(), Vec::new());
         for group in &self.groups {
             match group {
                 Group::CrossConnect(ports) => cross_connect.push(CrossConnect {
                     ports: names(ports),
                 }),
-                Group::Bridge(plan) => bridge.push(Bridge {
-                    name: &plan.name,
-                    ports: names(&plan.ports),
-                    max_entries: plan.max_entries,
-                    ageing_s: plan.ageing_s,
-                }),
+                Group::Bridge(plan) => {
+                    fdb.extend(&plan.statics);
+                    bridge.push(Bridge {
+                        name: &plan.name,
+                        ports: names(&plan.ports),
+                        max_entries: plan.max_entries,
+                        ageing_s: plan.ageing_s,
+                        flooding: &plan.flooding,
+                    })
+                }
             }
         }
         toml::to_string(&File {
@@ -112,6 +128,7 @@ impl Plan {
             port: port.collect(),
             cross_connect,
             bridge,
+            fdb,
             vrf: self
                 .layer3
                 .vrfs

@@ -95,6 +95,9 @@ impl Controller {
                 let rules = rules.or(self.engine.plan.rebalance).unwrap_or_default();
                 result(self.engine.rebalance(&rules, dry_run))
             }
+            Request::FlushFdb { bridge, port, vlan } => {
+                result(self.engine.flush_fdb(&bridge, port.as_deref(), vlan))
+            }
             Request::MoveQueue { port, queue, cpu } => {
                 result(self.engine.move_by_hand(&port, queue, cpu))
             }
@@ -110,6 +113,8 @@ impl Controller {
             Subject::Stats => to_answer(&engine.stats_report()),
             Subject::Queues => to_answer(&engine.queue_reports()),
             Subject::Moves => to_answer(&engine.move_reports()),
+            Subject::Vlans => to_answer(&engine.vlan_reports()),
+            Subject::Flapping => to_answer(&engine.flapping_reports()),
             Subject::Config => result(engine.plan.to_toml()),
         }
     }

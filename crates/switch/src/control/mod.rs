@@ -13,6 +13,7 @@ mod tests;
 use crate::config::Change;
 use crate::engine::Rules;
 
+use quietwire_packet::VlanId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -40,6 +41,10 @@ pub enum Subject {
     Queues,
     /// A list of [`crate::report::MoveReport`].
     Moves,
+    /// A list of [`crate::report::VlanReport`].
+    Vlans,
+    /// A list of [`crate::report::FlappingReport`].
+    Flapping,
     /// A text: the configuration as a file.
     Config,
 }
@@ -59,6 +64,15 @@ pub enum Request {
         dry_run: bool,
         /// When to move; those of the configuration, or defaults, when not given.
         rules: Option<Rules>,
+    },
+    /// Forgets learned addresses of a bridge.
+    FlushFdb {
+        /// Name of the bridge.
+        bridge: String,
+        /// Those on this port only.
+        port: Option<String>,
+        /// Those of this VLAN only.
+        vlan: Option<VlanId>,
     },
     /// Has another thread serve a receive queue. The answer is a [`crate::report::MoveReport`].
     MoveQueue {

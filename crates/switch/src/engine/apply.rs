@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use quietwire_dpdk::ring;
 use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, PortUri, RxQueue};
@@ -13,7 +12,6 @@ use super::Engine;
 use super::assign::{self, Queue, QueueId, Thread};
 use super::slot::{QueueSlot, Slot};
 use super::threads::Forwarder;
-use crate::bridge_view::BridgeView;
 use crate::config::{Plan, PortPlan};
 use crate::counters::PORTS_MAX;
 use crate::error::SwitchError;
@@ -25,6 +23,8 @@ const BUFFERS_A_THREAD: u32 = 1024;
 /// Buffers that an AF_XDP socket keeps for the kernel (ETH_AF_XDP_NUM_BUFFERS of its driver).
 const BUFFERS_AF_XDP: u32 = 4096;
 const BUFFERS_SPARE: u32 = 1024;
+/// Copies of flooded frames that are on their way at once.
+const BUFFERS_COPIES: u32 = 4095;
 /// Frames that wait in a ring between two threads.
 const RING_FRAMES: usize = 1024;
 
@@ -32,7 +32,6 @@ const RING_FRAMES: usize = 1024;
 struct Made {
     ports: Vec<(Slot, Vec<RxQueue>)>,
     threads: Vec<Forwarder>,
-    bridges: Vec<BridgeView>,
 }
 
 impl Engine {
@@ -48,7 +47,7 @@ impl Engine {
     }
 
     fn make(&mut self, next: &Plan) -> Result<Made, SwitchError> {
-        let there = |port: &&PortPlan| self.ports().any(|(_, slot)| slot.plan == **port);
+        let there = |port: &&PortPlan| self.ports().any(|(_, slot)| slot.plan.is_same_device(port));
         let new: Vec<PortPlan> = next
             .ports
             .iter()
@@ -74,18 +73,26 @@ impl Engine {
         } else {
             self.open(next, &new)?
         };
+        let copies = self.copies(next)?;
         let running: BTreeSet<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         let threads = next
             .forwarding_cpus
             .iter()
             .filter(|cpu| !running.contains(&cpu.0))
-            .map(|cpu| Forwarder::start(&self.eal, next, cpu.0, &self.shared))
+            .map(|cpu| Forwarder::start(&self.eal, next, cpu.0, &copies, &self.shared))
             .collect::<Result<_, _>>()?;
-        Ok(Made {
-            ports,
-            threads,
-            bridges: self.bridges_of(next),
-        })
+        Ok(Made { ports, threads })
+    }
+
+    /// The pool of copies.
+    fn copies(&mut self, plan: &Plan) -> Result<Mempool, SwitchError> {
+        if let Some(pool) = &self.copies {
+            return Ok(pool.clone());
+        }
+        let data_room = PortOptions::new("copies", plan.frame_size_max).data_room();
+        let pool = Mempool::new(&self.eal, "qw-switch-copies", BUFFERS_COPIES, data_room)?;
+        self.copies = Some(pool.clone());
+        Ok(pool)
     }
 
     /// Opens ports, which share a pool of buffers.
@@ -138,13 +145,14 @@ impl Engine {
         for (slot, rx) in made.ports {
             queues.extend(self.take_in(slot, rx));
         }
-        self.plan = next;
-        self.bridges = made.bridges;
-        let leaving: Vec<u16> = self
-            .ports()
-            .filter(|(_, slot)| !self.plan.ports.contains(&slot.plan))
-            .map(|(number, _)| number)
+        let before: Vec<_> = self
+            .bridges
+            .iter()
+            .map(|view| (view.name.clone(), self.bridge_ports(&view.name)))
             .collect();
+        self.bridges = self.bridges_of(&next)?;
+        self.plan = next;
+        let leaving = self.take_plans();
         let places = self.assignment(&leaving);
         // Ways first, then what uses them, then what sends into them.
         self.make_ways(&places)?;
@@ -155,10 +163,29 @@ impl Engine {
         for (id, cpu) in places {
             self.move_queue(id, cpu)?;
         }
+        self.settle_bridges(&before)?;
         for number in leaving {
             self.remove(number)?;
         }
         self.end_threads()
+    }
+
+    /// Notes what the plan says of each port that is there; numbers of those that it does not name.
+    fn take_plans(&mut self) -> Vec<u16> {
+        let mut leaving = Vec::new();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            match self
+                .plan
+                .ports
+                .iter()
+                .find(|port| port.is_same_device(&slot.plan))
+            {
+                Some(port) => slot.plan = port.clone(),
+                None => leaving.push(number as u16),
+            }
+        }
+        leaving
     }
 
     /// Gives a new port a number.
@@ -308,13 +335,12 @@ impl Engine {
             return Ok(());
         };
         queue.cpu = Some(cpu);
-        let input = Box::new(Input {
+        let input = Box::new(Input::new(
             rx,
-            port: id.0,
-            queue: id.1,
-            counters: Arc::clone(&queue.counters),
-            stage: Arc::clone(&slot.stage),
-        });
+            id,
+            Arc::clone(&slot.stage),
+            Arc::clone(&queue.counters),
+        ));
         self.tell(cpu, Order::Adopt(input))?;
         Ok(())
     }
@@ -377,9 +403,8 @@ impl Engine {
             drop(self.tell(cpu, Order::EndRelays { port })?);
             drop(self.tell(cpu, Order::Output { port, output: None })?);
         }
-        let now_s = self.shared.now_s.load(Ordering::Relaxed);
         for bridge in &self.bridges {
-            bridge.forget_port(port, now_s);
+            bridge.forget_port(port);
         }
         // With its last queue the device goes.
         self.slots[usize::from(port)] = None;

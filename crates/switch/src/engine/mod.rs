@@ -9,18 +9,22 @@ mod moves;
 mod slot;
 mod threads;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use quietwire_dpdk::Eal;
+use quietwire_dpdk::{Eal, Mempool};
+use quietwire_packet::VlanId;
 
+use crate::bridge::{BridgeTables, StormLimits};
 use crate::bridge_view::BridgeView;
-use crate::config::{Group, Plan};
+use crate::config::bridging::BridgingSetting;
+use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::fdb::Fdb;
-use crate::forward::{Shared, Stage};
+use crate::fdb::{Fdb, Key, Selection};
+use crate::forward::{BridgeStage, Shared, Stage};
 
 pub use balance::Rules;
 pub(crate) use moves::Moved;
@@ -43,6 +47,8 @@ pub(crate) struct Engine {
     pub(crate) moved: Vec<Moved>,
     loads: moves::Loads,
     pools: u32,
+    /// Where copies of flooded frames come from, that go out with different tags; made with the first thread.
+    copies: Option<Mempool>,
     eal: Eal,
 }
 
@@ -63,6 +69,7 @@ impl Engine {
             moved: Vec::new(),
             loads: moves::Loads::default(),
             pools: 0,
+            copies: None,
             eal: eal.clone(),
         };
         engine.apply(plan.clone())?;
@@ -110,24 +117,141 @@ impl Engine {
     }
 
     /// Bridges of a plan: those that are there already keep their addresses.
-    fn bridges_of(&self, plan: &Plan) -> Vec<BridgeView> {
-        let view = |group: &Group| {
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] when a bridge is told what makes no sense.
+    fn bridges_of(&self, plan: &Plan) -> Result<Vec<BridgeView>, SwitchError> {
+        let mut views = Vec::new();
+        for group in &plan.groups {
             let Group::Bridge(bridge) = group else {
-                return None;
+                continue;
             };
+            let tables = Arc::new(self.tables_of(bridge, plan)?);
             let kept = self.bridges.iter().find(|view| {
                 view.name == bridge.name
                     && view.fdb.entries_max() == bridge.max_entries
                     && view.ageing_s == bridge.ageing_s
             });
-            Some(kept.cloned().unwrap_or_else(|| BridgeView {
-                name: bridge.name.clone(),
-                fdb: Arc::new(Fdb::new(bridge.max_entries, bridge.ageing_s)),
-                ageing_s: bridge.ageing_s,
-                aged: Arc::new(AtomicU64::new(0)),
-            }))
+            views.push(match kept {
+                Some(view) => BridgeView {
+                    tables,
+                    ..view.clone()
+                },
+                None => BridgeView {
+                    name: bridge.name.clone(),
+                    fdb: Arc::new(Fdb::new(bridge.max_entries, bridge.ageing_s)),
+                    ageing_s: bridge.ageing_s,
+                    aged: Arc::new(AtomicU64::new(0)),
+                    tables,
+                    statics: BTreeSet::new(),
+                },
+            });
+        }
+        Ok(views)
+    }
+
+    fn tables_of(&self, bridge: &BridgePlan, plan: &Plan) -> Result<BridgeTables, SwitchError> {
+        let number_of = |index: usize| self.number(&plan.ports.get(index)?.name);
+        let settings = bridge.settings(&plan.ports, number_of);
+        settings
+            .and_then(|settings| {
+                if settings.ports.is_empty() {
+                    return Ok(BridgeTables::without_ports());
+                }
+                BridgeTables::new(&settings).map_err(|error| error.to_string())
+            })
+            .map_err(|what| SwitchError::Config {
+                place: format!("bridge '{}'", bridge.name),
+                what,
+            })
+    }
+
+    /// Sets each bridge's static entries, and forgets what was learned on ports that have left it or behave otherwise.
+    fn settle_bridges(
+        &mut self,
+        before: &[(String, Vec<(u16, BridgingSetting)>)],
+    ) -> Result<(), SwitchError> {
+        let mut bridges = std::mem::take(&mut self.bridges);
+        let mut outcome = Ok(());
+        for view in &mut bridges {
+            let now = self.bridge_ports(&view.name);
+            let former = before.iter().find(|(name, _)| *name == view.name);
+            for (port, bridging) in former.map_or(&[][..], |(_, ports)| ports) {
+                if !now.contains(&(*port, bridging.clone())) {
+                    view.forget_port(*port);
+                }
+            }
+            let wanted = self.statics_of(&view.name);
+            if let Err(error) = view.set_statics(wanted) {
+                outcome = Err(SwitchError::Config {
+                    place: format!("bridge '{}'", view.name),
+                    what: error.to_string(),
+                });
+            }
+        }
+        self.bridges = bridges;
+        outcome
+    }
+
+    /// Forgets learned addresses of a bridge; returns how many those were.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] when there is no such bridge or port.
+    pub(crate) fn flush_fdb(
+        &self,
+        bridge: &str,
+        port: Option<&str>,
+        vlan: Option<VlanId>,
+    ) -> Result<u32, SwitchError> {
+        let absent = |what: &str, name: &str| SwitchError::Config {
+            place: "fdb".to_owned(),
+            what: format!("there is no {what} '{name}'"),
         };
-        plan.groups.iter().filter_map(view).collect()
+        let view = self
+            .bridges
+            .iter()
+            .find(|view| view.name == bridge)
+            .ok_or_else(|| absent("bridge", bridge))?;
+        let port = match port {
+            Some(name) => Some(self.number(name).ok_or_else(|| absent("port", name))?),
+            None => None,
+        };
+        Ok(view.fdb.flush(Selection { port, vlan }))
+    }
+
+    /// Ports of a bridge, and how they behave there.
+    fn bridge_ports(&self, name: &str) -> Vec<(u16, BridgingSetting)> {
+        let Some(plan) = self.bridge_plan(name) else {
+            return Vec::new();
+        };
+        plan.ports
+            .iter()
+            .filter_map(|index| {
+                let port = self.plan.ports.get(*index)?;
+                Some((self.number(&port.name)?, port.bridging.clone()))
+            })
+            .collect()
+    }
+
+    fn bridge_plan(&self, name: &str) -> Option<&BridgePlan> {
+        self.plan.groups.iter().find_map(|group| match group {
+            Group::Bridge(plan) if plan.name == name => Some(plan),
+            _ => None,
+        })
+    }
+
+    fn statics_of(&self, name: &str) -> BTreeSet<(Key, u16)> {
+        let statics = self.bridge_plan(name).map_or(&[][..], |plan| &plan.statics);
+        statics
+            .iter()
+            .filter_map(|one| {
+                let vlan = one.vlan.map_or(0, VlanId::get);
+                Some((
+                    Key::in_vlan(vlan, one.mac.to_u64()),
+                    self.number(&one.port)?,
+                ))
+            })
+            .collect()
     }
 
     /// What is to be done with the frames of a port.
@@ -150,12 +274,25 @@ impl Engine {
                 _ => Stage::Drop,
             },
             Group::Bridge(plan) => match self.bridges.iter().find(|view| view.name == plan.name) {
-                Some(view) => Stage::Bridge {
+                Some(view) => Stage::Bridge(BridgeStage {
                     fdb: Arc::clone(&view.fdb),
+                    tables: Arc::clone(&view.tables),
                     others,
-                },
+                    storm: share(view.tables.storm_limits(number), slot.queues.len()),
+                }),
                 None => Stage::Drop,
             },
         }
+    }
+}
+
+/// A port's limits for one of so many receive queues.
+fn share(limits: StormLimits, queues: usize) -> StormLimits {
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX).max(1);
+    let part = |limit: Option<u32>| limit.map(|limit| (limit / queues).max(1));
+    StormLimits {
+        unknown_unicast_pps: part(limits.unknown_unicast_pps),
+        broadcast_pps: part(limits.broadcast_pps),
+        multicast_pps: part(limits.multicast_pps),
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use quietwire_dpdk::Eal;
 use quietwire_dpdk::thread::{self, Registered};
+use quietwire_dpdk::{Eal, Mempool};
 
 use crate::config::{Pinning, Plan};
 use crate::counters::ThreadCounters;
@@ -28,12 +28,19 @@ impl Forwarder {
         eal: &Eal,
         plan: &Plan,
         cpu: u32,
+        copies: &Mempool,
         shared: &Arc<Shared>,
     ) -> Result<Self, SwitchError> {
         let name = forwarding_name(cpu);
         let (line, mailbox) = forward::line(&name);
         let counters = Arc::new(ThreadCounters::new());
-        let mut worker = Worker::new(eal, plan.idle, Arc::clone(&counters), mailbox);
+        let mut worker = Worker::new(
+            eal,
+            copies.clone(),
+            plan.idle,
+            Arc::clone(&counters),
+            mailbox,
+        );
         let (eal, shared) = (eal.clone(), Arc::clone(shared));
         let pinned = plan.pinning == Pinning::Roles;
         let handle = spawn(

@@ -11,7 +11,7 @@ pub(super) const KEY_BITS: u32 = 60;
 
 /// Whom an entry is about: an address (48 bits) and the VLAN (12 bits) it was seen in; the VLAN is 0 in a bridge that
 /// knows none. Each VLAN has a filtering database of its own (independent learning; IEEE 802.1Q, section 8.8.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(u64);
 
 impl Key {

@@ -5,6 +5,7 @@
 //! for) and no loop without a bound. Frames that an output does not take at once are dropped and counted:
 //! waiting for one output would delay all others.
 
+mod bridge;
 mod mail;
 mod path;
 mod stage;
@@ -17,6 +18,8 @@ use quietwire_dpdk::{BURST_MAX, cycles};
 
 use crate::config::Idle;
 
+pub(crate) use bridge::BridgeStage;
+use bridge::Bridging;
 pub(crate) use mail::{Line, Order, Reply, line};
 use path::Path;
 pub(crate) use stage::Stage;
@@ -88,9 +91,15 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
         let port = usize::from(input.port);
         match &*input.stage {
             Stage::CrossConnect { output } => path.cross_connect(port, *output),
-            Stage::Bridge { fdb, others } => {
-                let now_s = shared.now_s.load(Ordering::Relaxed);
-                path.bridge(port, fdb, others, now_s, &mut worker.decisions);
+            Stage::Bridge(stage) => {
+                let bridging = Bridging {
+                    stage,
+                    storm: &mut input.storm,
+                    decisions: &mut worker.decisions,
+                    copies: &worker.copies,
+                    now_s: shared.now_s.load(Ordering::Relaxed),
+                };
+                path.bridge(port, bridging);
             }
             Stage::Drop => path.drop_all(port),
         }

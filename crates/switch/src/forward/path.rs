@@ -6,9 +6,7 @@ use quietwire_dpdk::ring::FrameSender;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::worker::{Output, Way};
-use crate::bridge::{Decision, Decisions, decide};
 use crate::counters::{PortCounters, ThreadCounters};
-use crate::fdb::Fdb;
 
 /// One burst on its way through.
 pub(super) struct Path<'worker> {
@@ -19,7 +17,7 @@ pub(super) struct Path<'worker> {
 
 /// Octets of a burst, and how many of its frames are shorter than an Ethernet header.
 #[inline(always)]
-fn measure(burst: &Burst) -> (u64, u64) {
+pub(super) fn measure(burst: &Burst) -> (u64, u64) {
     let (mut octets, mut short) = (0, 0);
     for length in burst.lengths() {
         octets += u64::from(length);
@@ -47,7 +45,7 @@ impl Path<'_> {
 
     /// Sends the burst as it is.
     #[inline(always)]
-    fn send_all(&mut self, input: usize, output: usize, octets: u64) {
+    pub(super) fn send_all(&mut self, input: usize, output: usize, octets: u64) {
         match (self.outputs.get_mut(output), self.counters.get(output)) {
             (Some(Some(place)), Some(counters)) => {
                 transmit(&mut place.way, self.received, octets, counters);
@@ -70,79 +68,9 @@ impl Path<'_> {
         self.flush(output);
     }
 
-    #[inline(always)]
-    pub(super) fn bridge(
-        &mut self,
-        input: usize,
-        fdb: &Fdb,
-        others: &[usize],
-        now_s: u32,
-        decisions: &mut Decisions,
-    ) {
-        let (octets, _) = measure(self.received);
-        let frames = self.received.len() as u64;
-        let tally = decide(fdb, input as u16, now_s, self.received.frames(), decisions);
-        if let Some(counters) = self.counters.get(input) {
-            counters.rx_frames.add(frames);
-            counters.rx_octets.add(octets);
-            counters.short.add(tally.short);
-            counters.filtered.add(tally.filtered);
-            counters.reserved.add(tally.reserved);
-            counters.flooded.add(tally.flooded);
-            counters.learned.add(tally.learned);
-            counters.moved.add(tally.moved);
-            counters.not_learned.add(tally.not_learned);
-        }
-        match (decisions.sole(), others) {
-            (Some(Decision::Forward(output)), _) => {
-                self.send_all(input, usize::from(output), octets);
-            }
-            (Some(Decision::Flood), [output]) => self.send_all(input, *output, octets),
-            (Some(Decision::Drop(_)), _) => self.received.free(),
-            _ => self.distribute(input, others, decisions.as_slice()),
-        }
-    }
-
-    /// Sends each frame where it was decided, and then all outputs' bursts.
-    fn distribute(&mut self, input: usize, others: &[usize], decisions: &[Decision]) {
-        let mut lost = 0;
-        for (frame, decision) in self.received.drain().zip(decisions) {
-            let ports: &[usize] = match decision {
-                Decision::Forward(output) => &[usize::from(*output)],
-                Decision::Flood => others,
-                Decision::Drop(_) => continue,
-                // What `decide_with` says of bridges that are not plain, and `decide` never does.
-                Decision::ForwardTag(..) | Decision::FloodSet(_) | Decision::Local(..) => {
-                    lost += 1;
-                    continue;
-                }
-            };
-            let Some((last, ports)) = ports.split_last() else {
-                continue;
-            };
-            for port in ports {
-                match self.outputs.get_mut(*port) {
-                    // There is room: each output gets at most the burst that came in.
-                    Some(Some(place)) => drop(place.waiting.push(frame.share())),
-                    _ => lost += 1,
-                }
-            }
-            match self.outputs.get_mut(*last) {
-                Some(Some(place)) => drop(place.waiting.push(frame)),
-                _ => lost += 1,
-            }
-        }
-        if let Some(counters) = self.counters.get(input) {
-            counters.no_output.add(lost);
-        }
-        for output in others {
-            self.flush(*output);
-        }
-    }
-
     /// Sends what waits for an output.
     #[inline(always)]
-    fn flush(&mut self, output: usize) {
+    pub(super) fn flush(&mut self, output: usize) {
         if let (Some(Some(place)), Some(counters)) =
             (self.outputs.get_mut(output), self.counters.get(output))
             && !place.waiting.is_empty()

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is done with the frames of a port. Made by the control thread, never changed: another takes its place.
 
-use std::sync::Arc;
-
-use crate::fdb::Fdb;
+use super::bridge::BridgeStage;
+use crate::bridge::Storm;
 
 /// What is done with the frames of a receive queue.
 #[derive(Debug)]
@@ -16,10 +15,15 @@ pub(crate) enum Stage {
         output: usize,
     },
     /// They are bridged.
-    Bridge {
-        /// Addresses of the bridge.
-        fdb: Arc<Fdb>,
-        /// Numbers of its other ports.
-        others: Vec<usize>,
-    },
+    Bridge(BridgeStage),
+}
+
+impl Stage {
+    /// The limits of a queue's port with nothing used up yet.
+    pub(super) fn storm(&self) -> Storm {
+        match self {
+            Self::Bridge(stage) => stage.storm(),
+            _ => Storm::default(),
+        }
+    }
 }

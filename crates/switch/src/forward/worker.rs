@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
-use quietwire_dpdk::{BURST_MAX, Burst, Eal, RxQueue, TxQueue};
+use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool, RxQueue, TxQueue};
 
 use super::mail::{Mailbox, Order, Reply};
 use super::stage::Stage;
-use crate::bridge::Decisions;
+use crate::bridge::{Decisions, Storm};
 use crate::config::Idle;
 use crate::counters::{PORTS_MAX, QueueCounters, ThreadCounters};
 
@@ -28,7 +28,28 @@ pub(crate) struct Input {
     /// Number of the queue among the port's receive queues.
     pub(crate) queue: u16,
     pub(crate) stage: Arc<Stage>,
+    /// What is left of the port's limits.
+    pub(super) storm: Storm,
     pub(crate) counters: Arc<QueueCounters>,
+}
+
+impl Input {
+    /// A queue that is to be served from now on.
+    pub(crate) fn new(
+        rx: RxQueue,
+        (port, queue): (u16, u16),
+        stage: Arc<Stage>,
+        counters: Arc<QueueCounters>,
+    ) -> Self {
+        Self {
+            rx,
+            port,
+            queue,
+            storm: stage.storm(),
+            stage,
+            counters,
+        }
+    }
 }
 
 /// How frames get to a port.
@@ -64,6 +85,8 @@ pub(crate) struct Worker {
     pub(super) outputs: Vec<Option<Box<Output>>>,
     pub(super) received: Burst,
     pub(super) decisions: Decisions,
+    /// Where copies of frames come from.
+    pub(super) copies: Mempool,
     pub(super) idle: Idle,
     pub(super) counters: Arc<ThreadCounters>,
     pub(super) mailbox: Mailbox,
@@ -73,6 +96,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(
         eal: &Eal,
+        copies: Mempool,
         idle: Idle,
         counters: Arc<ThreadCounters>,
         mailbox: Mailbox,
@@ -83,6 +107,7 @@ impl Worker {
             outputs: (0..PORTS_MAX).map(|_| None).collect(),
             received: Burst::new(eal),
             decisions: Decisions::default(),
+            copies,
             idle,
             counters,
             mailbox,
@@ -172,6 +197,7 @@ impl Worker {
     fn set_stage(&mut self, port: u16, stage: &Arc<Stage>) {
         for input in self.inputs.iter_mut().filter(|input| input.port == port) {
             input.stage = Arc::clone(stage);
+            input.storm = stage.storm();
         }
     }
 

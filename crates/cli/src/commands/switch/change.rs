@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use quietwire_host::CpuList;
+use quietwire_packet::{MacAddress, VlanId};
+use quietwire_switch::config::bridging::StaticSetting;
 use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::MoveReport;
 use serde_json::from_value;
 
+use super::bridging::{BridgingArgs, parse_vlan};
 use super::tables;
 use crate::text::print;
 use crate::units::parse_path;
@@ -55,6 +58,33 @@ enum Add {
         /// Bridge to put it in.
         #[arg(long, value_name = "NAME")]
         bridge: Option<String>,
+        #[command(flatten)]
+        bridging: Box<BridgingArgs>,
+    },
+    /// A static entry of a bridge: an address that is at one port and nowhere else.
+    Fdb {
+        /// Name of the bridge.
+        bridge: String,
+        /// The address.
+        mac: MacAddress,
+        /// Name of its port.
+        port: String,
+        /// Its VLAN, in a bridge that knows VLANs.
+        #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
+        vlan: Option<VlanId>,
+    },
+    /// VLANs of a trunk; a port that knows no VLANs becomes one.
+    Vlan {
+        /// Name of the port.
+        port: String,
+        /// The VLANs, like 1,5,10-12 or all.
+        vlans: String,
+        /// Their frames leave without a tag.
+        #[arg(long)]
+        untagged: bool,
+        /// Frames without a tag are of this one VLAN.
+        #[arg(long)]
+        native: bool,
     },
     /// A learning bridge.
     Bridge {
@@ -94,6 +124,23 @@ enum Del {
         /// Its name.
         name: String,
     },
+    /// A static entry of a bridge.
+    Fdb {
+        /// Name of the bridge.
+        bridge: String,
+        /// The address.
+        mac: MacAddress,
+        /// Its VLAN.
+        #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
+        vlan: Option<VlanId>,
+    },
+    /// VLANs of a trunk.
+    Vlan {
+        /// Name of the port.
+        port: String,
+        /// The VLANs, like 1,5,10-12 or all.
+        vlans: String,
+    },
     /// A bridge; its ports stay and do nothing.
     Bridge {
         /// Its name.
@@ -117,6 +164,16 @@ pub(super) struct SetArgs {
 
 #[derive(Debug, Subcommand)]
 enum Set {
+    /// How a port behaves in its bridge: what is said is changed, and nothing else.
+    Port {
+        /// Its name.
+        name: String,
+        /// Forget all that was said before.
+        #[arg(long)]
+        anew: bool,
+        #[command(flatten)]
+        bridging: Box<BridgingArgs>,
+    },
     /// Ports of a bridge, and its table.
     Bridge {
         /// Its name.
@@ -152,6 +209,21 @@ enum Set {
     },
 }
 
+/// Forget addresses that a bridge has learned.
+#[derive(Debug, Args)]
+pub(super) struct FlushArgs {
+    /// Name of the bridge.
+    bridge: String,
+    /// Those on this port only.
+    #[arg(long, value_name = "NAME")]
+    port: Option<String>,
+    /// Those of this VLAN only.
+    #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
+    vlan: Option<VlanId>,
+    #[command(flatten)]
+    asking: Asking,
+}
+
 /// Move receive queues between forwarding threads by what they cost.
 #[derive(Debug, Args)]
 pub(super) struct RebalanceArgs {
@@ -171,6 +243,7 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             tx_queues,
             rx_cpus,
             bridge,
+            bridging,
         } => Change::AddPort(AddPort {
             name,
             uri,
@@ -178,6 +251,7 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             tx_queues,
             rx_cpus,
             bridge,
+            bridging: bridging.setting(),
         }),
         Add::Bridge {
             name,
@@ -190,6 +264,28 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             max_entries,
             ageing_s,
         },
+        Add::Fdb {
+            bridge,
+            mac,
+            port,
+            vlan,
+        } => Change::AddStatic(StaticSetting {
+            bridge,
+            mac,
+            vlan,
+            port,
+        }),
+        Add::Vlan {
+            port,
+            vlans,
+            untagged,
+            native,
+        } => Change::AddVlan {
+            port,
+            vlans,
+            untagged,
+            native,
+        },
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
     carry_out(change, &args.asking)
@@ -198,6 +294,8 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
 pub(super) fn del(args: DelArgs) -> Result<()> {
     let change = match args.what {
         Del::Port { name } => Change::DelPort { name },
+        Del::Fdb { bridge, mac, vlan } => Change::DelStatic { bridge, mac, vlan },
+        Del::Vlan { port, vlans } => Change::DelVlan { port, vlans },
         Del::Bridge { name } => Change::DelBridge { name },
         Del::CrossConnect { port } => Change::DelCrossConnect { port },
     };
@@ -206,6 +304,15 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
 
 pub(super) fn set(args: SetArgs) -> Result<()> {
     let change = match args.what {
+        Set::Port {
+            name,
+            anew,
+            bridging,
+        } => Change::SetPort {
+            name,
+            anew,
+            bridging: bridging.setting(),
+        },
         Set::Bridge {
             name,
             add_ports,
@@ -225,6 +332,23 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
         }
     };
     carry_out(change, &args.asking)
+}
+
+pub(super) fn flush(args: FlushArgs) -> Result<()> {
+    let FlushArgs {
+        bridge,
+        port,
+        vlan,
+        asking,
+    } = args;
+    let answer = ask(
+        &asking.control_socket,
+        &Request::FlushFdb { bridge, port, vlan },
+    )?;
+    if asking.json {
+        print(serde_json::to_string_pretty(&answer)?)?;
+    }
+    Ok(())
 }
 
 pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {

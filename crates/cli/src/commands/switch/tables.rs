@@ -2,10 +2,11 @@
 //! What a switch says of itself, as tables for people.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use quietwire_packet::VlanId;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
-    Drops, FdbReport, MoveReport, PortCounts, PortReport, QueueReport, Role, StatsReport,
-    ThreadReport,
+    Drops, FdbReport, FlappingReport, MoveReport, PortCounts, PortReport, QueueReport, Role,
+    StatsReport, ThreadReport, VlanReport,
 };
 use serde_json::{Error, Value, from_value};
 
@@ -17,6 +18,8 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::Stats => stats(&from_value::<StatsReport>(answer)?),
         Subject::Queues => queues(&from_value::<Vec<QueueReport>>(answer)?).to_string(),
         Subject::Moves => moves(&from_value::<Vec<MoveReport>>(answer)?).to_string(),
+        Subject::Vlans => vlans(from_value::<Vec<VlanReport>>(answer)?).to_string(),
+        Subject::Flapping => flapping(from_value::<Vec<FlappingReport>>(answer)?).to_string(),
         Subject::Config => from_value(answer)?,
     })
 }
@@ -60,14 +63,52 @@ fn ports(ports: &[PortReport]) -> String {
 }
 
 fn fdb(mut entries: Vec<FdbReport>) -> Table {
-    entries.sort_by(|a, b| (&a.bridge, a.mac).cmp(&(&b.bridge, b.mac)));
-    let mut table = table(["bridge", "mac", "port", "age s"], 3);
+    entries.sort_by(|a, b| (&a.bridge, a.vlan, a.mac).cmp(&(&b.bridge, b.vlan, b.mac)));
+    let mut table = table(["bridge", "vlan", "mac", "port", "age s"], 4);
     for entry in entries {
+        let age = if entry.is_static {
+            "static".to_owned()
+        } else {
+            entry.age_s.to_string()
+        };
         table.add_row([
             entry.bridge,
+            vlan_or_none(entry.vlan),
             entry.mac.to_string(),
             entry.port,
-            entry.age_s.to_string(),
+            age,
+        ]);
+    }
+    table
+}
+
+fn vlan_or_none(vlan: Option<VlanId>) -> String {
+    vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string())
+}
+
+fn vlans(vlans: Vec<VlanReport>) -> Table {
+    let mut table = table(["bridge", "vlan", "tagged", "untagged", "addresses"], 4);
+    for vlan in vlans {
+        table.add_row([
+            vlan.bridge,
+            vlan.vlan.to_string(),
+            vlan.tagged.join(","),
+            vlan.untagged.join(","),
+            vlan.entries.to_string(),
+        ]);
+    }
+    table
+}
+
+fn flapping(addresses: Vec<FlappingReport>) -> Table {
+    let mut table = table(["bridge", "vlan", "mac", "moves", "in s"], 3);
+    for one in addresses {
+        table.add_row([
+            one.bridge,
+            vlan_or_none(one.vlan),
+            one.mac.to_string(),
+            one.moves.to_string(),
+            one.since_s.to_string(),
         ]);
     }
     table
@@ -119,7 +160,9 @@ fn stats(stats: &StatsReport) -> String {
                 ("frames flooded", bridge.flooded),
                 ("addresses learned", bridge.learned),
                 ("addresses moved", bridge.moved),
-                ("addresses without room", bridge.not_learned),
+                ("moves of flapping addresses", bridge.flapped),
+                ("addresses not learned", bridge.not_learned),
+                ("addresses static elsewhere", bridge.static_elsewhere),
                 ("addresses aged", bridge.aged),
             ] {
                 bridges.add_row([bridge.name.as_str(), counter, &count.to_string()]);
@@ -139,6 +182,15 @@ fn port_counters(ports: &[PortCounts]) -> Table {
             short,
             filtered,
             reserved_address,
+            frame_type,
+            not_member,
+            no_member,
+            split_horizon,
+            not_flooded,
+            storm_unknown_unicast,
+            storm_broadcast,
+            storm_multicast,
+            over_limit,
             no_output,
             tx_full,
             no_buffers,
@@ -157,6 +209,15 @@ fn port_counters(ports: &[PortCounts]) -> Table {
             ("dropped: shorter than an Ethernet header", short),
             ("dropped: for the port it came from", filtered),
             ("dropped: reserved address", reserved_address),
+            ("dropped: kind of frame not admitted", frame_type),
+            ("dropped: of a VLAN that the port is not in", not_member),
+            ("dropped: for a port outside the VLAN", no_member),
+            ("dropped: split horizon", split_horizon),
+            ("dropped: flooded nowhere", not_flooded),
+            ("dropped: unknown-unicast storm", storm_unknown_unicast),
+            ("dropped: broadcast storm", storm_broadcast),
+            ("dropped: multicast storm", storm_multicast),
+            ("dropped: over the learning limit", over_limit),
             ("dropped: no such output", no_output),
             ("dropped: transmit queue full", tx_full),
             ("dropped: no buffers", no_buffers),

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Carrying out what a bridge decided: to one port, to many, with or without a tag.
+
+use std::sync::Arc;
+
+use quietwire_dpdk::{Mbuf, Mempool, cycles};
+
+use super::path::{Path, measure};
+use crate::bridge::{
+    BridgeTables, Clock, Copy, Decision, Decisions, Ingress, Storm, StormLimits, TagAction, Tally,
+    decide, decide_with,
+};
+use crate::counters::PortCounters;
+use crate::fdb::Fdb;
+
+/// What forwarding threads know of a port's bridge.
+#[derive(Debug)]
+pub(crate) struct BridgeStage {
+    /// Addresses of the bridge.
+    pub(crate) fdb: Arc<Fdb>,
+    /// What it is like.
+    pub(crate) tables: Arc<BridgeTables>,
+    /// Numbers of its ports other than this one.
+    pub(crate) others: Vec<usize>,
+    /// The port's limits, shared out to its receive queues.
+    pub(crate) storm: StormLimits,
+}
+
+impl BridgeStage {
+    /// The limits with nothing used up yet.
+    pub(super) fn storm(&self) -> Storm {
+        Storm::new(&self.storm, cycles::hz(), cycles::now())
+    }
+}
+
+/// What one queue's frames are bridged with.
+pub(super) struct Bridging<'worker> {
+    pub(super) stage: &'worker BridgeStage,
+    pub(super) storm: &'worker mut Storm,
+    pub(super) decisions: &'worker mut Decisions,
+    /// Where copies of frames come from.
+    pub(super) copies: &'worker Mempool,
+    pub(super) now_s: u32,
+}
+
+impl Path<'_> {
+    #[inline(always)]
+    pub(super) fn bridge(&mut self, input: usize, bridging: Bridging<'_>) {
+        let BridgeStage {
+            fdb,
+            tables,
+            others,
+            ..
+        } = bridging.stage;
+        if !tables.is_plain() {
+            return self.bridge_with(input, bridging);
+        }
+        let (octets, _) = measure(self.received);
+        let frames = self.received.len() as u64;
+        let decisions = bridging.decisions;
+        let now_s = bridging.now_s;
+        let tally = decide(fdb, input as u16, now_s, self.received.frames(), decisions);
+        if let Some(counters) = self.counters.get(input) {
+            counters.rx_frames.add(frames);
+            counters.rx_octets.add(octets);
+            count_plain(counters, &tally);
+        }
+        match (decisions.sole(), others.as_slice()) {
+            (Some(Decision::Forward(output)), _) => {
+                self.send_all(input, usize::from(output), octets);
+            }
+            (Some(Decision::Flood), [output]) => self.send_all(input, *output, octets),
+            (Some(Decision::Drop(_)), _) => self.received.free(),
+            _ => self.distribute(input, others, decisions.as_slice()),
+        }
+    }
+
+    /// In a bridge with VLANs, limits or groups.
+    #[inline(never)]
+    fn bridge_with(&mut self, input: usize, bridging: Bridging<'_>) {
+        let (octets, _) = measure(self.received);
+        let frames = self.received.len() as u64;
+        let from = Ingress::Port(input as u16);
+        let clock = Clock {
+            now_s: bridging.now_s,
+            ticks: cycles::now(),
+        };
+        let BridgeStage { fdb, tables, .. } = bridging.stage;
+        let tally = decide_with(
+            tables,
+            fdb,
+            from,
+            bridging.storm,
+            clock,
+            self.received.frames(),
+            bridging.decisions,
+        );
+        if let Some(counters) = self.counters.get(input) {
+            counters.rx_frames.add(frames);
+            counters.rx_octets.add(octets);
+            count_plain(counters, &tally);
+            count_further(counters, &tally);
+        }
+        match bridging.decisions.sole() {
+            Some(Decision::Forward(output)) => self.send_all(input, usize::from(output), octets),
+            Some(Decision::Drop(_)) => self.received.free(),
+            _ => self.distribute_with(input, &bridging),
+        }
+    }
+
+    /// Sends each frame where it was decided, and then all outputs' bursts.
+    fn distribute(&mut self, input: usize, others: &[usize], decisions: &[Decision]) {
+        let mut lost = 0;
+        for (frame, decision) in self.received.drain().zip(decisions) {
+            let ports: &[usize] = match decision {
+                Decision::Forward(output) => &[usize::from(*output)],
+                Decision::Flood => others,
+                Decision::Drop(_) => continue,
+                // What `decide_with` says of bridges that are not plain, and `decide` never does.
+                Decision::ForwardTag(..) | Decision::FloodSet(_) | Decision::Local(..) => {
+                    lost += 1;
+                    continue;
+                }
+            };
+            let Some((last, ports)) = ports.split_last() else {
+                continue;
+            };
+            for port in ports {
+                match self.outputs.get_mut(*port) {
+                    // There is room: each output gets at most the burst that came in.
+                    Some(Some(place)) => drop(place.waiting.push(frame.share())),
+                    _ => lost += 1,
+                }
+            }
+            match self.outputs.get_mut(*last) {
+                Some(Some(place)) => drop(place.waiting.push(frame)),
+                _ => lost += 1,
+            }
+        }
+        if let Some(counters) = self.counters.get(input) {
+            counters.no_output.add(lost);
+        }
+        for output in others {
+            self.flush(*output);
+        }
+    }
+
+    /// The same with tags.
+    fn distribute_with(&mut self, input: usize, bridging: &Bridging<'_>) {
+        let tables = &bridging.stage.tables;
+        let from = Ingress::Port(input as u16);
+        let mut lost = 0;
+        let mut outputs = Outputs(self.outputs);
+        for (frame, decision) in self.received.drain().zip(bridging.decisions.as_slice()) {
+            match *decision {
+                Decision::Forward(port) => lost += outputs.put(port, frame),
+                Decision::ForwardTag(port, action) => {
+                    lost += outputs.put_tagged(port, frame, action);
+                }
+                Decision::FloodSet(flood) => {
+                    lost += outputs.put_copies(frame, tables.copies(flood, from), bridging.copies);
+                }
+                Decision::Drop(_) => {}
+                // A plain bridge's, and the router's, which such a bridge has no interface to.
+                Decision::Flood | Decision::Local(..) => lost += 1,
+            }
+        }
+        if let Some(counters) = self.counters.get(input) {
+            counters.no_output.add(lost);
+        }
+        for output in &bridging.stage.others {
+            self.flush(*output);
+        }
+    }
+}
+
+/// The outputs of a thread, by number of the port.
+struct Outputs<'worker>(&'worker mut [Option<Box<super::Output>>]);
+
+impl Outputs<'_> {
+    /// Puts a frame to those that wait for a port; returns 1 when that is not possible and it is lost.
+    #[inline(always)]
+    fn put(&mut self, port: u16, frame: Mbuf<'_>) -> u64 {
+        match self.0.get_mut(usize::from(port)) {
+            Some(Some(place)) => u64::from(place.waiting.push(frame).is_err()),
+            _ => 1,
+        }
+    }
+
+    #[inline(always)]
+    fn put_tagged(&mut self, port: u16, mut frame: Mbuf<'_>, action: TagAction) -> u64 {
+        if act(&mut frame, action) {
+            self.put(port, frame)
+        } else {
+            1
+        }
+    }
+
+    /// Puts copies of a frame: handles on the same octets where these stay as they are, octets of their own else. The last
+    /// of them is the frame itself.
+    fn put_copies(
+        &mut self,
+        frame: Mbuf<'_>,
+        copies: impl Iterator<Item = Copy>,
+        pool: &Mempool,
+    ) -> u64 {
+        let mut lost = 0;
+        let mut copies = copies.peekable();
+        let mut shared = false;
+        while let Some(copy) = copies.next() {
+            let Copy::Port(port, action) = copy else {
+                lost += 1;
+                continue;
+            };
+            let is_last = copies.peek().is_none();
+            if is_last && (!shared || action == TagAction::None) {
+                return lost + self.put_tagged(port, frame, action);
+            }
+            lost += if action == TagAction::None {
+                shared = true;
+                self.put(port, frame.share())
+            } else {
+                match frame.copy(pool) {
+                    Some(copy) => self.put_tagged(port, copy, action),
+                    None => 1,
+                }
+            };
+        }
+        lost
+    }
+}
+
+/// Does to a frame's tag what was decided; false when it could not be done.
+#[inline(always)]
+fn act(frame: &mut Mbuf<'_>, action: TagAction) -> bool {
+    match action {
+        TagAction::None => true,
+        TagAction::Pop => frame.pop_tag(),
+        TagAction::Push(tag) => frame.push_tag(tag.tpid.0, tag.tci),
+        TagAction::Replace(tag) => frame.replace_tag(tag.tpid.0, tag.tci),
+    }
+}
+
+#[inline(always)]
+fn count_plain(counters: &PortCounters, tally: &Tally) {
+    counters.short.add(tally.short);
+    counters.filtered.add(tally.filtered);
+    counters.reserved.add(tally.reserved);
+    counters.flooded.add(tally.flooded);
+    counters.learned.add(tally.learned);
+    counters.moved.add(tally.moved);
+    counters.flapped.add(tally.flapped);
+    counters.not_learned.add(tally.not_learned);
+    counters.static_elsewhere.add(tally.static_elsewhere);
+}
+
+fn count_further(counters: &PortCounters, tally: &Tally) {
+    let [unknown, broadcast, multicast] = tally.storm;
+    counters.frame_type.add(tally.frame_type);
+    counters.not_member.add(tally.not_member + tally.no_input);
+    counters.no_member.add(tally.no_member);
+    counters.split_horizon.add(tally.split_horizon);
+    counters.not_flooded.add(tally.not_flooded);
+    counters.storm_unknown_unicast.add(unknown);
+    counters.storm_broadcast.add(broadcast);
+    counters.storm_multicast.add(multicast);
+    counters.over_limit.add(tally.over_limit);
+}
