@@ -26,6 +26,13 @@ fn a_wrong_uri_of_each_kind_is_named() {
         ("af-xdp:eth0?role=server", "af-xdp takes no role"),
         ("af-packet:a/b", "'a/b'"),
         ("af-packet:sixteen-letters-", "'sixteen-letters-'"),
+        ("tap:", "not a name of a network interface"),
+        ("tap:a%d", "'a%d'"),
+        ("pcap:", "needs rx=FILE"),
+        ("pcap:/x", "are options"),
+        ("vhost:/x?queues=0", "1 to 64, not '0'"),
+        ("vhost:/x?checksum=maybe", "'maybe'"),
+        ("memif:/x?role=server&packed=on", "memif takes no packed"),
         ("null:x", "nothing after the colon"),
         ("pci:17", "'17' is not a PCI address"),
         ("pci:0000:17:00.9", "'0000:17:00.9'"),
@@ -123,6 +130,13 @@ fn a_port_that_cannot_be_opened_is_named() {
         (
             "af-packet:quietwire-none",
             ["'quietwire-none'", "`ip link`"],
+        ),
+        ("tap:lo", ["'lo' exists and is not a tap", "choose another"]),
+        ("pcap:?rx=DIR/x.pcap", ["x.pcap", "does not exist"]),
+        ("pcap:?rx=DIR/file", ["file", "is not a pcap file"]),
+        (
+            "pcap:?tx=DIR/absent/x.pcap",
+            ["absent/x.pcap", "make it first"],
         ),
         ("pci:0000:ff:1f.7", ["0000:ff:1f.7", "no such device"]),
     ] {

@@ -108,6 +108,34 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The kernel makes no tap interfaces here.
+    #[error(
+        "port '{port}': there is no /dev/net/tun; `modprobe tun` makes it where the kernel has the driver as a module"
+    )]
+    NoTunDevice {
+        /// Name of the port.
+        port: String,
+    },
+    /// An interface that is no tap stands where a tap should be made.
+    #[error(
+        "port '{port}': the network interface '{interface}' exists and is not a tap, and is left alone; choose another name, or take it over with af-packet:{interface} or af-xdp:{interface}"
+    )]
+    NotATap {
+        /// Name of the port.
+        port: String,
+        /// The interface.
+        interface: String,
+    },
+    /// The file of a pcap port cannot be read or written.
+    #[error("port '{port}': {path} {what}")]
+    PcapFile {
+        /// Name of the port.
+        port: String,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
+    },
     /// DPDK could not open a port.
     #[error("port '{port}' ({uri}) could not be opened: {step} said: {cause}")]
     PortOpen {
@@ -149,9 +177,14 @@ impl Error {
             | Self::SocketInUse { .. }
             | Self::NotASocket { .. }
             | Self::NoPeer { .. }
+            | Self::NotATap { .. }
+            | Self::PcapFile { .. }
             | Self::PortOptions { .. }
             | Self::PortOpen { .. } => Fault::BadInput,
-            Self::HugePages { .. } | Self::Mempool { .. } | Self::Eal { .. } => Fault::Lacks,
+            Self::HugePages { .. }
+            | Self::Mempool { .. }
+            | Self::Eal { .. }
+            | Self::NoTunDevice { .. } => Fault::Lacks,
             Self::EalTwice | Self::Thread { .. } => Fault::Failed,
         }
     }

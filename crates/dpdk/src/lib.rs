@@ -16,6 +16,8 @@ mod error;
 mod gate;
 mod interrupt;
 mod mempool;
+mod pcap;
+mod place;
 mod port;
 pub mod ring;
 mod sys;

@@ -6,12 +6,10 @@
 //! device and socket go, when the last of them is dropped.
 
 use std::ffi::CString;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::sync::{Arc, PoisonError};
-use std::{fs, mem, ptr};
+use std::sync::Arc;
+use std::{mem, ptr};
+
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::burst::Burst;
 use crate::eal::Eal;
@@ -19,8 +17,8 @@ use crate::error::{self, Error};
 use crate::gate::Gate;
 use crate::interrupt;
 use crate::mempool::Mempool;
-use crate::sys;
-use crate::uri::{PortUri, Role};
+use crate::uri::{DeviceSizes, PortUri};
+use crate::{place, sys};
 
 /// How a port is to be set up.
 #[derive(Clone, Debug)]
@@ -311,7 +309,8 @@ impl Port {
                 ),
             });
         }
-        check_place(eal, uri, &options.name)?;
+        check_pairs(uri, options)?;
+        place::check(eal, uri, &options.name)?;
         let device = probe(eal, uri, options, pool)?;
         let port = Self {
             device,
@@ -331,7 +330,16 @@ impl Port {
         self.check(code, "rte_eth_dev_start")?;
         self.device.started = true;
         if let Some(path) = self.device.uri.own_socket() {
-            restrict(path);
+            place::restrict(path);
+        }
+        if matches!(self.device.uri, PortUri::Tap { .. }) {
+            let mtu = self
+                .options
+                .frame_size_max
+                .saturating_sub(ETHERNET_OVERHEAD);
+            // SAFETY: started.
+            let code = unsafe { sys::rte_eth_dev_set_mtu(self.device.id, mtu) };
+            self.check(code, "rte_eth_dev_set_mtu")?;
         }
         // SAFETY: started. Not every virtual device knows of promiscuous mode; those that don't receive all.
         unsafe { sys::rte_eth_promiscuous_enable(self.device.id) };
@@ -376,12 +384,12 @@ impl Port {
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
-            let code = sys::rte_eth_dev_configure(
-                id,
-                options.rx_queues,
-                options.tx_queues,
-                &raw const conf,
-            );
+            let tx_queues = match self.device.uri {
+                PortUri::Tap { .. } => options.rx_queues,
+                _ => options.tx_queues,
+            };
+            let code =
+                sys::rte_eth_dev_configure(id, options.rx_queues, tx_queues, &raw const conf);
             self.check(code, "rte_eth_dev_configure")?;
             let (mut rx_size, mut tx_size) = (options.rx_ring_size, options.tx_ring_size);
             let code =
@@ -399,7 +407,7 @@ impl Port {
                 );
                 self.check(code, "rte_eth_rx_queue_setup")?;
             }
-            for queue in 0..options.tx_queues {
+            for queue in 0..tx_queues {
                 let code = sys::rte_eth_tx_queue_setup(id, queue, tx_size, node, ptr::null());
                 self.check(code, "rte_eth_tx_queue_setup")?;
             }
@@ -489,94 +497,63 @@ fn check_options(options: &PortOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Looks at the place a URI names before DPDK does, since DPDK's own words for these mistakes say little.
-fn check_place(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
-    if let Some(interface) = uri.interface()
-        && !Path::new("/sys/class/net").join(interface).exists()
-    {
-        return Err(Error::NoInterface {
-            port: port.to_owned(),
-            interface: interface.to_owned(),
-        });
+/// Queue pairs that a device is made with.
+fn pairs(uri: &PortUri, options: &PortOptions) -> u16 {
+    match uri {
+        // Rings each way are counted by themselves.
+        PortUri::Memif { .. } => 1,
+        _ => options.rx_queues.max(options.tx_queues),
     }
-    if let PortUri::Memif {
-        path,
-        role: Role::Client,
-        ..
+}
+
+/// A device that has its queues in pairs receives on all of them: none may be left unread, or its frames were lost.
+fn check_pairs(uri: &PortUri, options: &PortOptions) -> Result<(), Error> {
+    let (rx, tx) = (options.rx_queues, options.tx_queues);
+    let wrong = |what: String| {
+        Err(Error::PortOptions {
+            port: options.name.clone(),
+            what,
+        })
+    };
+    if uri.queues() != 1 && uri.queues() != rx {
+        return wrong(format!(
+            "{uri} has {} queues, and {rx} of them would be read: frames of the others were lost",
+            uri.queues()
+        ));
     }
-    | PortUri::VirtioUser {
-        path,
-        role: Role::Client,
-    } = uri
-        && !path.exists()
-    {
-        return Err(Error::NoPeer {
-            port: port.to_owned(),
-            path: path.clone(),
-        });
-    }
-    let mut sockets = eal.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(path) = uri.own_socket() {
-        if !path.parent().is_some_and(Path::is_dir) {
-            return Err(Error::NoSocketDirectory {
-                port: port.to_owned(),
-                path: path.to_owned(),
-            });
-        }
-        if !sockets.get(path).is_some_and(|socket| socket.made_here) {
-            clear_socket(path, port)?;
-        }
-    }
-    if let Some(path) = uri.socket() {
-        let socket = sockets.entry(path.to_owned()).or_default();
-        socket.ports += 1;
-        socket.made_here |= uri.own_socket().is_some();
+    let in_pairs = matches!(
+        uri,
+        PortUri::VirtioUser { .. }
+            | PortUri::Vhost { .. }
+            | PortUri::AfXdp { .. }
+            | PortUri::AfPacket { .. }
+            | PortUri::Tap { .. }
+    );
+    if in_pairs && tx > rx {
+        return wrong(format!(
+            "{tx} transmit and {rx} receive queues were asked for, and {uri} has them in pairs: ask for as many receive queues"
+        ));
     }
     Ok(())
 }
 
-/// Removes a socket on which nobody listens any more: what a killed process leaves behind.
-fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
-    let Ok(metadata) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !metadata.file_type().is_socket() {
-        return Err(Error::NotASocket {
-            port: port.to_owned(),
-            path: path.to_owned(),
-        });
-    }
-    // Only this says that nobody listens: a living listener of the other kind (memif's are SOCK_SEQPACKET) is
-    // EPROTOTYPE, one with a full backlog EAGAIN.
-    if !matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
-    {
-        return Err(Error::SocketInUse {
-            port: port.to_owned(),
-            path: path.to_owned(),
-        });
-    }
-    fs::remove_file(path).map_err(|error| Error::PortOpen {
-        port: port.to_owned(),
-        uri: path.display().to_string(),
-        step: "removing the socket that a former process left",
-        cause: error.to_string(),
-    })
-}
-
-/// Lets only the owner use a socket that a port listens on.
-fn restrict(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    if let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600)) {
-        tracing::debug!("the mode of {} could not be set: {error}", path.display());
+/// Has a SIGIO end nobody. The tap driver asks the kernel for a real-time signal when a frame comes; where too many of
+/// them wait, the kernel sends SIGIO instead, which ends a process that has not said otherwise (fcntl(2), F_SETSIG).
+fn ignore_sigio() {
+    // SAFETY: no handler is installed, and the disposition of SIGIO is nobody else's in this process.
+    if let Err(error) = unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) } {
+        tracing::warn!("SIGIO could not be ignored: {error}");
     }
 }
 
 fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
-    let arguments = uri.device_arguments(
-        eal.next_device(),
-        options.rx_ring_size,
-        buffer_size(options),
-    );
+    let sizes = DeviceSizes {
+        rx_ring_size: options.rx_ring_size,
+        buffer_size: buffer_size(options),
+        frame_size: options.frame_size_max,
+        queues: pairs(uri, options),
+    };
+    let arguments = uri.device_arguments(eal.next_device(), sizes);
     let fail = |step: &'static str, cause: String| {
         if let Some(path) = uri.socket() {
             eal.forget_socket(path);
@@ -593,6 +570,9 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
     let (Ok(c_arguments), Ok(c_name)) = (CString::new(arguments), CString::new(name)) else {
         return Err(fail("reading the URI", "it holds a zero octet".to_owned()));
     };
+    if matches!(uri, PortUri::Tap { .. }) {
+        ignore_sigio();
+    }
     // SAFETY: the EAL is started; strings are terminated; the structures are plain integers and
     // pointers for which zero is a value.
     unsafe {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use nix::libc;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
 use crate::eal::Eal;
@@ -82,6 +83,25 @@ fn schedule(policy: i32, priority: i32) -> Result<(), Error> {
     }
 }
 
+/// Leaves the process's signals to its other threads. DPDK's tap driver has the kernel send one whenever a frame
+/// comes, and a handler may run in any thread that does not refuse.
+fn refuse_signals() -> Result<(), Error> {
+    let mut signals = SigSet::all();
+    // These say that the thread itself is at fault.
+    for own in [
+        Signal::SIGSEGV,
+        Signal::SIGBUS,
+        Signal::SIGILL,
+        Signal::SIGFPE,
+        Signal::SIGABRT,
+    ] {
+        signals.remove(own);
+    }
+    signals
+        .thread_block()
+        .map_err(|cause| failed("refusing signals in a thread".to_owned(), cause))
+}
+
 /// The calling thread as one that DPDK knows, with a buffer cache of its own. Ends with the value.
 #[derive(Debug)]
 pub struct Registered {
@@ -91,11 +111,13 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Registers the calling thread (`rte_thread_register`).
+    /// Registers the calling thread (`rte_thread_register`). From then on the process's signals go to its other
+    /// threads.
     ///
     /// # Errors
     /// [`Error::Thread`] when DPDK has no room for more threads (RTE_MAX_LCORE).
     pub fn new(eal: &Eal) -> Result<Self, Error> {
+        refuse_signals()?;
         // SAFETY: the EAL is started; the thread is not registered twice through this type
         // (a second registration is refused by DPDK).
         if unsafe { sys::rte_thread_register() } < 0 {

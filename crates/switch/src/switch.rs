@@ -164,7 +164,7 @@ fn eal_options(plan: &Plan) -> Result<EalOptions, SwitchError> {
         Pinning::None => thread::affinity()?,
     };
     let pci_devices = plan.ports.iter().filter_map(|port| match &port.uri {
-        PortUri::Pci { address } => Some(address.clone()),
+        PortUri::Pci { address, .. } => Some(address.clone()),
         _ => None,
     });
     Ok(EalOptions {

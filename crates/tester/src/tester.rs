@@ -81,6 +81,7 @@ impl Tester {
             return Err(TesterError::BadTrial("the tester needs a CPU".to_owned()));
         }
         let rings = u32::from(options.ring_size) * 2 * ports.len() as u32;
+        let kept: u32 = ports.iter().map(|(_, uri)| uri.buffers_kept()).sum();
         let port_options = |name: &str| PortOptions {
             name: name.to_owned(),
             rx_queues: 1,
@@ -92,7 +93,7 @@ impl Tester {
         let pool = Mempool::new(
             eal,
             pool_name,
-            rings + POOL_SPARE,
+            rings + kept + POOL_SPARE,
             port_options("").data_room(),
         )?;
         let ports = ports

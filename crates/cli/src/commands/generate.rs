@@ -256,14 +256,14 @@ fn trial(args: &GenerateArgs) -> Trial {
 
 /// True where a port is an interface of the kernel's or a card, which only root may take.
 fn is_of_the_machine(uri: &PortUri) -> bool {
-    uri.interface().is_some() || matches!(uri, PortUri::Pci { .. })
+    uri.interface().is_some() || matches!(uri, PortUri::Pci { .. } | PortUri::Tap { .. })
 }
 
 fn pci_devices(ports: &[PortUri]) -> Vec<String> {
     ports
         .iter()
         .filter_map(|uri| match uri {
-            PortUri::Pci { address } => Some(address.clone()),
+            PortUri::Pci { address, .. } => Some(address.clone()),
             _ => None,
         })
         .collect()

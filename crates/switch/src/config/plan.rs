@@ -73,7 +73,11 @@ impl PortPlan {
             PortUri::Null | PortUri::Pci { .. } => {
                 u16::try_from(threads).unwrap_or(u16::MAX).max(1)
             }
-            _ => 1,
+            PortUri::Pcap { .. } => 1,
+            // These have their queues in pairs, or the peer was told to serve as many.
+            _ => u16::try_from(threads)
+                .unwrap_or(u16::MAX)
+                .clamp(1, self.uri.queues()),
         })
     }
 }
@@ -440,6 +444,14 @@ fn plan_ports(
                 )));
             }
         }
+        if let Some(queues) = setting.rx_queues
+            && uri.queues() != 1
+            && uri.queues() != queues
+        {
+            return Err(place.wrong(format!(
+                "port '{name}': rx-queues is {queues}, and the port is {uri}; say it in one place"
+            )));
+        }
         let rx_cpus = setting.rx_cpus.clone().unwrap_or_default();
         if setting.rx_cpus.is_some() && !rx_cpus.difference(forwarding_cpus).is_empty() {
             return Err(place.wrong(format!(
@@ -448,8 +460,8 @@ fn plan_ports(
         }
         ports.push(PortPlan {
             name: name.clone(),
+            rx_queues: setting.rx_queues.unwrap_or(uri.queues()),
             uri,
-            rx_queues: setting.rx_queues.unwrap_or(1),
             tx_queues: setting.tx_queues,
             rx_cpus,
             bridging: setting.bridging.clone(),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quietwire_dpdk::ring;
-use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, PortUri, RxQueue};
+use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, RxQueue};
 
 use super::Engine;
 use super::assign::{self, Queue, QueueId, Thread};
@@ -20,8 +20,6 @@ use crate::report::PortCounts;
 
 /// Buffers that a thread's cache may hold (one and a half times its size), and some for bursts on their way.
 const BUFFERS_A_THREAD: u32 = 1024;
-/// Buffers that an AF_XDP socket keeps for the kernel (ETH_AF_XDP_NUM_BUFFERS of its driver).
-const BUFFERS_AF_XDP: u32 = 4096;
 const BUFFERS_SPARE: u32 = 1024;
 /// Copies of flooded frames that are on their way at once.
 const BUFFERS_COPIES: u32 = 4095;
@@ -107,9 +105,7 @@ impl Engine {
         for (port, options) in new.iter().zip(&options) {
             buffers += u32::from(options.rx_queues) * u32::from(options.rx_ring_size)
                 + u32::from(options.tx_queues) * u32::from(options.tx_ring_size);
-            if matches!(port.uri, PortUri::AfXdp { .. }) {
-                buffers += BUFFERS_AF_XDP;
-            }
+            buffers = buffers.saturating_add(port.uri.buffers_kept());
             data_room = data_room.max(options.data_room());
         }
         self.pools += 1;

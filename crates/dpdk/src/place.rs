@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The place that a URI names: a socket, an interface, a file. Looked at before DPDK does, since its own words for
+//! mistakes say little.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::PoisonError;
+
+use crate::eal::Eal;
+use crate::error::Error;
+use crate::pcap;
+use crate::uri::{PortUri, Role};
+
+/// Says what is wrong with the place of a port that is going to be opened; notes the socket it uses.
+pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
+    if let Some(interface) = uri.interface()
+        && !Path::new("/sys/class/net").join(interface).exists()
+    {
+        return Err(Error::NoInterface {
+            port: port.to_owned(),
+            interface: interface.to_owned(),
+        });
+    }
+    if let PortUri::Memif {
+        path,
+        role: Role::Client,
+        ..
+    }
+    | PortUri::VirtioUser {
+        path,
+        role: Role::Client,
+        ..
+    } = uri
+        && !path.exists()
+    {
+        return Err(Error::NoPeer {
+            port: port.to_owned(),
+            path: path.clone(),
+        });
+    }
+    check_tap(uri, port)?;
+    check_files(uri, port)?;
+    let mut sockets = eal.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = uri.own_socket() {
+        if !path.parent().is_some_and(Path::is_dir) {
+            return Err(Error::NoSocketDirectory {
+                port: port.to_owned(),
+                path: path.to_owned(),
+            });
+        }
+        if !sockets.get(path).is_some_and(|socket| socket.made_here) {
+            clear_socket(path, port)?;
+        }
+    }
+    if let Some(path) = uri.socket() {
+        let socket = sockets.entry(path.to_owned()).or_default();
+        socket.ports += 1;
+        socket.made_here |= uri.own_socket().is_some();
+    }
+    Ok(())
+}
+
+/// Removes a socket on which nobody listens any more: what a killed process leaves behind.
+fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
+    let Ok(metadata) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(Error::NotASocket {
+            port: port.to_owned(),
+            path: path.to_owned(),
+        });
+    }
+    // Only this says that nobody listens: a living listener of the other kind (memif's are SOCK_SEQPACKET) is
+    // EPROTOTYPE, one with a full backlog EAGAIN.
+    if !matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
+    {
+        return Err(Error::SocketInUse {
+            port: port.to_owned(),
+            path: path.to_owned(),
+        });
+    }
+    fs::remove_file(path).map_err(|error| Error::PortOpen {
+        port: port.to_owned(),
+        uri: path.display().to_string(),
+        step: "removing the socket that a former process left",
+        cause: error.to_string(),
+    })
+}
+
+/// Lets only the owner use a socket that a port listens on.
+pub(crate) fn restrict(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    if let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600)) {
+        tracing::debug!("the mode of {} could not be set: {error}", path.display());
+    }
+}
+
+const TUN_DEVICE: &str = "/dev/net/tun";
+
+fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {
+    let PortUri::Tap { interface, .. } = uri else {
+        return Ok(());
+    };
+    if !Path::new(TUN_DEVICE).exists() {
+        return Err(Error::NoTunDevice {
+            port: port.to_owned(),
+        });
+    }
+    let there = Path::new("/sys/class/net").join(interface);
+    if there.exists() && !there.join("tun_flags").exists() {
+        return Err(Error::NotATap {
+            port: port.to_owned(),
+            interface: interface.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn check_files(uri: &PortUri, port: &str) -> Result<(), Error> {
+    let PortUri::Pcap { rx, tx, repeat } = uri else {
+        return Ok(());
+    };
+    let wrong = |path: &Path, what: String| Error::PcapFile {
+        port: port.to_owned(),
+        path: path.to_owned(),
+        what,
+    };
+    if let Some(path) = rx {
+        let kind = pcap::kind(path).map_err(|what| wrong(path, what))?;
+        if *repeat && kind != pcap::Kind::Classic {
+            return Err(wrong(
+                path,
+                "is a pcapng file, and loop=on needs a pcap file; `editcap -F pcap` makes one"
+                    .to_owned(),
+            ));
+        }
+    }
+    if let Some(path) = tx {
+        if path.exists() && !path.is_file() {
+            return Err(wrong(
+                path,
+                "is not a file, and is left alone; choose another path".to_owned(),
+            ));
+        }
+        if !path.parent().is_some_and(Path::is_dir) {
+            return Err(wrong(
+                path,
+                "is in a directory that does not exist; make it first".to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From text to the URI of a port.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::{PortUri, Role, UriError};
+
+/// Longest path of a Unix socket: sun_path of unix(7), 108 octets with the terminating zero.
+pub(super) const SOCKET_PATH_MAX: usize = 107;
+
+/// Longest name of a network interface: IFNAMSIZ of linux/if.h, less the terminating zero.
+const INTERFACE_NAME_MAX: usize = 15;
+
+/// Most queues of a port either way.
+const QUEUES_MAX: u16 = 64;
+
+/// Schemes that take `queues`.
+const MULTI_QUEUE: &[&str] = &[
+    "memif",
+    "virtio-user",
+    "vhost",
+    "af-xdp",
+    "af-packet",
+    "tap",
+    "pci",
+];
+
+/// Which options there are, and the schemes that take each.
+const OPTIONS: &[(&str, &[&str])] = &[
+    ("role", &["memif", "virtio-user", "vhost"]),
+    ("id", &["memif"]),
+    ("queues", MULTI_QUEUE),
+    ("mergeable", &["virtio-user", "vhost"]),
+    ("packed", &["virtio-user"]),
+    ("checksum", &["vhost"]),
+    ("first-queue", &["af-xdp"]),
+    ("copy", &["af-xdp"]),
+    ("rx", &["pcap"]),
+    ("tx", &["pcap"]),
+    ("loop", &["pcap"]),
+];
+
+/// What follows the question mark: each option once, and only such as the scheme takes.
+struct Options<'uri>(Vec<(&'uri str, &'uri str)>);
+
+impl<'uri> Options<'uri> {
+    fn read(scheme: &str, text: &'uri str) -> Result<Self, String> {
+        let mut found: Vec<(&str, &str)> = Vec::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let unknown = || format!("the option '{pair}' is not known");
+            let (key, value) = pair.split_once('=').ok_or_else(unknown)?;
+            let (_, schemes) = OPTIONS
+                .iter()
+                .find(|(known, _)| *known == key)
+                .ok_or_else(unknown)?;
+            if !schemes.contains(&scheme) {
+                return Err(format!("{scheme} takes no {key}"));
+            }
+            if found.iter().any(|(other, _)| *other == key) {
+                return Err(format!("the option '{key}' is given twice"));
+            }
+            found.push((key, value));
+        }
+        Ok(Self(found))
+    }
+
+    fn get(&self, key: &str) -> Option<&'uri str> {
+        self.0
+            .iter()
+            .find(|(known, _)| *known == key)
+            .map(|(_, value)| *value)
+    }
+
+    fn role(&self) -> Result<Option<Role>, String> {
+        match self.get("role") {
+            None => Ok(None),
+            Some("server") => Ok(Some(Role::Server)),
+            Some("client") => Ok(Some(Role::Client)),
+            Some(other) => Err(format!("the role is 'server' or 'client', not '{other}'")),
+        }
+    }
+
+    fn id(&self) -> Result<u32, String> {
+        let Some(number) = self.get("id") else {
+            return Ok(0);
+        };
+        number
+            .parse()
+            .map_err(|_| format!("the id '{number}' is not a number from 0 to 4294967295"))
+    }
+
+    fn queues(&self) -> Result<u16, String> {
+        let Some(number) = self.get("queues") else {
+            return Ok(1);
+        };
+        number
+            .parse()
+            .ok()
+            .filter(|queues| (1..=QUEUES_MAX).contains(queues))
+            .ok_or_else(|| format!("queues is a number from 1 to {QUEUES_MAX}, not '{number}'"))
+    }
+
+    fn first_queue(&self) -> Result<u16, String> {
+        let number = self.get("first-queue").unwrap_or("0");
+        number
+            .parse()
+            .map_err(|_| format!("first-queue is a number from 0 to 65535, not '{number}'"))
+    }
+
+    fn switch(&self, key: &str, usual: bool) -> Result<bool, String> {
+        match self.get(key) {
+            None => Ok(usual),
+            Some("on") => Ok(true),
+            Some("off") => Ok(false),
+            Some(other) => Err(format!("{key} is 'on' or 'off', not '{other}'")),
+        }
+    }
+
+    fn file(&self, key: &str) -> Result<Option<PathBuf>, String> {
+        self.get(key)
+            .map(|text| argument_path(text, "file"))
+            .transpose()
+    }
+}
+
+/// A path that can be told to a driver.
+fn argument_path(text: &str, what: &str) -> Result<PathBuf, String> {
+    if !text.starts_with('/') {
+        return Err(format!("the path of the {what} has to be absolute"));
+    }
+    // DPDK's device arguments are separated by commas and cannot quote them.
+    if text.contains([',', '=', '[', ']', '"']) || text.chars().any(char::is_control) {
+        return Err(format!(
+            "the path of the {what} may not hold , = [ ] \" or control characters"
+        ));
+    }
+    Ok(PathBuf::from(text))
+}
+
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    let path = argument_path(text, "socket")?;
+    if text.len() > SOCKET_PATH_MAX {
+        return Err(format!(
+            "the path of the socket has {} octets, and the kernel allows {SOCKET_PATH_MAX}",
+            text.len()
+        ));
+    }
+    Ok(path)
+}
+
+fn interface_name(text: &str) -> Result<String, String> {
+    let good = !text.is_empty()
+        && text.len() <= INTERFACE_NAME_MAX
+        && !text.contains(['/', ',', '=', ':', '[', ']', '"'])
+        && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+        && text != "."
+        && text != "..";
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("'{text}' is not a name of a network interface"))
+    }
+}
+
+/// A name that the kernel takes as it is: it fills in a number where one holds '%'.
+fn new_interface_name(text: &str) -> Result<String, String> {
+    let name = interface_name(text)?;
+    if name.contains('%') || !name.is_ascii() {
+        return Err(format!(
+            "'{text}' is not a name for a new network interface: letters, digits, - and _ are"
+        ));
+    }
+    Ok(name)
+}
+
+fn pci_address(text: &str) -> Result<String, String> {
+    let whole = if text.matches(':').count() == 1 {
+        format!("0000:{text}")
+    } else {
+        text.to_owned()
+    };
+    let hex = |part: &str, digits: usize| {
+        part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
+    };
+    let parts: Vec<&str> = whole.split([':', '.']).collect();
+    match parts.as_slice() {
+        [domain, bus, device, function]
+            if hex(domain, 4)
+                && hex(bus, 2)
+                && hex(device, 2)
+                && function.len() == 1
+                && matches!(function.as_bytes()[0], b'0'..=b'7') =>
+        {
+            Ok(whole.to_lowercase())
+        }
+        _ => Err(format!("'{text}' is not a PCI address like 0000:17:00.0")),
+    }
+}
+
+fn pcap(place: &str, options: &Options) -> Result<PortUri, String> {
+    if !place.is_empty() {
+        return Err(
+            "the files of a pcap port are options: pcap:?rx=FILE, pcap:?tx=FILE or both".to_owned(),
+        );
+    }
+    let (rx, tx) = (options.file("rx")?, options.file("tx")?);
+    let repeat = options.switch("loop", false)?;
+    if rx.is_none() && tx.is_none() {
+        return Err("pcap needs rx=FILE, tx=FILE or both".to_owned());
+    }
+    if rx == tx {
+        return Err("pcap cannot read from the file that it writes to".to_owned());
+    }
+    if repeat && rx.is_none() {
+        return Err("loop needs rx=FILE".to_owned());
+    }
+    Ok(PortUri::Pcap { rx, tx, repeat })
+}
+
+fn parse(text: &str) -> Result<PortUri, String> {
+    let (scheme, rest) = text.split_once(':').ok_or("it has no scheme and colon")?;
+    let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let known = MULTI_QUEUE.contains(&scheme) || matches!(scheme, "pcap" | "null");
+    if !known {
+        return Err(format!("the scheme '{scheme}' is not known"));
+    }
+    let options = Options::read(scheme, options)?;
+    let queues = options.queues()?;
+    match scheme {
+        "memif" => Ok(PortUri::Memif {
+            path: socket_path(place)?,
+            role: options
+                .role()?
+                .ok_or("memif needs role=server or role=client")?,
+            id: options.id()?,
+            queues,
+        }),
+        "virtio-user" => Ok(PortUri::VirtioUser {
+            path: socket_path(place)?,
+            role: options.role()?.unwrap_or(Role::Client),
+            queues,
+            mergeable: options.switch("mergeable", true)?,
+            packed: options.switch("packed", false)?,
+        }),
+        "vhost" => Ok(PortUri::Vhost {
+            path: socket_path(place)?,
+            role: options.role()?.unwrap_or(Role::Server),
+            queues,
+            mergeable: options.switch("mergeable", true)?,
+            checksum: options.switch("checksum", true)?,
+        }),
+        "af-xdp" => Ok(PortUri::AfXdp {
+            interface: interface_name(place)?,
+            queues,
+            first_queue: options.first_queue()?,
+            copy: options.switch("copy", false)?,
+        }),
+        "af-packet" => Ok(PortUri::AfPacket {
+            interface: interface_name(place)?,
+            queues,
+        }),
+        "tap" => Ok(PortUri::Tap {
+            interface: new_interface_name(place)?,
+            queues,
+        }),
+        "pcap" => pcap(place, &options),
+        "pci" => Ok(PortUri::Pci {
+            address: pci_address(place)?,
+            queues,
+        }),
+        _ if place.is_empty() => Ok(PortUri::Null),
+        _ => Err("null: takes nothing after the colon".to_owned()),
+    }
+}
+
+impl FromStr for PortUri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        parse(text).map_err(|what| UriError {
+            uri: text.to_owned(),
+            what,
+        })
+    }
+}

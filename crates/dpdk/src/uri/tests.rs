@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use super::parse::SOCKET_PATH_MAX;
+use super::*;
+
+#[test]
+fn every_form_survives_printing_and_reading() {
+    for text in [
+        "memif:/run/a.sock?role=server&id=7",
+        "memif:/run/a.sock?role=client&id=0&queues=4",
+        "virtio-user:/dev/vhost-net?role=client",
+        "virtio-user:/run/v?role=server&queues=2&mergeable=off&packed=on",
+        "vhost:/run/v.sock?role=server",
+        "vhost:/run/v.sock?role=client&queues=64&mergeable=off&checksum=off",
+        "af-xdp:eth0",
+        "af-xdp:eth0?queues=2&first-queue=3&copy=on",
+        "af-packet:veth1",
+        "af-packet:veth1?queues=2",
+        "tap:host0",
+        "tap:host0?queues=3",
+        "pcap:?rx=/tmp/a b.pcap",
+        "pcap:?tx=/tmp/b.pcap",
+        "pcap:?rx=/tmp/a.pcap&tx=/tmp/b.pcap&loop=on",
+        "null:",
+        "pci:0000:17:00.0",
+        "pci:0000:17:00.0?queues=8",
+    ] {
+        let uri: PortUri = text.parse().unwrap();
+        assert_eq!(uri.to_string(), text);
+        assert_eq!(uri.to_string().parse::<PortUri>().unwrap(), uri);
+    }
+    for (text, whole) in [
+        ("pci:17:00.1", "pci:0000:17:00.1"),
+        ("vhost:/v?checksum=on&queues=1", "vhost:/v?role=server"),
+        ("memif:/m?id=2&role=client", "memif:/m?role=client&id=2"),
+    ] {
+        assert_eq!(text.parse::<PortUri>().unwrap().to_string(), whole);
+    }
+}
+
+#[test]
+fn wrong_uris_say_what_is_wrong() {
+    for (text, part) in [
+        ("memif", "no scheme"),
+        ("memif:/a", "role=server"),
+        ("memif:a?role=server", "absolute"),
+        ("memif:/a?role=boss", "'boss'"),
+        ("memif:/a?role=server&id=-1", "'-1'"),
+        ("memif:/a?role=server&colour=red", "colour=red"),
+        ("memif:/a?role=server&role=client", "'role' is given twice"),
+        ("memif:/a,zero-copy=yes?role=server", "may not hold"),
+        ("memif:/a?role=server&queues=0", "1 to 64, not '0'"),
+        ("memif:/a?role=server&queues=65", "1 to 64, not '65'"),
+        (
+            "memif:/a?role=server&mergeable=on",
+            "memif takes no mergeable",
+        ),
+        ("vhost:/a?mergeable=yes", "'on' or 'off', not 'yes'"),
+        ("vhost:/a?packed=on", "vhost takes no packed"),
+        (
+            "virtio-user:/a?checksum=off",
+            "virtio-user takes no checksum",
+        ),
+        ("null:x", "nothing after"),
+        ("null:?id=3", "takes no id"),
+        ("null:?queues=2", "takes no queues"),
+        ("af-xdp:", "not a name"),
+        ("af-xdp:eth0?first-queue=x", "not 'x'"),
+        ("af-packet:a/b", "not a name"),
+        ("pci:banana", "PCI address"),
+        ("pci:0000:17:00.9", "PCI address"),
+        ("tun:x", "'tun'"),
+        ("tap:", "not a name"),
+        ("tap:qw%d", "not a name for a new"),
+        ("tap:sixteen-letters-", "not a name"),
+        ("pcap:", "needs rx=FILE"),
+        ("pcap:/a.pcap", "are options"),
+        ("pcap:?rx=a.pcap", "absolute"),
+        ("pcap:?rx=/a,b", "may not hold"),
+        ("pcap:?rx=/a&tx=/a", "cannot read from the file"),
+        ("pcap:?tx=/a&loop=on", "loop needs rx"),
+        ("pcap:?rx=/a&loop=2", "'on' or 'off', not '2'"),
+    ] {
+        let error = text.parse::<PortUri>().unwrap_err();
+        assert!(error.what.contains(part), "{text}: {}", error.what);
+    }
+    let long = format!("memif:/{}?role=server", "a".repeat(SOCKET_PATH_MAX));
+    assert!(long.parse::<PortUri>().is_err());
+}
+
+#[test]
+fn drivers_are_told_what_the_uri_says() {
+    let sizes = DeviceSizes {
+        rx_ring_size: 1024,
+        buffer_size: 2048,
+        frame_size: 1922,
+        queues: 2,
+    };
+    for (uri, arguments) in [
+        (
+            "virtio-user:/v?role=server&queues=2&packed=on&mergeable=off",
+            "net_virtio_user3,path=/v,queues=2,queue_size=1024,server=1,cq=1,mrg_rxbuf=0,packed_vq=1",
+        ),
+        (
+            "vhost:/v?role=client&queues=2",
+            "net_vhost3,iface=/v,queues=2,client=1",
+        ),
+        (
+            "af-xdp:e?queues=2&first-queue=4&copy=on",
+            "net_af_xdp3,iface=e,start_queue=4,queue_count=2,force_copy=1",
+        ),
+        // A frame's place holds the largest frame and what the kernel puts before it.
+        (
+            "af-packet:e?queues=2",
+            "net_af_packet3,iface=e,qpairs=2,framesz=4096,blocksz=4096,framecnt=1024",
+        ),
+        ("tap:t", "net_tap3,iface=t"),
+        (
+            "pcap:?rx=/a&tx=/b&loop=on",
+            "net_pcap3,rx_pcap=/a,tx_pcap=/b,infinite_rx=1",
+        ),
+    ] {
+        let uri: PortUri = uri.parse().unwrap();
+        assert_eq!(uri.device_arguments(3, sizes), arguments);
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Network namespaces, and switches that run in them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+use serde_json::Value;
+
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Polls until there is something.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(
+            began.elapsed() < DEADLINE,
+            "not within {DEADLINE:?}: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn quietwire() -> &'static str {
+    env!("CARGO_BIN_EXE_quietwire")
+}
+
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A network namespace that goes with this value.
+pub(crate) struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// `kind` has to be the test's own.
+    pub(crate) fn new(kind: &str) -> Self {
+        let name = format!("qw-{kind}-{}", std::process::id());
+        run(Command::new("ip").args(["netns", "add", &name]));
+        Self { name }
+    }
+
+    /// With two veth pairs: v0 to v1, v2 to v3.
+    pub(crate) fn with_pairs(kind: &str) -> Self {
+        let namespace = Self::new(kind);
+        for [a, b] in [["v0", "v1"], ["v2", "v3"]] {
+            namespace.ip(&["link", "add", a, "type", "veth", "peer", "name", b]);
+            for end in [a, b] {
+                namespace.ip(&["link", "set", end, "up"]);
+            }
+        }
+        namespace
+    }
+
+    pub(crate) fn ip(&self, arguments: &[&str]) -> String {
+        run(Command::new("ip").args(["-n", &self.name]).args(arguments))
+    }
+
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs something in a thread whose sockets are those of the namespace.
+    pub(crate) fn within<T: Send + 'static>(
+        &self,
+        what: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let namespace = File::open(Path::new("/run/netns").join(&self.name)).unwrap();
+        std::thread::spawn(move || {
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            what()
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip")
+            .args(["netns", "del", &self.name])
+            .status();
+    }
+}
+
+/// A switch that ends with this value.
+pub(crate) struct Switch {
+    child: Child,
+    log: PathBuf,
+    control: PathBuf,
+}
+
+impl Switch {
+    /// Returns when the switch answers. `directory` is for its socket and log.
+    pub(crate) fn start(
+        namespace: &Namespace,
+        directory: &Path,
+        ports: &[(&str, String)],
+        arguments: &[&str],
+    ) -> Self {
+        let control = directory.join("control.sock");
+        let log = directory.join("log");
+        let mut command = namespace.command(quietwire());
+        command.args(["switch", "run", "--memory-mib", "192"]);
+        command.args(["--huge-pages", "never", "--idle", "yield"]);
+        for (name, uri) in ports {
+            command.args(["--port", &format!("{name}={uri}")]);
+        }
+        command
+            .args(arguments)
+            .arg("--control-socket")
+            .arg(&control);
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut switch = Self {
+            child,
+            log,
+            control,
+        };
+        let began = Instant::now();
+        while !switch.show("ports").status.success() {
+            let ended = switch.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{ended:?}: {}", switch.said());
+            assert!(began.elapsed() < DEADLINE, "{}", switch.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        switch
+    }
+
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn show(&self, subject: &str) -> std::process::Output {
+        Command::new(quietwire())
+            .args(["switch", "show", subject, "--json", "--control-socket"])
+            .arg(&self.control)
+            .output()
+            .unwrap()
+    }
+
+    /// What `switch show ports --json` prints, by port.
+    pub(crate) fn ports(&self) -> Vec<Value> {
+        let output = self.show("ports");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}{}", self.said());
+        serde_json::from_slice::<Value>(&output.stdout)
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .clone()
+    }
+
+    /// One port of `switch show ports --json`.
+    pub(crate) fn port(&self, name: &str) -> Value {
+        self.ports()
+            .into_iter()
+            .find(|port| port["name"] == name)
+            .unwrap()
+    }
+
+    /// Ends the switch as a user does, and says what it returned.
+    pub(crate) fn end(mut self) -> Option<i32> {
+        self.terminate();
+        until("the switch ends", || self.child.try_wait().unwrap()).code()
+    }
+
+    fn terminate(&self) {
+        // `ip netns exec` becomes the switch. Its number is its own until it is waited for.
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        self.terminate();
+        let began = Instant::now();
+        while began.elapsed() < DEADLINE && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

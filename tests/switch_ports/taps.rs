@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taps: the kernel's own stack is the peer.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::rig::{DEADLINE, Namespace, Switch, run, until};
+
+const OCTETS: usize = 4 << 20;
+
+/// Octets that repeat after a prime number of them, so that a lost or doubled frame shows.
+fn pattern() -> Vec<u8> {
+    (0..OCTETS).map(|index| (index % 251) as u8).collect()
+}
+
+/// A switch in each of two namespaces, each with a tap; `link` gives the URI of what joins them, for each end.
+struct Two {
+    ends: [Namespace; 2],
+    switches: Vec<Switch>,
+    _directories: [TempDir; 2],
+}
+
+const ADDRESSES: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
+
+impl Two {
+    fn start(kind: &str, taps: [&str; 2], link: impl Fn(&Path) -> [String; 2]) -> Self {
+        let ends = [
+            Namespace::new(&format!("{kind}-a")),
+            Namespace::new(&format!("{kind}-b")),
+        ];
+        let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+        let links = link(directories[0].path());
+        let mut switches = Vec::new();
+        for (index, namespace) in ends.iter().enumerate() {
+            let ports = [
+                ("tap", taps[index].to_owned()),
+                ("link", links[index].clone()),
+            ];
+            switches.push(Switch::start(
+                namespace,
+                directories[index].path(),
+                &ports,
+                &["--bridge", "lan=tap,link"],
+            ));
+            let address = format!("{}/24", ADDRESSES[index]);
+            namespace.ip(&["address", "add", &address, "dev", "t0"]);
+        }
+        for switch in &switches {
+            until("the link is up", || {
+                (switch.port("link")["link_up"] == true).then_some(())
+            });
+        }
+        Self {
+            ends,
+            switches,
+            _directories: directories,
+        }
+    }
+
+    /// ARP and ICMP of the kernels.
+    fn ping(&self) {
+        let said = run(self.ends[0].command("busybox").args([
+            "ping",
+            "-c",
+            "3",
+            "-w",
+            "30",
+            ADDRESSES[1],
+        ]));
+        assert!(said.contains("3 packets received"), "{said}");
+    }
+
+    /// A TCP connection of the kernels, echoed.
+    fn talk(&self) {
+        let listener = self.ends[1].within(|| {
+            let listener = TcpListener::bind((ADDRESSES[1], 5000)).unwrap();
+            let (sent, received) = std::sync::mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                sent.send(()).unwrap();
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.set_read_timeout(Some(DEADLINE)).unwrap();
+                let mut heard = vec![0; OCTETS];
+                stream.read_exact(&mut heard).unwrap();
+                stream.write_all(&heard).unwrap();
+            });
+            received.recv().unwrap();
+            thread
+        });
+        let echo = listener.join().unwrap();
+        let heard = self.ends[0].within(|| {
+            let mut stream = TcpStream::connect((ADDRESSES[1], 5000)).unwrap();
+            stream.set_read_timeout(Some(DEADLINE)).unwrap();
+            stream.write_all(&pattern()).unwrap();
+            let mut heard = vec![0; OCTETS];
+            stream.read_exact(&mut heard).unwrap();
+            heard
+        });
+        assert!(heard.join().unwrap() == pattern(), "octets were changed");
+        echo.join().unwrap();
+    }
+
+    /// A datagram of many fragments.
+    fn fragments(&self) {
+        let socket = self.ends[1]
+            .within(|| UdpSocket::bind((ADDRESSES[1], 5001)).unwrap())
+            .join()
+            .unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(1)))
+            .unwrap();
+        let sender = self.ends[0]
+            .within(|| UdpSocket::bind((ADDRESSES[0], 0)).unwrap())
+            .join()
+            .unwrap();
+        let said = &pattern()[..20_000];
+        let mut heard = vec![0; 65_536];
+        let length = until("a datagram arrives whole", || {
+            sender.send_to(said, (ADDRESSES[1], 5001)).unwrap();
+            socket.recv(&mut heard).ok()
+        });
+        assert!(&heard[..length] == said, "octets were changed");
+    }
+}
+
+#[test]
+fn a_tap_joins_the_kernel_to_other_ports() {
+    let two = Two::start("tap", ["tap:t0", "tap:t0"], |directory| {
+        ["server", "client"].map(|role| format!("memif:{}/l.sock?role={role}", directory.display()))
+    });
+    two.ping();
+    two.talk();
+    two.fragments();
+    for switch in &two.switches {
+        let (tap, link) = (switch.port("tap"), switch.port("link"));
+        assert!(tap["rx_frames"].as_u64() > Some(1000), "{tap}");
+        assert!(link["rx_frames"].as_u64() > Some(1000), "{link}");
+        assert_eq!(tap["drops"]["short"], 0, "{tap}");
+    }
+    // The interface was made by the switch and goes with it.
+    let Two { ends, switches, .. } = two;
+    assert!(ends[0].ip(&["link"]).contains("t0"));
+    for switch in switches {
+        assert_eq!(switch.end(), Some(0));
+    }
+    assert!(!ends[0].ip(&["link"]).contains("t0"));
+}
