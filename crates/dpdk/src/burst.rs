@@ -347,7 +347,7 @@ impl Drop for Drain<'_> {
     }
 }
 
-impl Mbuf<'_> {
+impl<'eal> Mbuf<'eal> {
     /// The octets of the first segment, without FCS.
     #[inline(always)]
     #[must_use]
@@ -362,6 +362,21 @@ impl Mbuf<'_> {
     pub fn length(&self) -> u32 {
         // SAFETY: owned by this value.
         unsafe { (*self.mbuf).pkt_len }
+    }
+
+    /// Writes a number onto the buffer, beside its octets, for whoever gets the frame next in this process.
+    #[inline(always)]
+    pub fn set_mark(&mut self, mark: u32) {
+        // SAFETY: owned by this value; the field is for users of DPDK (`usr` of struct rte_mbuf).
+        unsafe { (*self.mbuf).__bindgen_anon_2.hash.usr = mark };
+    }
+
+    /// The number that was written last; drivers write there too.
+    #[inline(always)]
+    #[must_use]
+    pub fn mark(&self) -> u32 {
+        // SAFETY: owned by this value; any bits are a number.
+        unsafe { (*self.mbuf).__bindgen_anon_2.hash.usr }
     }
 
     /// True when this handle alone holds the octets, all of them in one segment: then they can be changed.
@@ -434,17 +449,25 @@ impl Mbuf<'_> {
         }
     }
 
-    /// The same octets in a buffer of their own, in one segment; none when the pool is empty or its buffers are too small.
+    /// A new frame of these octets; none when the pool is empty or its buffers are too small.
     #[inline]
     #[must_use]
-    pub fn copy(&self, pool: &Mempool) -> Option<Self> {
-        let length = u16::try_from(self.length()).ok()?;
+    pub fn new(_eal: &'eal Eal, pool: &Mempool, octets: &[u8]) -> Option<Self> {
+        let mut frame = Self::empty(pool, u16::try_from(octets.len()).ok()?)?;
+        frame.octets_mut()?.copy_from_slice(octets);
+        Some(frame)
+    }
+
+    /// A new frame of so many octets, which hold whatever they held before.
+    #[inline]
+    fn empty(pool: &Mempool, length: u16) -> Option<Self> {
         let mut mbuf = ptr::null_mut();
         // SAFETY: room for one; the pool is alive.
         if unsafe { sys::qw_alloc_bulk(pool.as_ptr(), &raw mut mbuf, 1) } != 0 {
             return None;
         }
-        let mut copy = Self {
+        // Whatever happens next, the buffer goes back.
+        let frame = Self {
             mbuf,
             _eal: PhantomData,
         };
@@ -452,7 +475,16 @@ impl Mbuf<'_> {
             mbuf,
             _burst: PhantomData,
         };
-        let mut rest = blank.octets(length)?;
+        blank.octets(length)?;
+        Some(frame)
+    }
+
+    /// The same octets in a buffer of their own, in one segment; none when the pool is empty or its buffers are too small.
+    #[inline]
+    #[must_use]
+    pub fn copy(&self, pool: &Mempool) -> Option<Self> {
+        let mut copy = Self::empty(pool, u16::try_from(self.length()).ok()?)?;
+        let mut rest = copy.octets_mut()?;
         let mut segment = self.mbuf;
         while !segment.is_null() {
             // SAFETY: the segments of an owned buffer are a list that ends with null; they are only read.
@@ -463,8 +495,6 @@ impl Mbuf<'_> {
             // SAFETY: as above.
             segment = unsafe { (*segment).next };
         }
-        // The frame has as many octets as its segments have.
-        copy.octets_mut()?;
         Some(copy)
     }
 
