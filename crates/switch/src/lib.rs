@@ -13,6 +13,7 @@ mod counters;
 mod engine;
 mod error;
 pub mod fdb;
+pub mod fib;
 mod forward;
 pub mod report;
 mod service;
