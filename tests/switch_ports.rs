@@ -5,6 +5,8 @@
 
 #[path = "switch_ports/files.rs"]
 mod files;
+#[path = "switch_ports/queues.rs"]
+mod queues;
 #[path = "switch_ports/rig.rs"]
 mod rig;
 #[path = "switch_ports/taps.rs"]

@@ -41,6 +41,12 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_link_get_nowait",
     "rte_eth_macaddr_get",
     "rte_eth_stats_get",
+    "rte_eth_xstats_get",
+    "rte_eth_xstats_get_names",
+    "rte_eth_rx_queue_info_get",
+    "rte_eth_tx_queue_info_get",
+    "rte_eth_dev_callback_register",
+    "rte_eth_dev_callback_unregister",
 ];
 
 const TYPES: &[&str] = &[
@@ -50,6 +56,10 @@ const TYPES: &[&str] = &[
     "rte_eth_conf",
     "rte_eth_stats",
     "rte_eth_link",
+    "rte_eth_xstat",
+    "rte_eth_xstat_name",
+    "rte_eth_rxq_info",
+    "rte_eth_txq_info",
     "rte_ether_addr",
 ];
 
@@ -73,7 +83,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         shim.flag(flag);
     }
     shim.try_compile("quietwire_shim")?;
-    // After the shim, so that the linker resolves the shim's own references.
+    // After the shim, so that the linker resolves the shim's own references. The vhost driver is named too: its own
+    // functions are asked about guests, and the linker sees which of the shim's it calls.
+    println!("cargo:rustc-link-lib=rte_net_vhost");
     probe(true)?;
 
     let mut builder = bindgen::Builder::default()

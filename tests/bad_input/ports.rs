@@ -126,6 +126,10 @@ fn a_port_that_cannot_be_opened_is_named() {
             "memif:DIR/file?role=server",
             ["file exists and is not a socket", "choose another"],
         ),
+        (
+            "af-xdp:lo?first-queue=4",
+            ["needs 5 receive queues", "'lo' has 1"],
+        ),
         ("af-xdp:quietwire-none", ["'quietwire-none'", "`ip link`"]),
         (
             "af-packet:quietwire-none",

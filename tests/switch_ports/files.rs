@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::rig::{Namespace, Switch, run, until};
 
 /// Frames of every size up to 1514 octets, numbered, from few stations.
-fn frames(count: u32) -> Vec<Vec<u8>> {
+pub(crate) fn frames(count: u32) -> Vec<Vec<u8>> {
     let frame = |number: u32| {
         let length = 60 + (number as usize * 13) % 1455;
         let mut frame = vec![
@@ -37,7 +37,7 @@ fn frames(count: u32) -> Vec<Vec<u8>> {
 }
 
 /// pcap-savefile(5), little-endian.
-fn write(path: &Path, frames: &[Vec<u8>]) {
+pub(crate) fn write(path: &Path, frames: &[Vec<u8>]) {
     let mut octets = Vec::new();
     let words = |octets: &mut Vec<u8>, words: &[u32]| {
         octets.extend(words.iter().flat_map(|word| word.to_le_bytes()));

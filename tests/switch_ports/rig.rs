@@ -133,7 +133,7 @@ impl Switch {
             control,
         };
         let began = Instant::now();
-        while !switch.show("ports").status.success() {
+        while !switch.ask("ports").status.success() {
             let ended = switch.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", switch.said());
             assert!(began.elapsed() < DEADLINE, "{}", switch.said());
@@ -146,7 +146,7 @@ impl Switch {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    fn show(&self, subject: &str) -> std::process::Output {
+    fn ask(&self, subject: &str) -> std::process::Output {
         Command::new(quietwire())
             .args(["switch", "show", subject, "--json", "--control-socket"])
             .arg(&self.control)
@@ -154,9 +154,9 @@ impl Switch {
             .unwrap()
     }
 
-    /// What `switch show ports --json` prints, by port.
-    pub(crate) fn ports(&self) -> Vec<Value> {
-        let output = self.show("ports");
+    /// What `switch show SUBJECT --json` prints, where that is a list.
+    pub(crate) fn show(&self, subject: &str) -> Vec<Value> {
+        let output = self.ask(subject);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}{}", self.said());
         serde_json::from_slice::<Value>(&output.stdout)
@@ -164,6 +164,11 @@ impl Switch {
             .as_array()
             .unwrap()
             .clone()
+    }
+
+    /// What `switch show ports --json` prints, by port.
+    pub(crate) fn ports(&self) -> Vec<Value> {
+        self.show("ports")
     }
 
     /// One port of `switch show ports --json`.

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 
 #include "shim.h"
 
+#include <rte_eth_vhost.h>
 #include <rte_interrupts.h>
 
 uint16_t
@@ -63,4 +69,112 @@ qw_hook_unregister(void (*hook)(void))
 {
 	unregister_hook = hook;
 	return dlsym(RTLD_DEFAULT, "rte_intr_callback_unregister") == (void *)rte_intr_callback_unregister;
+}
+
+static __thread uint64_t refused;
+
+void
+qw_vhost_refuse(uint64_t features)
+{
+	refused = features;
+}
+
+typedef int (*start_fn)(const char *);
+
+/*
+ * Takes the place of the vhost library's function of this name for its driver. Between the registration of a socket
+ * and its start, features can be taken back; the driver does both in one go and has arguments for few of them.
+ */
+int
+rte_vhost_driver_start(const char *path)
+{
+	static start_fn real;
+
+	if (real == NULL)
+		real = (start_fn)dlsym(RTLD_NEXT, "rte_vhost_driver_start");
+	if (real == NULL)
+		return -1;
+	if (refused != 0 && rte_vhost_driver_disable_features(path, refused) != 0)
+		return -1;
+	return real(path);
+}
+
+int
+qw_vhost_guest(uint16_t port, uint64_t *features, uint16_t *rings, uint16_t *ring_size)
+{
+	struct rte_vhost_vring ring;
+	int vid = rte_eth_vhost_get_vid_from_port_id(port);
+
+	if (vid < 0 || rte_vhost_get_negotiated_features(vid, features) != 0)
+		return -1;
+	*rings = rte_vhost_get_vring_num(vid);
+	*ring_size = rte_vhost_get_vhost_vring(vid, 0, &ring) == 0 ? ring.size : 0;
+	return 0;
+}
+
+/* How long a driver waits for its first peer, and for the rest of a message that has begun. */
+#define PEER_PATIENCE_MS 30000
+#define MESSAGE_PATIENCE_S 2
+
+/* Whether code at this address is one of DPDK's libraries. */
+static int
+is_dpdk(const void *address)
+{
+	const char *name;
+	Dl_info info;
+
+	if (dladdr(address, &info) == 0 || info.dli_fname == NULL)
+		return 0;
+	name = strrchr(info.dli_fname, '/');
+	return strncmp(name == NULL ? info.dli_fname : name + 1, "librte_", 7) == 0;
+}
+
+/* A peer that falls silent in the midst of a message is given up, or the thread that serves all ports hung. */
+static void
+limit_patience(int fd)
+{
+	const struct timeval limit = { .tv_sec = MESSAGE_PATIENCE_S };
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+typedef int (*accept_fn)(int, struct sockaddr *, socklen_t *);
+typedef int (*connect_fn)(int, const struct sockaddr *, socklen_t);
+
+/*
+ * Stand in for the C library's functions of these names, for DPDK's libraries, which wait for their peers without end:
+ * net_virtio_user for its first client, and vhost for the rest of a message. For other callers nothing changes.
+ */
+int
+accept(int fd, struct sockaddr *address, socklen_t *length)
+{
+	static accept_fn real;
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
+	int peer;
+
+	if (real == NULL)
+		real = (accept_fn)dlsym(RTLD_NEXT, "accept");
+	if (!is_dpdk(__builtin_return_address(0)))
+		return real(fd, address, length);
+	if (poll(&ready, 1, PEER_PATIENCE_MS) == 0) {
+		errno = ETIMEDOUT;
+		return -1;
+	}
+	peer = real(fd, address, length);
+	if (peer >= 0)
+		limit_patience(peer);
+	return peer;
+}
+
+int
+connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+	static connect_fn real;
+
+	if (real == NULL)
+		real = (connect_fn)dlsym(RTLD_NEXT, "connect");
+	if (address->sa_family == AF_UNIX && is_dpdk(__builtin_return_address(0)))
+		limit_patience(fd);
+	return real(fd, address, length);
 }

@@ -18,6 +18,7 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_version.h>
+#include <rte_vhost.h>
 
 /* Receives up to n frames of one queue. Returns how many (rte_eth_rx_burst). */
 uint16_t qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
@@ -33,6 +34,17 @@ int qw_errno(void);
 
 /* The time stamp counter (rte_rdtsc). */
 uint64_t qw_tsc(void);
+
+/*
+ * Sets the virtio features (bits) that vhost sockets started by the calling thread from now on do not offer to guests.
+ */
+void qw_vhost_refuse(uint64_t features);
+
+/*
+ * Tells of the guest of a vhost port: features that were negotiated, rings, descriptors of the first. 0, or -1 without
+ * a guest. To be called by the library's own thread only, which else may take the guest away meanwhile.
+ */
+int qw_vhost_guest(uint16_t port, uint64_t *features, uint16_t *rings, uint16_t *ring_size);
 
 /*
  * Has `hook` called by every later rte_intr_callback_unregister, before its work is done. Returns 1, or 0 when

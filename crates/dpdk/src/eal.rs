@@ -194,6 +194,8 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
         // At 'warning' this driver complains of each port that there are no secondary processes. Of patterns
         // that match a driver loaded later, EAL applies the first.
         "--log-level=pmd.net.memif:error".to_owned(),
+        // This one calls it an error when the kernel has no classifier for its flow rules, which nobody asks for.
+        "--log-level=pmd.net.tap:critical".to_owned(),
         format!(
             "--log-level=*:{}",
             std::env::var("QUIETWIRE_DPDK_LOG").unwrap_or_else(|_| "warning".to_owned())

@@ -24,6 +24,7 @@ pub mod ring;
 mod sys;
 pub mod thread;
 mod uri;
+mod vhost;
 
 pub use burst::{BURST_MAX, Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
@@ -32,6 +33,7 @@ pub use memory::prefer_huge_pages;
 pub use mempool::Mempool;
 pub use port::{Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
 pub use uri::{PortUri, Role, UriError};
+pub use vhost::Guest;
 
 /// Version of the DPDK that the program runs on, as the library says it (`DPDK 22.11.11`).
 #[must_use]

@@ -42,6 +42,7 @@ pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
         });
     }
     check_tap(uri, port)?;
+    check_interface_queues(uri, port)?;
     check_files(uri, port)?;
     let mut sockets = eal.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(path) = uri.own_socket() {
@@ -118,6 +119,37 @@ fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+/// AF_XDP takes over queues that the interface has.
+fn check_interface_queues(uri: &PortUri, port: &str) -> Result<(), Error> {
+    let PortUri::AfXdp {
+        interface,
+        queues,
+        first_queue,
+        ..
+    } = uri
+    else {
+        return Ok(());
+    };
+    let path = Path::new("/sys/class/net").join(interface).join("queues");
+    let Ok(entries) = fs::read_dir(path) else {
+        return Ok(());
+    };
+    let there = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"))
+        .count();
+    let wanted = usize::from(*first_queue) + usize::from(*queues);
+    if wanted <= there {
+        return Ok(());
+    }
+    Err(Error::PortOptions {
+        port: port.to_owned(),
+        what: format!(
+            "{uri} needs {wanted} receive queues of the interface, and '{interface}' has {there}; `ethtool -L {interface} combined {wanted}` makes more where the card can"
+        ),
+    })
 }
 
 fn check_files(uri: &PortUri, port: &str) -> Result<(), Error> {

@@ -18,6 +18,7 @@ use crate::gate::Gate;
 use crate::interrupt;
 use crate::mempool::Mempool;
 use crate::uri::{DeviceSizes, PortUri};
+use crate::vhost::{self, Guest};
 use crate::{place, sys};
 
 /// How a port is to be set up.
@@ -252,6 +253,84 @@ impl PortHandle {
         }
     }
 
+    /// All counters of the driver that are not 0, by its own names (`rte_eth_xstats_get`). None while a vhost-user port
+    /// has no guest, which its driver counts by.
+    #[must_use]
+    pub fn extended_stats(&self) -> Vec<(String, u64)> {
+        if matches!(self.device.uri, PortUri::Vhost { .. }) && !self.link_is_up() {
+            return Vec::new();
+        }
+        let id = self.device.id;
+        // SAFETY: without a place, the call says how many there are; the port exists.
+        let count = unsafe { sys::rte_eth_xstats_get(id, ptr::null_mut(), 0) };
+        let Ok(count) = u32::try_from(count) else {
+            return Vec::new();
+        };
+        let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
+        let mut names = vec![sys::rte_eth_xstat_name { name: [0; 64] }; count as usize];
+        // SAFETY: both places have room for `count`.
+        let counts = unsafe {
+            [
+                sys::rte_eth_xstats_get(id, values.as_mut_ptr(), count),
+                sys::rte_eth_xstats_get_names(id, names.as_mut_ptr(), count),
+            ]
+        };
+        if counts.iter().any(|got| u32::try_from(*got) != Ok(count)) {
+            return Vec::new();
+        }
+        let named = |value: &sys::rte_eth_xstat| {
+            let name = names.get(usize::try_from(value.id).ok()?)?;
+            let octets: Vec<u8> = name
+                .name
+                .iter()
+                .map(|octet| octet.cast_unsigned())
+                .take_while(|octet| *octet != 0)
+                .collect();
+            (value.value > 0).then(|| (String::from_utf8_lossy(&octets).into_owned(), value.value))
+        };
+        values.iter().filter_map(named).collect()
+    }
+
+    /// Descriptors of the first receive and the first transmit queue, where the driver says it.
+    #[must_use]
+    pub fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
+        // SAFETY: plain integers and pointers, for which zero is a value; the port exists and has these queues.
+        unsafe {
+            let mut rx: sys::rte_eth_rxq_info = mem::zeroed();
+            let mut tx: sys::rte_eth_txq_info = mem::zeroed();
+            (
+                (sys::rte_eth_rx_queue_info_get(self.device.id, 0, &raw mut rx) == 0)
+                    .then_some(rx.nb_desc),
+                (sys::rte_eth_tx_queue_info_get(self.device.id, 0, &raw mut tx) == 0)
+                    .then_some(tx.nb_desc),
+            )
+        }
+    }
+
+    /// The guest of a vhost-user port, while there is one.
+    #[must_use]
+    pub fn guest(&self) -> Option<Guest> {
+        match self.device.uri {
+            PortUri::Vhost { .. } => vhost::guest(self.device.id),
+            _ => None,
+        }
+    }
+
+    /// Speed of the cable, Mbit/s; none where there is no cable or it is not known.
+    #[must_use]
+    pub fn speed_mbps(&self) -> Option<u32> {
+        if !matches!(self.device.uri, PortUri::Pci { .. }) {
+            return None;
+        }
+        // SAFETY: plain integers; the port exists.
+        let speed = unsafe {
+            let mut link: sys::rte_eth_link = mem::zeroed();
+            sys::rte_eth_link_get_nowait(self.device.id, &raw mut link);
+            link.link_speed
+        };
+        (speed != 0 && speed != u32::MAX).then_some(speed)
+    }
+
     /// True while a peer is connected or the cable carries.
     #[must_use]
     pub fn link_is_up(&self) -> bool {
@@ -316,6 +395,7 @@ impl Port {
             device,
             options: options.clone(),
         };
+        vhost::prepare(port.device.id, uri)?;
         port.configure(pool)?;
         Ok(port)
     }

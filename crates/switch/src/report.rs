@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a running switch says of itself: the answers on its control socket. Counters only grow while it runs.
 
+use std::collections::BTreeMap;
+
 use quietwire_host::CpuList;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
@@ -110,6 +112,17 @@ pub struct PortCounts {
     pub drops: Drops,
 }
 
+/// The guest of a vhost-user port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestReport {
+    /// Features of virtio that both sides agreed on.
+    pub features: Vec<String>,
+    /// Rings that it has set up, both ways together.
+    pub rings: u16,
+    /// Descriptors of the first.
+    pub ring_size: u16,
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortReport {
@@ -119,6 +132,22 @@ pub struct PortReport {
     pub group: String,
     /// True while a peer is connected or the cable carries.
     pub link_up: bool,
+    /// `connected` or `waiting` for a peer on a socket, `up` or `down` otherwise.
+    pub state: String,
+    /// Speed of the cable, Mbit/s, where there is one.
+    pub speed_mbps: Option<u32>,
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors of a receive queue, where the driver says it.
+    pub rx_ring_size: Option<u16>,
+    /// Descriptors of a transmit queue, where the driver says it.
+    pub tx_ring_size: Option<u16>,
+    /// The guest of a vhost-user port, while there is one.
+    pub guest: Option<GuestReport>,
+    /// Counters of the driver that are not 0, by its own names; some count what others do under another name.
+    pub driver: BTreeMap<String, u64>,
     /// Name and counters.
     #[serde(flatten)]
     pub counts: PortCounts,

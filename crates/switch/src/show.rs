@@ -13,8 +13,8 @@ use crate::config::Group;
 use crate::counters::{Counter, PortCounters, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
-    BridgeCounts, Drops, FdbReport, FlappingReport, MoveReport, PortCounts, PortReport,
-    StatsReport, ThreadCounts, VlanReport,
+    BridgeCounts, Drops, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
+    PortReport, StatsReport, ThreadCounts, VlanReport,
 };
 
 /// A counter of a driver's, which may begin at 0 again when its peer is replaced, made one that only grows.
@@ -52,21 +52,12 @@ impl DriverDrops {
 impl Engine {
     /// Ports, as people see them.
     pub(crate) fn port_reports(&mut self) -> Vec<PortReport> {
-        let mut reports: Vec<PortReport> = self
-            .port_counts()
+        let counts = self.port_counts();
+        counts
             .into_iter()
-            .map(|counts| PortReport {
-                uri: String::new(),
-                group: self.group_name(&counts.name),
-                link_up: false,
-                counts,
-            })
-            .collect();
-        for (report, (_, slot)) in reports.iter_mut().zip(self.ports()) {
-            report.uri = slot.handle.uri().to_string();
-            report.link_up = slot.handle.link_is_up();
-        }
-        reports
+            .zip(self.ports())
+            .map(|(counts, (_, slot))| port_report(self.group_name(&counts.name), counts, slot))
+            .collect()
     }
 
     fn group_name(&self, port: &str) -> String {
@@ -250,6 +241,41 @@ fn vlans_of(vlans: &PortVlans) -> Vec<(VlanId, bool)> {
                 })
                 .collect()
         }
+    }
+}
+
+fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
+    let handle = &slot.handle;
+    let link_up = handle.link_is_up();
+    let state = match (handle.uri().role(), link_up) {
+        (Some(_), true) => "connected",
+        (Some(_), false) => "waiting",
+        (None, true) => "up",
+        (None, false) => "down",
+    };
+    let (rx_ring_size, tx_ring_size) = handle.ring_sizes();
+    let guest = handle.guest().map(|guest| GuestReport {
+        features: guest
+            .feature_names()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+        rings: guest.rings,
+        ring_size: guest.ring_size,
+    });
+    PortReport {
+        uri: handle.uri().to_string(),
+        group,
+        link_up,
+        state: state.to_owned(),
+        speed_mbps: handle.speed_mbps(),
+        rx_queues: slot.queues.len() as u16,
+        tx_queues: slot.tx_queues,
+        rx_ring_size,
+        tx_ring_size,
+        guest,
+        driver: handle.extended_stats().into_iter().collect(),
+        counts,
     }
 }
 

@@ -122,6 +122,7 @@ impl Engine {
                 plan: plan.clone(),
                 handle: started.handle,
                 queues: Vec::new(),
+                tx_queues: options.tx_queues,
                 homes: Vec::new(),
                 guests: Vec::new(),
                 spare_tx: started.tx,

@@ -27,6 +27,8 @@ pub(crate) struct Slot {
     pub(crate) plan: PortPlan,
     pub(crate) handle: PortHandle,
     pub(crate) queues: Vec<QueueSlot>,
+    /// Transmit queues, whoever has them.
+    pub(crate) tx_queues: u16,
     /// CPUs of the threads that have a transmit queue.
     pub(crate) homes: Vec<u32>,
     /// CPUs of the threads that send over a ring to one of these.

@@ -41,7 +41,8 @@ fn table<const N: usize>(header: [&str; N], numbers: usize) -> Table {
 fn ports(ports: &[PortReport]) -> String {
     let header = ["port", "link", "group", "", "frames", "octets", "drops"];
     let mut counts = table(header, 4);
-    let mut places = table(["port", "uri"], 2);
+    let mut places = table(["port", "queues", "rings", "uri"], 4);
+    let mut details = String::new();
     for port in ports {
         let PortCounts {
             name,
@@ -51,15 +52,47 @@ fn ports(ports: &[PortReport]) -> String {
             tx_octets,
             drops,
         } = &port.counts;
-        let link = if port.link_up { "up" } else { "down" };
+        let link = port.state.as_str();
         let (frames, octets) = (rx_frames.to_string(), rx_octets.to_string());
         let drops = drops.sum().to_string();
         counts.add_row([name, link, &port.group, "rx", &frames, &octets, &drops]);
         let (frames, octets) = (tx_frames.to_string(), tx_octets.to_string());
         counts.add_row(["", "", "", "tx", &frames, &octets, ""]);
-        places.add_row([name, &port.uri]);
+        let queues = format!("{}/{}", port.rx_queues, port.tx_queues);
+        let ring = |size: Option<u16>| size.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let rings = format!("{}/{}", ring(port.rx_ring_size), ring(port.tx_ring_size));
+        places.add_row([name, &queues, &rings, &port.uri]);
+        details += &port_details(port);
     }
-    format!("{counts}\n\n{places}")
+    format!("{counts}\n\n{places}{details}")
+}
+
+/// What not every port has: a speed, a guest, losses that its driver counts.
+fn port_details(port: &PortReport) -> String {
+    let mut text = String::new();
+    let name = &port.counts.name;
+    if let Some(speed_mbps) = port.speed_mbps {
+        text += &format!("\n{name}: {speed_mbps} Mbit/s");
+    }
+    if let Some(guest) = &port.guest {
+        text += &format!(
+            "\n{name}: a guest with {} rings of {} descriptors; {}",
+            guest.rings,
+            guest.ring_size,
+            guest.features.join(", ")
+        );
+    }
+    let lost = ["drop", "err", "miss", "discard", "nombuf", "alloc"];
+    for (counter, count) in &port.driver {
+        if lost.iter().any(|word| counter.contains(word)) {
+            text += &format!("\n{name}: the driver counts {count} {counter}");
+        }
+    }
+    if text.is_empty() {
+        text
+    } else {
+        format!("\n{text}")
+    }
 }
 
 fn fdb(mut entries: Vec<FdbReport>) -> Table {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports with several queues, between two switches of two forwarding threads each.
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::files;
+use crate::rig::{Namespace, Switch, until};
+
+/// Two threads, wherever they find a CPU.
+const THREADS: [&str; 6] = [
+    "--pinning",
+    "none",
+    "--forwarding-cpus",
+    "0,1",
+    "--bridge",
+    "lan=x,y,link",
+];
+
+/// Frames received, by queue of the port.
+fn by_queue(switch: &Switch, port: &str) -> Vec<u64> {
+    let queues = switch.show("queues");
+    let of_port = |queue: &&Value| queue["port"] == port;
+    queues
+        .iter()
+        .filter(of_port)
+        .map(|queue| queue["frames"].as_u64().unwrap())
+        .collect()
+}
+
+/// Two capture files are sent by two threads over `link`, and arrive on both of its queues at the other side.
+fn arrive_on_all_queues(kind: &str, link: [&str; 2]) {
+    let namespace = Namespace::new(kind);
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().display().to_string();
+    let file = directory.path().join("in.pcap");
+    files::write(&file, &files::frames(500));
+    let source = format!("pcap:?rx={}&loop=on", file.display());
+    let ends: Vec<TempDir> = (0..2).map(|_| TempDir::new().unwrap()).collect();
+    let ports = |index: usize, others: [&str; 2]| {
+        [
+            ("x", others[0].to_owned()),
+            ("y", others[1].to_owned()),
+            ("link", link[index].replace("DIR", &path)),
+        ]
+    };
+    // The one that can wait for the other comes first.
+    let receiver = Switch::start(
+        &namespace,
+        ends[0].path(),
+        &ports(0, ["tap:t0", "tap:t1"]),
+        &THREADS,
+    );
+    let also = format!("{source}&tx={path}/other.pcap");
+    let sender = Switch::start(
+        &namespace,
+        ends[1].path(),
+        &ports(1, [&source, &also]),
+        &THREADS,
+    );
+    until("frames arrive on both queues", || {
+        by_queue(&receiver, "link")
+            .iter()
+            .all(|frames| *frames > 1000)
+            .then_some(())
+    });
+    for switch in [&receiver, &sender] {
+        let link = switch.port("link");
+        assert_eq!(link["rx_queues"], 2, "{link}");
+        assert_eq!(link["tx_queues"], 2, "{link}");
+        assert_eq!(link["state"], "connected", "{link}");
+    }
+    assert_eq!(by_queue(&receiver, "link").len(), 2);
+    assert_eq!(sender.end(), Some(0));
+    assert_eq!(receiver.end(), Some(0));
+}
+
+#[test]
+fn vhost_and_virtio_user_have_several_queues() {
+    arrive_on_all_queues(
+        "mq-vhost",
+        [
+            "vhost:DIR/l.sock?queues=2",
+            "virtio-user:DIR/l.sock?queues=2",
+        ],
+    );
+}
+
+#[test]
+fn packed_rings_and_a_server_that_comes_later_work_too() {
+    arrive_on_all_queues(
+        "mq-packed",
+        [
+            "vhost:DIR/l.sock?role=client&queues=2",
+            "virtio-user:DIR/l.sock?role=server&queues=2&packed=on",
+        ],
+    );
+}
+
+#[test]
+fn memif_has_several_queues() {
+    arrive_on_all_queues(
+        "mq-memif",
+        [
+            "memif:DIR/l.sock?role=server&queues=2",
+            "memif:DIR/l.sock?role=client&queues=2",
+        ],
+    );
+}
+
+#[test]
+fn interfaces_of_the_kernel_have_several_queues() {
+    let namespace = Namespace::new("mq-kernel");
+    namespace.ip(&[
+        "link",
+        "add",
+        "v0",
+        "numrxqueues",
+        "2",
+        "numtxqueues",
+        "2",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "v1",
+    ]);
+    for end in ["v0", "v1"] {
+        namespace.ip(&["link", "set", end, "up"]);
+    }
+    let directory = TempDir::new().unwrap();
+    let ports = [
+        ("packet", "af-packet:v1?queues=2".to_owned()),
+        ("tap", "tap:t0?queues=2".to_owned()),
+    ];
+    let switch = Switch::start(
+        &namespace,
+        directory.path(),
+        &ports,
+        &[
+            "--pinning",
+            "none",
+            "--forwarding-cpus",
+            "0,1",
+            "--bridge",
+            "lan=packet,tap",
+        ],
+    );
+    for port in switch.ports() {
+        assert_eq!(port["rx_queues"], 2, "{port}");
+        assert_eq!(port["tx_queues"], 2, "{port}");
+        assert_eq!(port["state"], "up", "{port}");
+    }
+    assert_eq!(switch.end(), Some(0));
+}
