@@ -3,8 +3,12 @@
 //! inside a network namespace of its own. Wants root, as both do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "switch_ports/bystander.rs"]
+mod bystander;
 #[path = "switch_ports/files.rs"]
 mod files;
+#[path = "switch_ports/memif_peers.rs"]
+mod memif_peers;
 #[path = "switch_ports/queues.rs"]
 mod queues;
 #[path = "switch_ports/rig.rs"]

@@ -72,6 +72,15 @@ const VARIABLES: &[&str] = &[
 /// Oldest libdpdk whose API these bindings were written for.
 const DPDK_VERSION_MIN: &str = "22.11";
 
+/// The DPDK that the driver in `memif/` was taken from, whose drivers' interface it uses: others have another.
+const MEMIF_VERSION: &str = "22.11.";
+const MEMIF: &[&str] = &[
+    "memif_burst.c",
+    "memif_memory.c",
+    "memif_socket.c",
+    "rte_eth_memif.c",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=shim/shim.h");
     println!("cargo:rerun-if-changed=shim/shim.c");
@@ -79,6 +88,17 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut shim = cc::Build::new();
     shim.file("shim/shim.c").opt_level(3).warnings(false);
+    println!("cargo:rustc-check-cfg=cfg(own_memif)");
+    if version()?.starts_with(MEMIF_VERSION) {
+        println!("cargo:rerun-if-changed=memif");
+        println!("cargo:rustc-cfg=own_memif");
+        shim.define("QW_OWN_MEMIF", None)
+            .define("ALLOW_INTERNAL_API", None)
+            .define("ALLOW_EXPERIMENTAL_API", None)
+            .include("memif")
+            .include("memif/include")
+            .files(MEMIF.iter().map(|file| format!("memif/{file}")));
+    }
     for flag in &flags {
         shim.flag(flag);
     }
@@ -86,6 +106,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // After the shim, so that the linker resolves the shim's own references. The vhost driver is named too: its own
     // functions are asked about guests, and the linker sees which of the shim's it calls.
     println!("cargo:rustc-link-lib=rte_net_vhost");
+    println!("cargo:rustc-link-lib=rte_bus_vdev");
     probe(true)?;
 
     let mut builder = bindgen::Builder::default()
@@ -123,6 +144,17 @@ fn probe(emit: bool) -> Result<(), String> {
         .map_err(|error| {
             format!("libdpdk {DPDK_VERSION_MIN} or later was not found; run scripts/setup, or `apt-get install libdpdk-dev pkg-config`\n{error}")
         })
+}
+
+/// Version of the installed libdpdk.
+fn version() -> Result<String, Box<dyn Error>> {
+    let output = Command::new("pkg-config")
+        .args(["--modversion", "libdpdk"])
+        .output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 /// Compiler flags of libdpdk. Asked of pkg-config directly: the crate drops `-include` and `-march`.

@@ -9,6 +9,10 @@
 
 #include "shim.h"
 
+#ifdef QW_OWN_MEMIF
+#include "memif_driver.h"
+#endif
+
 #include <rte_eth_vhost.h>
 #include <rte_interrupts.h>
 
@@ -62,6 +66,23 @@ rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_call
 	if (unregister_hook != NULL)
 		unregister_hook();
 	return real(handle, cb, arg);
+}
+
+#ifdef QW_OWN_MEMIF
+void
+qw_wait_for_bursts(void)
+{
+	if (unregister_hook != NULL)
+		unregister_hook();
+}
+#endif
+
+void
+qw_register_drivers(void)
+{
+#ifdef QW_OWN_MEMIF
+	qw_memif_register();
+#endif
 }
 
 int

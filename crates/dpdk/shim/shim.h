@@ -35,6 +35,9 @@ int qw_errno(void);
 /* The time stamp counter (rte_rdtsc). */
 uint64_t qw_tsc(void);
 
+/* Makes drivers that are part of this program known to DPDK. To be called once, after rte_eal_init. */
+void qw_register_drivers(void);
+
 /*
  * Sets the virtio features (bits) that vhost sockets started by the calling thread from now on do not offer to guests.
  */

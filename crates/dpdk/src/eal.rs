@@ -96,6 +96,8 @@ impl Eal {
         thread::pin(&before)?;
         started?;
         gate::install();
+        // SAFETY: a call without preconditions after rte_eal_init, made once (STARTED).
+        unsafe { sys::qw_register_drivers() };
         // SAFETY: a call without preconditions after rte_eal_init. Needed before threads of our own
         // are registered; there are no secondary processes.
         if !unsafe { sys::rte_mp_disable() } {

@@ -16,6 +16,13 @@ pub(crate) struct DeviceSizes {
     pub(crate) queues: u16,
 }
 
+/// The driver of memif ports: the one in `memif/`, which believes nothing that its peer says, or DPDK's own.
+const MEMIF: &str = if cfg!(own_memif) {
+    "net_qwmemif"
+} else {
+    "net_memif"
+};
+
 /// tpacket2_hdr and sockaddr_ll of linux/if_packet.h, aligned, and the room that the kernel leaves before a frame.
 const PACKET_HEADER: usize = 128;
 /// What net_af_packet takes unless told otherwise.
@@ -33,7 +40,7 @@ impl PortUri {
         } = sizes;
         match self {
             Self::Memif { path, role, id, .. } => format!(
-                "net_memif{index},role={role},id={id},socket={},socket-abstract=no,rsize={},bsize={buffer_size}",
+                "{MEMIF}{index},role={role},id={id},socket={},socket-abstract=no,rsize={},bsize={buffer_size}",
                 path.display(),
                 rx_ring_size.ilog2(),
             ),

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Peers of a memif port that misbehave, on the socket and in the shared memory. The protocol is that of memif.h of
+//! DPDK and of libmemif.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::EventFd;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, socket,
+};
+
+use crate::bystander::{Scene, memory, noise, send};
+use crate::rig::until;
+
+const MESSAGE: usize = 128;
+const VERSION: u16 = 0x0200;
+const COOKIE: u32 = 0x3E31_F20;
+
+const ACK: u16 = 1;
+const HELLO: u16 = 2;
+const INIT: u16 = 3;
+const ADD_REGION: u16 = 4;
+const ADD_RING: u16 = 5;
+const CONNECT: u16 = 6;
+const CONNECTED: u16 = 7;
+
+/// A ring: 128 octets and 16 a descriptor.
+const RING_HEADER: u64 = 128;
+const LOG2: u8 = 5;
+const SLOTS: u16 = 1 << LOG2;
+const RING: u64 = RING_HEADER + 16 * SLOTS as u64;
+const BUFFER: u64 = 2048;
+const REGION: u64 = 2 * RING + 2 * BUFFER * SLOTS as u64;
+/// Places in a ring.
+const HEAD: u64 = 6;
+const TAIL: u64 = 64;
+
+const NEXT: u16 = 1;
+
+/// A message: a type and fields, little-endian as the machine.
+fn message(kind: u16, fields: &[&[u8]]) -> Vec<u8> {
+    let mut octets = kind.to_le_bytes().to_vec();
+    octets.extend(fields.concat());
+    octets.resize(MESSAGE, 0);
+    octets
+}
+
+fn init(version: u16, id: u32, mode: u8) -> Vec<u8> {
+    message(INIT, &[&version.to_le_bytes(), &id.to_le_bytes(), &[mode]])
+}
+
+fn add_region(index: u16, size: u64) -> Vec<u8> {
+    message(ADD_REGION, &[&index.to_le_bytes(), &size.to_le_bytes()])
+}
+
+fn add_ring(c2s: bool, index: u16, region: u16, offset: u32, log2: u8) -> Vec<u8> {
+    message(
+        ADD_RING,
+        &[
+            &u16::from(c2s).to_le_bytes(),
+            &index.to_le_bytes(),
+            &region.to_le_bytes(),
+            &offset.to_le_bytes(),
+            &[log2, 0, 0],
+        ],
+    )
+}
+
+/// One end of a control channel.
+struct Peer(OwnedFd);
+
+impl Peer {
+    fn connect(path: &Path) -> Self {
+        let socket = socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let address = UnixAddr::new(path).unwrap();
+        until("the port takes a connection", || {
+            connect(socket.as_raw_fd(), &address).ok()
+        });
+        Self(socket)
+    }
+
+    fn send(&self, octets: &[u8], files: &[i32]) -> bool {
+        send(&self.0, octets, files)
+    }
+
+    /// The type of the next message; none when the port ends the connection.
+    fn receive(&self) -> Option<u16> {
+        let mut descriptors = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        let count = poll(&mut descriptors, PollTimeout::from(20_000_u16)).unwrap();
+        assert_eq!(count, 1, "the port neither answers nor ends the connection");
+        let mut octets = [0; MESSAGE];
+        match recv(self.0.as_raw_fd(), &mut octets, MsgFlags::empty()) {
+            Ok(MESSAGE) => Some(u16::from_le_bytes([octets[0], octets[1]])),
+            _ => None,
+        }
+    }
+
+    /// Sends and has an answer.
+    fn ask(&self, octets: &[u8], files: &[i32]) -> Option<u16> {
+        self.send(octets, files);
+        self.receive()
+    }
+
+    /// A connection for interface 0.
+    fn begun(path: &Path) -> Self {
+        let peer = Self::connect(path);
+        assert_eq!(peer.receive(), Some(HELLO));
+        // The port before may not have forgotten its last peer yet.
+        if peer.ask(&init(VERSION, 0, 0), &[]) == Some(ACK) {
+            return peer;
+        }
+        until("the port takes a new peer", || {
+            let peer = Self::connect(path);
+            assert_eq!(peer.receive(), Some(HELLO));
+            (peer.ask(&init(VERSION, 0, 0), &[]) == Some(ACK)).then_some(peer)
+        })
+    }
+
+    /// The port ends the connection.
+    fn is_refused(&self, what: &str) {
+        let mut messages = 0;
+        while self.receive().is_some() {
+            messages += 1;
+            assert!(messages < 1000, "{what}");
+        }
+    }
+}
+
+fn event() -> EventFd {
+    EventFd::new().unwrap()
+}
+
+/// A connection whose memory the peer writes as it likes.
+struct Shared {
+    peer: Peer,
+    file: File,
+    _events: [EventFd; 2],
+}
+
+impl Shared {
+    /// As a good client: one ring each way.
+    fn new(path: &Path) -> Self {
+        let peer = Peer::begun(path);
+        let file = memory(REGION);
+        for ring in [0, RING] {
+            file.write_all_at(&COOKIE.to_le_bytes(), ring).unwrap();
+        }
+        let events = [event(), event()];
+        let region = [file.as_raw_fd()];
+        assert_eq!(peer.ask(&add_region(0, REGION), &region), Some(ACK));
+        for (index, event) in events.iter().enumerate() {
+            let ring = add_ring(index == 0, 0, 0, index as u32 * RING as u32, LOG2);
+            assert_eq!(peer.ask(&ring, &[event.as_raw_fd()]), Some(ACK));
+        }
+        assert_eq!(peer.ask(&message(CONNECT, &[]), &[]), Some(CONNECTED));
+        Self {
+            peer,
+            file,
+            _events: events,
+        }
+    }
+
+    fn describe(&self, ring: u64, slot: u16, flags: u16, region: u16, length: u32, offset: u32) {
+        let fields: [&[u8]; 4] = [
+            &flags.to_le_bytes(),
+            &region.to_le_bytes(),
+            &length.to_le_bytes(),
+            &offset.to_le_bytes(),
+        ];
+        let place = ring + RING_HEADER + 16 * u64::from(slot % SLOTS);
+        self.file.write_all_at(&fields.concat(), place).unwrap();
+    }
+
+    fn set(&self, place: u64, value: u16) {
+        self.file.write_all_at(&value.to_le_bytes(), place).unwrap();
+    }
+
+    fn get(&self, place: u64) -> u16 {
+        let mut octets = [0; 2];
+        self.file.read_exact_at(&mut octets, place).unwrap();
+        u16::from_le_bytes(octets)
+    }
+
+    /// Publishes slots, and waits until the port is through with them.
+    fn publish(&self, head: u16) {
+        self.set(HEAD, head);
+        until("the port takes what is published", || {
+            (self.get(TAIL) == head).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
+    let scene = Scene::new("memif-talk", "memif", 2);
+    let bystander = scene.bystander("4s");
+    let victim = scene.path("v.sock");
+    for length in [1, 2, 127, 128, 129, 4096] {
+        let peer = Peer::connect(&victim);
+        peer.send(&noise(length as u64, length), &[]);
+        peer.is_refused("noise");
+    }
+    let (file, event) = (memory(REGION), event());
+    let (region, wake) = ([file.as_raw_fd()], [event.as_raw_fd()]);
+    // Before anything else was said, with and without files.
+    for kind in (0..12).filter(|kind| *kind != INIT) {
+        for files in [&[] as &[i32], &region, &[region[0], wake[0], region[0]]] {
+            let peer = Peer::connect(&victim);
+            peer.send(&message(kind, &[]), files);
+            peer.is_refused("a message before INIT");
+        }
+    }
+    for wrong in [init(0x0100, 0, 0), init(VERSION, 7, 0), init(VERSION, 0, 1)] {
+        let peer = Peer::connect(&victim);
+        peer.send(&wrong, &region);
+        peer.is_refused("an INIT that fits nothing");
+    }
+    scene.is_alive("noise");
+    // Out of turn, once the connection has an interface.
+    let pipe = nix::unistd::pipe().unwrap();
+    let zero = File::open("/dev/zero").unwrap();
+    let (pipe, zero) = ([pipe.0.as_raw_fd()], [zero.as_raw_fd()]);
+    let ring = |index, region, offset, log2| add_ring(true, index, region, offset, log2);
+    let conversations: Vec<Vec<(Vec<u8>, &[i32])>> = vec![
+        vec![(init(VERSION, 0, 0), &[])],
+        vec![(message(HELLO, &[]), &[])],
+        vec![(message(CONNECTED, &[]), &[])],
+        vec![(message(99, &[]), &[])],
+        vec![(add_region(0, REGION), &[])],
+        vec![(add_region(1, REGION), &region)],
+        vec![(add_region(65_535, REGION), &region)],
+        vec![
+            (add_region(0, REGION), &region),
+            (add_region(0, REGION), &region),
+        ],
+        vec![(ring(0, 0, 0, LOG2), &[])],
+        vec![(ring(0, 0, 0, LOG2), &pipe)],
+        vec![(ring(0, 0, 0, LOG2), &region)],
+        vec![(ring(2, 0, 0, LOG2), &wake)],
+        vec![(ring(65_535, 0, 0, LOG2), &wake)],
+        vec![(ring(0, 0, 0, 15), &wake)],
+        vec![(ring(0, 0, 0, 255), &wake)],
+        vec![(ring(0, 0, 0, LOG2), &wake), (ring(0, 0, 0, LOG2), &wake)],
+        // Memory that is not there, or not as much as they say.
+        vec![
+            (add_region(0, REGION + 1), &region),
+            (message(CONNECT, &[]), &[]),
+        ],
+        vec![
+            (add_region(0, u64::MAX), &region),
+            (message(CONNECT, &[]), &[]),
+        ],
+        vec![(add_region(0, 0), &region), (message(CONNECT, &[]), &[])],
+        vec![(add_region(0, REGION), &pipe), (message(CONNECT, &[]), &[])],
+        vec![(add_region(0, REGION), &zero), (message(CONNECT, &[]), &[])],
+        // Rings outside it, or without the cookie.
+        vec![(ring(0, 0, 0, LOG2), &wake), (message(CONNECT, &[]), &[])],
+        vec![
+            (add_region(0, REGION), &region),
+            (ring(0, 1, 0, LOG2), &wake),
+            (message(CONNECT, &[]), &[]),
+        ],
+        vec![
+            (add_region(0, REGION), &region),
+            (ring(0, 0, u32::MAX, LOG2), &wake),
+            (message(CONNECT, &[]), &[]),
+        ],
+        vec![
+            (add_region(0, REGION), &region),
+            (ring(0, 0, REGION as u32 - 64, LOG2), &wake),
+            (message(CONNECT, &[]), &[]),
+        ],
+        vec![
+            (add_region(0, REGION), &region),
+            (ring(0, 0, 1, LOG2), &wake),
+            (message(CONNECT, &[]), &[]),
+        ],
+        vec![
+            (add_region(0, REGION), &region),
+            (ring(0, 0, 0, 14), &wake),
+            (message(CONNECT, &[]), &[]),
+        ],
+        vec![
+            (add_region(0, REGION), &region),
+            (ring(0, 0, 0, LOG2), &wake),
+            (message(CONNECT, &[]), &[]),
+        ],
+        // Twice, or more memory later.
+        vec![(message(CONNECT, &[]), &[]), (message(CONNECT, &[]), &[])],
+        vec![
+            (message(CONNECT, &[]), &[]),
+            (add_region(0, REGION), &region),
+        ],
+        vec![(message(CONNECT, &[]), &[]), (ring(0, 0, 0, LOG2), &wake)],
+    ];
+    for (number, conversation) in conversations.iter().enumerate() {
+        let peer = Peer::begun(&victim);
+        for (octets, files) in conversation {
+            peer.send(octets, files);
+        }
+        peer.is_refused(&format!("conversation {number}"));
+        scene.is_alive(&format!("conversation {number}"));
+    }
+    // More regions than there may be.
+    let peer = Peer::begun(&victim);
+    let mut taken = 0;
+    while peer.ask(&add_region(taken, REGION), &region) == Some(ACK) {
+        taken += 1;
+        assert!(taken <= 256);
+    }
+    drop(peer);
+    // Peers that say nothing, and one that does not listen.
+    let silent: Vec<Peer> = (0..40).map(|_| Peer::connect(&victim)).collect();
+    let deaf = Peer::begun(&victim);
+    until("a peer that does not listen is given up", || {
+        (!deaf.send(&message(ACK, &[]), &[]) || !deaf.send(&add_region(9, 1), &[])).then_some(())
+    });
+    drop((silent, deaf));
+    scene.is_alive("silence");
+    bystander.lost_nothing();
+    scene.serves("memif");
+    assert_eq!(scene.switch.end(), Some(0));
+}
+
+#[test]
+fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
+    let scene = Scene::new("memif-lie", "memif", 1);
+    let bystander = scene.bystander("4s");
+    let victim = scene.path("v.sock");
+    let errors = |least: u64| {
+        until("what makes no sense is counted", || {
+            let port = scene.switch.port("v");
+            (port["drops"]["rx_errors"].as_u64() >= Some(least)).then_some(())
+        });
+    };
+    let shared = Shared::new(&victim);
+    assert_eq!(scene.switch.port("v")["state"], "connected");
+    // The memory cannot be taken back.
+    assert!(shared.file.set_len(0).is_err());
+    // Buffers that are nowhere: region, length, offset.
+    let nowhere = [
+        (1, 60, 0),
+        (u16::MAX, 60, 0),
+        (0, u32::MAX, 0),
+        (0, 60, u32::MAX),
+        (0, 61, REGION as u32 - 60),
+        (0, u32::MAX, u32::MAX),
+        (0, REGION as u32 + 1, 0),
+        (0, 0, 0),
+        // Within memory, and longer than any frame.
+        (0, REGION as u32, 0),
+    ];
+    let mut head = 0;
+    for (region, length, offset) in nowhere {
+        shared.describe(0, head, 0, region, length, offset);
+        head += 1;
+        shared.publish(head);
+    }
+    errors(nowhere.len() as u64);
+    // A good frame after them comes through: nothing of theirs is left.
+    let place = 2 * RING as u32;
+    shared.describe(0, head, 0, 0, 60, place);
+    head += 1;
+    shared.publish(head);
+    until("the good frame is received", || {
+        (scene.switch.port("v")["rx_frames"] == 1).then_some(())
+    });
+    // Chains without an end, then more slots than there are.
+    for slot in 0..SLOTS {
+        shared.describe(0, slot, NEXT, 0, 60, place);
+    }
+    head += SLOTS;
+    shared.publish(head);
+    errors(nowhere.len() as u64 + 1);
+    for claimed in [SLOTS + 1, 1000, u16::MAX, u16::MAX / 2] {
+        head = head.wrapping_add(claimed);
+        shared.publish(head);
+    }
+    errors(nowhere.len() as u64 + 5);
+    scene.is_alive("descriptors that lie");
+    drop(shared);
+
+    // Lies about the buffers that the port is to fill: it gets frames for them from a peer on the other side.
+    let sender = Shared::new(&scene.path("w.sock"));
+    let shared = Shared::new(&victim);
+    let mut sent = 0;
+    let mut offer = |count: u16| {
+        for _ in 0..count {
+            sender.describe(0, sent, 0, 0, 60, place);
+            sent = sent.wrapping_add(1);
+        }
+        sender.publish(sent);
+    };
+    let mut s2c_head = 0_u16;
+    for (region, length, offset) in [
+        (1, 2048, 0),
+        (u16::MAX, 2048, 0),
+        (0, u32::MAX, 0),
+        (0, 2048, u32::MAX),
+        (0, 0, 0),
+        (0, 1, REGION as u32 - 1),
+        (0, 59, 0),
+    ] {
+        for slot in 0..SLOTS {
+            shared.describe(RING, slot, NEXT, region, length, offset);
+        }
+        s2c_head = shared.get(RING + TAIL).wrapping_add(SLOTS);
+        shared.set(RING + HEAD, s2c_head);
+        offer(20);
+    }
+    for claimed in [1, SLOTS + 1, u16::MAX] {
+        shared.set(RING + HEAD, s2c_head.wrapping_add(claimed));
+        offer(20);
+    }
+    scene.is_alive("buffers that lie");
+    assert!(shared.peer.send(&message(ACK, &[]), &[]));
+    drop((sender, shared));
+    bystander.lost_nothing();
+    scene.serves("memif");
+    assert_eq!(scene.switch.end(), Some(0));
+}
