@@ -18,7 +18,7 @@ use crate::rig::until;
 
 const MESSAGE: usize = 128;
 const VERSION: u16 = 0x0200;
-const COOKIE: u32 = 0x3E31_F20;
+const COOKIE: u32 = 0x03E3_1F20;
 
 const ACK: u16 = 1;
 const HELLO: u16 = 2;
