@@ -17,7 +17,7 @@ use crate::error::{self, Error};
 use crate::gate::Gate;
 use crate::interrupt;
 use crate::mempool::Mempool;
-use crate::uri::{DeviceSizes, PortUri};
+use crate::uri::{DeviceSizes, PortUri, Role};
 use crate::vhost::{self, Guest};
 use crate::{place, sys};
 
@@ -626,6 +626,19 @@ fn ignore_sigio() {
     }
 }
 
+/// What most likely went wrong where a driver's own word says nothing.
+fn hint(uri: &PortUri) -> &'static str {
+    match uri {
+        // PEER_PATIENCE_MS of the shim.
+        PortUri::VirtioUser {
+            role: Role::Server, ..
+        } => "; the other side has to connect within 30 seconds",
+        PortUri::VirtioUser { .. } => "; the other side did not answer as a vhost-user back end",
+        PortUri::Tap { .. } => "; is the interface in use by another process?",
+        _ => "",
+    }
+}
+
 fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
     let sizes = DeviceSizes {
         rx_ring_size: options.rx_ring_size,
@@ -660,7 +673,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         if !is_pci {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());
             if code != 0 {
-                return Err(fail("rte_dev_probe", error::text(code)));
+                return Err(fail("rte_dev_probe", error::text(code) + hint(uri)));
             }
         }
         let mut id = 0;

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Peers that are killed in the midst of traffic and come back.
+
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use crate::bystander::Scene;
+use crate::files;
+use crate::rig::{Namespace, Switch, until};
+
+/// The peers of `v` and `w`, sending.
+struct Peers(Child);
+
+impl Peers {
+    fn start(scene: &Scene, scheme: &str) -> Self {
+        let mut command = scene.generate(scene.attacked(scheme), "60s");
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    /// As if by `kill -9`.
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn survives(kind: &str, scheme: &str, peer: &str) {
+    let scene = Scene::new(kind, scheme, 1);
+    let bystander = scene.bystander("8s");
+    let received = |port: &str| scene.switch.port(port)["rx_frames"].as_u64().unwrap();
+    for round in 0..3 {
+        let before = [received("v"), received("w")];
+        let peers = Peers::start(&scene, peer);
+        until("frames go both ways", || {
+            (received("v") > before[0] + 200 && received("w") > before[1] + 200).then_some(())
+        });
+        peers.kill();
+        for port in ["v", "w"] {
+            until("the ports wait for others", || {
+                (scene.switch.port(port)["state"] == "waiting").then_some(())
+            });
+        }
+        scene.is_alive(&format!("round {round}"));
+    }
+    bystander.lost_nothing();
+    scene.serves(peer);
+    assert_eq!(scene.switch.end(), Some(0));
+}
+
+#[test]
+fn memif_peers_that_are_killed_cost_their_own_ports_only() {
+    survives("killed-memif", "memif", "memif");
+}
+
+#[test]
+fn virtio_user_peers_that_are_killed_cost_their_own_ports_only() {
+    survives("killed-vhost", "vhost", "virtio-user");
+}
+
+/// Which side can be there without the other.
+#[derive(PartialEq, Eq)]
+enum First {
+    Client,
+    Server,
+}
+
+/// The switch whose port is the client finds its peer again, a switch that is killed and started anew.
+fn finds_its_server_again(kind: &str, client: &str, server: &str, comes_first: First) {
+    let namespace = Namespace::new(kind);
+    let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let path = |name: &str| directories[0].path().join(name).display().to_string();
+    let full = |uri: &str| uri.replace("SOCKET", &path("l.sock"));
+    files::write(&directories[0].path().join("in.pcap"), &files::frames(500));
+    let source = format!("pcap:?rx={}&loop=on", path("in.pcap"));
+    let start_server = || {
+        Switch::start(
+            &namespace,
+            directories[0].path(),
+            &[("link", full(server)), ("x", source.clone())],
+            &["--cross-connect", "link,x"],
+        )
+    };
+    let start_client = || {
+        Switch::start(
+            &namespace,
+            directories[1].path(),
+            &[("link", full(client)), ("x", "null:".to_owned())],
+            &["--cross-connect", "link,x"],
+        )
+    };
+    let (mut peer, switch);
+    if comes_first == First::Client {
+        switch = start_client();
+        peer = start_server();
+    } else {
+        peer = start_server();
+        switch = start_client();
+    }
+    for _ in 0..3 {
+        let before = switch.port("link")["rx_frames"].as_u64();
+        until("frames come from the server", || {
+            (switch.port("link")["rx_frames"].as_u64() > before).then_some(())
+        });
+        assert_eq!(switch.port("link")["state"], "connected");
+        peer.kill();
+        until("the client sees that its server is gone", || {
+            (switch.port("link")["state"] == "waiting").then_some(())
+        });
+        peer = start_server();
+    }
+    assert_eq!(peer.end(), Some(0));
+    assert_eq!(switch.end(), Some(0));
+}
+
+#[test]
+fn a_memif_client_finds_its_server_again() {
+    finds_its_server_again(
+        "again-memif",
+        "memif:SOCKET?role=client",
+        "memif:SOCKET?role=server",
+        First::Server,
+    );
+}
+
+#[test]
+fn a_vhost_client_finds_its_guest_again() {
+    finds_its_server_again(
+        "again-vhost",
+        "vhost:SOCKET?role=client",
+        "virtio-user:SOCKET?role=server",
+        First::Client,
+    );
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Peers of a vhost-user port that misbehave. The protocol is that of QEMU's docs/interop/vhost-user.rst.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use nix::sys::eventfd::EventFd;
+
+use crate::bystander::{Scene, memory, noise, send};
+use crate::rig::{DEADLINE, until};
+
+const VERSION: u32 = 1;
+
+const GET_FEATURES: u32 = 1;
+const SET_FEATURES: u32 = 2;
+const SET_OWNER: u32 = 3;
+const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_NUM: u32 = 8;
+const SET_VRING_ADDR: u32 = 9;
+const SET_VRING_BASE: u32 = 10;
+const GET_VRING_BASE: u32 = 11;
+const SET_VRING_KICK: u32 = 12;
+const SET_VRING_CALL: u32 = 13;
+const SET_VRING_ENABLE: u32 = 18;
+
+/// VIRTIO_F_VERSION_1 and VHOST_USER_F_PROTOCOL_FEATURES.
+const FEATURES: u64 = 1 << 32 | 1 << 30;
+
+/// Where the peer says that its memory is, in its own addresses and in the guest's.
+const USER: u64 = 0x7f00_0000_0000;
+const GUEST: u64 = 0x10_0000;
+const MEMORY: u64 = 1 << 20;
+
+const SLOTS: u16 = 256;
+/// Places in the memory: descriptors, the guest's ring, the host's ring; the second ring stands 64 KiB further.
+const DESCRIPTORS: u64 = 0;
+const AVAILABLE: u64 = 0x2000;
+const USED: u64 = 0x4000;
+const RING: u64 = 0x1_0000;
+const BUFFERS: u64 = 0x8_0000;
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn longs(longs: &[u64]) -> Vec<u8> {
+    longs.iter().flat_map(|long| long.to_le_bytes()).collect()
+}
+
+fn message(request: u32, payload: &[u8]) -> Vec<u8> {
+    let mut octets = words(&[request, VERSION, payload.len() as u32]);
+    octets.extend(payload);
+    octets
+}
+
+fn mem_table(count: u32, size: u64, offset: u64) -> Vec<u8> {
+    let mut payload = words(&[count, 0]);
+    for region in 0..u64::from(count.min(8)) {
+        payload.extend(longs(&[
+            GUEST + region * size,
+            size,
+            USER + region * size,
+            offset,
+        ]));
+    }
+    message(SET_MEM_TABLE, &payload)
+}
+
+fn vring(request: u32, index: u32, number: u32) -> Vec<u8> {
+    message(request, &words(&[index, number]))
+}
+
+fn vring_addr(index: u32, descriptors: u64, used: u64, available: u64) -> Vec<u8> {
+    let mut payload = words(&[index, 0]);
+    payload.extend(longs(&[descriptors, used, available, 0]));
+    message(SET_VRING_ADDR, &payload)
+}
+
+fn vring_file(request: u32, index: u64) -> Vec<u8> {
+    message(request, &longs(&[index]))
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let stream = until("the port takes a connection", || {
+        UnixStream::connect(path).ok()
+    });
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// Waits until the port has read everything: it answers a question, or has ended the connection.
+fn settle(mut stream: &UnixStream) {
+    if send(stream, &message(GET_FEATURES, &[]), &[]) {
+        let mut octets = [0; 1024];
+        let _ = stream.read(&mut octets);
+    }
+}
+
+/// A peer that goes through the whole handshake.
+struct Guest {
+    stream: UnixStream,
+    memory: File,
+    _events: Vec<EventFd>,
+}
+
+impl Guest {
+    fn start(path: &Path) -> Self {
+        let stream = connect(path);
+        let memory = memory(MEMORY);
+        let guest = Self {
+            stream,
+            memory,
+            _events: (0..4).map(|_| EventFd::new().unwrap()).collect(),
+        };
+        guest.say(&message(SET_OWNER, &[]), &[]);
+        guest.say(&message(SET_FEATURES, &longs(&[FEATURES])), &[]);
+        guest.say(&mem_table(1, MEMORY, 0), &[guest.memory.as_raw_fd()]);
+        for ring in 0..2_u32 {
+            let base = USER + u64::from(ring) * RING;
+            let at = ring as usize * 2;
+            let (kick, call) = (&guest._events[at], &guest._events[at + 1]);
+            guest.say(&vring(SET_VRING_NUM, ring, u32::from(SLOTS)), &[]);
+            guest.say(&vring(SET_VRING_BASE, ring, 0), &[]);
+            guest.say(
+                &vring_addr(ring, base + DESCRIPTORS, base + USED, base + AVAILABLE),
+                &[],
+            );
+            guest.say(
+                &vring_file(SET_VRING_CALL, ring.into()),
+                &[call.as_raw_fd()],
+            );
+            guest.say(
+                &vring_file(SET_VRING_KICK, ring.into()),
+                &[kick.as_raw_fd()],
+            );
+            guest.say(&vring(SET_VRING_ENABLE, ring, 1), &[]);
+        }
+        guest
+    }
+
+    fn say(&self, octets: &[u8], files: &[i32]) {
+        assert!(send(&self.stream, octets, files));
+    }
+
+    fn write(&self, place: u64, octets: &[u8]) {
+        self.memory.write_all_at(octets, place).unwrap();
+    }
+
+    fn describe(&self, ring: u64, slot: u16, address: u64, length: u32, flags: u16, next: u16) {
+        let place = ring * RING + DESCRIPTORS + 16 * u64::from(slot);
+        self.write(place, &longs(&[address]));
+        self.write(place + 8, &words(&[length]));
+        self.write(
+            place + 12,
+            &[flags.to_le_bytes(), next.to_le_bytes()].concat(),
+        );
+    }
+
+    /// Makes descriptor 0 available in every slot, as far as `index`.
+    fn publish(&self, ring: u64, head: u16, index: u16) {
+        let place = ring * RING + AVAILABLE;
+        for slot in 0..u64::from(SLOTS) {
+            self.write(place + 4 + 2 * slot, &head.to_le_bytes());
+        }
+        self.write(place + 2, &index.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
+    let scene = Scene::new("vhost-talk", "vhost", 1);
+    let bystander = scene.bystander("8s");
+    let victim = scene.path("v.sock");
+    for length in [1, 11, 12, 13, 100, 4096] {
+        send(&connect(&victim), &noise(length as u64, length), &[]);
+    }
+    scene.is_alive("noise");
+    let (file, event) = (memory(MEMORY), EventFd::new().unwrap());
+    let (file, event) = ([file.as_raw_fd()], [event.as_raw_fd()]);
+    // Every request, empty and full of noise, with and without files.
+    for request in 0..48 {
+        for (payload, files) in [
+            (Vec::new(), &[] as &[i32]),
+            (noise(request.into(), 8), &[]),
+            (noise(request.into(), 8), &event),
+            (noise(request.into(), 40), &file),
+            (vec![0xff; 200], &file),
+        ] {
+            send(&connect(&victim), &message(request, &payload), files);
+        }
+    }
+    scene.is_alive("every request");
+    // Headers that lie.
+    for header in [
+        words(&[GET_FEATURES, 0, 0]),
+        words(&[GET_FEATURES, 2, 0]),
+        words(&[u32::MAX, VERSION, 0]),
+        words(&[SET_FEATURES, VERSION, u32::MAX]),
+        words(&[SET_FEATURES, VERSION, 0x7fff_ffff]),
+        words(&[SET_MEM_TABLE, VERSION, 4096]),
+    ] {
+        let stream = connect(&victim);
+        send(&stream, &header, &[]);
+        send(&stream, &noise(1, 300), &[]);
+    }
+    let conversations: Vec<Vec<(Vec<u8>, &[i32])>> = vec![
+        vec![(mem_table(0, MEMORY, 0), &[])],
+        vec![(mem_table(1, MEMORY, 0), &[])],
+        vec![(mem_table(8, MEMORY, 0), &file)],
+        vec![(mem_table(9, MEMORY, 0), &file)],
+        vec![(mem_table(u32::MAX, MEMORY, 0), &file)],
+        vec![(mem_table(1, u64::MAX, 0), &file)],
+        vec![(mem_table(1, MEMORY, u64::MAX), &file)],
+        vec![(mem_table(1, 0, 0), &file)],
+        vec![(mem_table(1, MEMORY, 0), &event)],
+        vec![(vring(SET_VRING_NUM, 0, 0), &[])],
+        vec![(vring(SET_VRING_NUM, 0, 3), &[])],
+        vec![(vring(SET_VRING_NUM, 0, u32::MAX), &[])],
+        vec![(vring(SET_VRING_NUM, 255, 256), &[])],
+        vec![(vring(SET_VRING_NUM, u32::MAX, 256), &[])],
+        vec![(vring(SET_VRING_BASE, 0, u32::MAX), &[])],
+        vec![(vring(GET_VRING_BASE, 9, 0), &[])],
+        vec![(vring(SET_VRING_ENABLE, 77, 1), &[])],
+        vec![(vring_addr(0, USER, USER, USER), &[])],
+        vec![(vring_addr(200, 0, 0, 0), &[])],
+        vec![(vring_file(SET_VRING_KICK, 0), &[])],
+        vec![(vring_file(SET_VRING_KICK, 255), &event)],
+        vec![(vring_file(SET_VRING_CALL, 255), &event)],
+        vec![
+            (mem_table(1, MEMORY, 0), &file),
+            (vring(SET_VRING_NUM, 0, 256), &[]),
+            (vring_addr(0, u64::MAX, u64::MAX, u64::MAX), &[]),
+            (vring_file(SET_VRING_KICK, 0), &event),
+        ],
+        vec![
+            (mem_table(1, MEMORY, 0), &file),
+            (vring(SET_VRING_NUM, 0, 32_768), &[]),
+            (vring_addr(0, USER + MEMORY - 16, USER, USER), &[]),
+            (vring_file(SET_VRING_KICK, 0), &event),
+        ],
+    ];
+    for (number, conversation) in conversations.iter().enumerate() {
+        let stream = connect(&victim);
+        for (octets, files) in conversation {
+            send(&stream, octets, files);
+        }
+        settle(&stream);
+        scene.is_alive(&format!("conversation {number}"));
+    }
+    bystander.lost_nothing();
+    // Half a message, and silence: other peers are served all the same.
+    let silent = connect(&victim);
+    send(&silent, &words(&[SET_FEATURES, VERSION, 8]), &[]);
+    scene.serves("virtio-user");
+    drop(silent);
+    assert_eq!(scene.switch.end(), Some(0));
+}
+
+#[test]
+fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
+    let scene = Scene::new("vhost-lie", "vhost", 1);
+    let bystander = scene.bystander("5s");
+    let victim = scene.path("v.sock");
+    let inside = GUEST + BUFFERS;
+    // Address, length, flags and next of a descriptor that names itself or its neighbour.
+    let lies = [
+        (0, 1514, 0, 0),
+        (u64::MAX, 1514, 0, 0),
+        (GUEST + MEMORY - 4, 1514, 0, 0),
+        (inside, u32::MAX, 0, 0),
+        (inside, 0, 0, 0),
+        (inside, 4, 0, 0),
+        (inside, 1514, NEXT, 0),
+        (inside, 1514, NEXT, u16::MAX),
+        (inside, 1514, WRITE, 0),
+        (inside, 16, INDIRECT, 0),
+        (inside, u32::MAX, INDIRECT, 0),
+        (0, 160, INDIRECT, 0),
+        (inside, 1514, INDIRECT | NEXT, 1),
+    ];
+    for (number, (address, length, flags, next)) in lies.into_iter().enumerate() {
+        let guest = Guest::start(&victim);
+        until("the guest is connected", || {
+            (scene.switch.port("v")["state"] == "connected").then_some(())
+        });
+        // Ring 1 is what the guest sends, ring 0 what it receives.
+        for ring in [1, 0] {
+            guest.describe(ring, 0, address, length, flags, next);
+            guest.publish(ring, 0, SLOTS);
+            guest.publish(ring, u16::MAX, SLOTS / 2);
+            guest.publish(ring, 0, u16::MAX);
+        }
+        scene.is_alive(&format!("lie {number}"));
+        drop(guest);
+        until("the guest is forgotten", || {
+            (scene.switch.port("v")["state"] == "waiting").then_some(())
+        });
+    }
+    bystander.lost_nothing();
+    scene.serves("virtio-user");
+    assert_eq!(scene.switch.end(), Some(0));
+}
