@@ -13,9 +13,13 @@ use quietwire_switch::config::Settings;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 10] = [
     ("generate", "docs/tester.md"),
     ("doctor", "docs/lab.md"),
+    ("switch add interface", "docs/router.md"),
+    ("switch set interface", "docs/router.md"),
+    ("switch add route", "docs/router.md"),
+    ("switch add routes", "docs/router.md"),
     ("switch", "docs/switch.md"),
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),
@@ -188,12 +192,13 @@ fn fenced(page: &str, language: &str) -> Vec<String> {
 
 #[test]
 fn every_configuration_in_the_guide_makes_a_switch() {
-    let text = fs::read_to_string(root().join("docs/switch.md")).unwrap();
-    let configurations = fenced(&text, "toml");
-    assert!(!configurations.is_empty());
+    let pages = ["docs/switch.md", "docs/router.md"];
+    let texts = pages.map(|page| fs::read_to_string(root().join(page)).unwrap());
+    let configurations = texts.each_ref().map(|text| fenced(text, "toml"));
+    assert!(configurations.iter().all(|of_page| !of_page.is_empty()));
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("switch.toml");
-    for configuration in configurations {
+    for configuration in configurations.into_iter().flatten() {
         fs::write(&path, &configuration).unwrap();
         let settings = Settings::read(&path).unwrap_or_else(|error| panic!("{error}"));
         let plan = settings.plan(&"0-7".parse().unwrap());

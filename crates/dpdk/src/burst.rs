@@ -102,7 +102,7 @@ impl Burst {
 
     /// The octets of each frame, without FCS; of a frame in several segments, those of the first.
     #[inline(always)]
-    pub fn frames(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         // SAFETY: the buffers are owned by this burst, which is borrowed; shared segments are only read.
         self.held()
             .iter()
@@ -114,6 +114,15 @@ impl Burst {
     pub fn lengths(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         // SAFETY: the buffers are owned by this burst.
         self.held().iter().map(|mbuf| unsafe { (**mbuf).pkt_len })
+    }
+
+    /// The mark of each frame, as [`Mbuf::mark`].
+    #[inline(always)]
+    pub fn marks(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        // SAFETY: the buffers are owned by this burst; any bits are a number.
+        self.held()
+            .iter()
+            .map(|mbuf| unsafe { (**mbuf).__bindgen_anon_2.hash.usr })
     }
 
     /// Asks the processor to load the first cache line of each frame.
@@ -477,6 +486,14 @@ impl<'eal> Mbuf<'eal> {
         };
         blank.octets(length)?;
         Some(frame)
+    }
+
+    /// A new frame of so many octets, which hold whatever they held before; none when the pool is empty or its buffers are
+    /// too small.
+    #[inline]
+    #[must_use]
+    pub fn sibling(&self, pool: &Mempool, length: u16) -> Option<Self> {
+        Self::empty(pool, length)
     }
 
     /// The same octets in a buffer of their own, in one segment; none when the pool is empty or its buffers are too small.

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::route::{DropReason, Punt, Tally};
+
 /// Numbers that ports can have: DPDK's own limit (RTE_MAX_ETHPORTS as Debian builds it).
 pub(crate) const PORTS_MAX: usize = 32;
 
@@ -77,6 +79,60 @@ pub(crate) struct PortCounters {
     pub(crate) over_limit: Counter,
 }
 
+/// What one thread did as a router.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct RouterCounters {
+    pub(crate) forwarded: Counter,
+    pub(crate) fragmented: Counter,
+    /// By [`Punt`].
+    pub(crate) punted: [Counter; Punt::ALL.len()],
+    /// By [`DropReason`].
+    pub(crate) dropped: [Counter; DropReason::ALL.len()],
+    /// Packets for the service thread that it had no room for.
+    pub(crate) service_full: Counter,
+    /// Packets that were to go on and could not: no buffer, no output, no room.
+    pub(crate) not_sent: Counter,
+}
+
+impl RouterCounters {
+    #[inline(always)]
+    pub(crate) fn count(&self, tally: &Tally) {
+        self.forwarded.add(tally.forwarded);
+        self.fragmented.add(tally.fragmented);
+        for (counter, count) in self.punted.iter().zip(tally.punted) {
+            counter.add(count);
+        }
+        for (counter, count) in self.dropped.iter().zip(tally.dropped) {
+            counter.add(count);
+        }
+    }
+
+    pub(crate) fn dropped(&self, reason: DropReason, count: u64) {
+        if let Some(counter) = self.dropped.get(reason as usize) {
+            counter.add(count);
+        }
+    }
+
+    pub(crate) fn absorb(&self, ended: &Self) {
+        for (counter, ended) in self.each().zip(ended.each()) {
+            counter.add(ended.get());
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Counter> {
+        [
+            &self.forwarded,
+            &self.fragmented,
+            &self.service_full,
+            &self.not_sent,
+        ]
+        .into_iter()
+        .chain(&self.punted)
+        .chain(&self.dropped)
+    }
+}
+
 /// What one forwarding thread did.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -87,6 +143,8 @@ pub(crate) struct ThreadCounters {
     pub(crate) empty_polls: Counter,
     /// Times that the CPU was yielded.
     pub(crate) yields: Counter,
+    /// As a router.
+    pub(crate) router: RouterCounters,
     /// By number of the port.
     pub(crate) ports: Box<[PortCounters]>,
 }
@@ -97,6 +155,7 @@ impl ThreadCounters {
             polls: Counter::default(),
             empty_polls: Counter::default(),
             yields: Counter::default(),
+            router: RouterCounters::default(),
             ports: (0..PORTS_MAX).map(|_| PortCounters::default()).collect(),
         }
     }
@@ -137,6 +196,7 @@ impl PortCounters {
 impl ThreadCounters {
     /// Adds what a thread counted that has ended. Called by the one thread that owns this.
     pub(crate) fn absorb(&self, ended: &Self) {
+        self.router.absorb(&ended.router);
         for (port, ended) in self.ports.iter().zip(&ended.ports) {
             for (sum, counter) in port.each().into_iter().zip(ended.each()) {
                 sum.add(counter.get());

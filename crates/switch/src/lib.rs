@@ -5,6 +5,7 @@
 //! [`config::Settings`] become a [`config::Plan`], a plan becomes a running [`Switch`], and [`control::ask`] asks a
 //! running one what it sees.
 
+mod arena;
 pub mod bridge;
 mod bridge_view;
 pub mod config;
@@ -15,7 +16,11 @@ mod error;
 pub mod fdb;
 pub mod fib;
 mod forward;
+pub mod icmp;
+mod layer3;
+pub mod neighbour;
 pub mod report;
+pub mod route;
 mod service;
 mod show;
 mod switch;

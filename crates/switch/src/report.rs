@@ -4,8 +4,14 @@
 use std::collections::BTreeMap;
 
 use quietwire_host::CpuList;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
+
+use crate::neighbour::State;
+use crate::route::rib::Source;
 
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,6 +288,129 @@ pub struct BridgeCounts {
     pub aged: u64,
 }
 
+/// A VRF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VrfReport {
+    /// Its name.
+    pub name: String,
+    /// Its interfaces.
+    pub interfaces: Vec<String>,
+    /// IPv4 routes that packets take.
+    pub ipv4_routes: u64,
+    /// IPv6 routes that packets take.
+    pub ipv6_routes: u64,
+}
+
+/// An interface of the router.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceReport {
+    /// Its name.
+    pub name: String,
+    /// Its VRF.
+    pub vrf: String,
+    /// The port that it is on.
+    pub port: Option<String>,
+    /// The bridge that it is on.
+    pub bridge: Option<String>,
+    /// Its VLAN.
+    pub vlan: Option<VlanId>,
+    /// Its MAC address.
+    pub mac: MacAddress,
+    /// Largest IP packet, octets.
+    pub mtu: u16,
+    /// Its addresses.
+    pub addresses: Vec<IpNet>,
+}
+
+/// One way of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViaReport {
+    /// The next router; none where the destination itself is on the link.
+    pub address: Option<IpAddr>,
+    /// The interface.
+    pub interface: String,
+    /// Its share of the flows.
+    pub weight: u8,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteReport {
+    /// The destinations.
+    pub prefix: IpNet,
+    /// Who it is known from.
+    pub source: Source,
+    /// The lower the better.
+    pub metric: u32,
+    /// `unicast`, `local`, `blackhole`, `unreachable` or `prohibit`.
+    pub kind: String,
+    /// Its ways.
+    pub via: Vec<ViaReport>,
+    /// True when packets take it.
+    pub is_active: bool,
+}
+
+/// Routes of a VRF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoutesReport {
+    /// The VRF.
+    pub vrf: String,
+    /// IPv4 routes that packets take.
+    pub ipv4_active: u64,
+    /// IPv6 routes that packets take.
+    pub ipv6_active: u64,
+    /// Routes that were asked for.
+    pub total: u64,
+    /// The first of them.
+    pub routes: Vec<RouteReport>,
+}
+
+/// A neighbour on a link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourReport {
+    /// The interface.
+    pub interface: String,
+    /// Its IP address.
+    pub address: IpAddr,
+    /// Its MAC address, where that is known.
+    pub mac: Option<MacAddress>,
+    /// Its state (RFC 4861, section 7.3.2).
+    pub state: State,
+    /// Seconds since it was heard of last.
+    pub age_s: f64,
+}
+
+/// Counters of the router.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouterCounts {
+    /// Packets that went on.
+    pub forwarded: u64,
+    /// Those of them that went in pieces.
+    pub fragmented: u64,
+    /// Packets dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets handed to the service thread, by reason.
+    pub punted: BTreeMap<String, u64>,
+    /// Packets for the service thread that it had no room for.
+    pub service_full: u64,
+    /// Packets that were to go on and could not: no buffer, no output, no room.
+    pub not_sent: u64,
+    /// Echo requests answered.
+    pub echoed: u64,
+    /// Errors sent.
+    pub errors: u64,
+    /// Packets for the router itself that nobody here takes.
+    pub unclaimed: u64,
+    /// Questions for neighbours sent.
+    pub neighbours_asked: u64,
+    /// Those that were not sent since too many had been.
+    pub neighbours_not_asked: u64,
+    /// Packets dropped since too many waited for a neighbour.
+    pub neighbours_overflowed: u64,
+    /// Frames that claim one of the router's own addresses.
+    pub address_conflicts: u64,
+}
+
 /// All counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatsReport {
@@ -293,4 +422,7 @@ pub struct StatsReport {
     pub threads: Vec<ThreadCounts>,
     /// Bridges.
     pub bridges: Vec<BridgeCounts>,
+    /// The router.
+    #[serde(default)]
+    pub router: RouterCounts,
 }

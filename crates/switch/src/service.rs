@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The service thread: the coarse clock, and forgetting addresses that have aged.
+//! The service thread: the coarse clock, forgetting addresses that have aged, and what the router's forwarding threads
+//! hand over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,9 +10,14 @@ use std::time::{Duration, Instant};
 use crate::bridge_view::BridgeView;
 use crate::fdb::Fdb;
 use crate::forward::Shared;
+use crate::layer3::SharedLayer3;
 
 /// Time between two turns.
 const TURN: Duration = Duration::from_millis(100);
+/// Time between two looks for packets of the router, while there are some and while there are none: a forwarding thread
+/// makes no system call to wake another.
+const PAUSE_BUSY: Duration = Duration::from_micros(20);
+const PAUSE_IDLE: Duration = Duration::from_micros(500);
 /// Buckets of each table looked at in a turn: a table of 65536 entries in half a second, one of a million in six.
 const BUCKETS_A_TURN: usize = 8192;
 
@@ -66,11 +72,24 @@ impl Sweep {
 }
 
 /// Runs until it is told to stop.
-pub(crate) fn run(chores: &Chores, shared: &Shared, started: Instant) {
+pub(crate) fn run(chores: &Chores, layer3: &SharedLayer3, shared: &Shared, started: Instant) {
+    let mut turned: Option<Instant> = None;
     while !shared.stop.load(Ordering::Relaxed) {
-        let now_s = started.elapsed().as_secs() as u32;
-        shared.now_s.store(now_s, Ordering::Relaxed);
-        chores.turn(now_s);
-        park_timeout(TURN);
+        if turned.is_none_or(|turned| turned.elapsed() >= TURN) {
+            turned = Some(Instant::now());
+            let now_s = started.elapsed().as_secs() as u32;
+            shared.now_s.store(now_s, Ordering::Relaxed);
+            chores.turn(now_s);
+        }
+        let mut layer3 = layer3.lock();
+        let pause = if !layer3.has_interfaces() {
+            TURN
+        } else if layer3.turn() {
+            PAUSE_BUSY
+        } else {
+            PAUSE_IDLE
+        };
+        drop(layer3);
+        park_timeout(pause);
     }
 }

@@ -10,12 +10,13 @@ use quietwire_packet::VlanId;
 use crate::bridge::{BridgePort, PortVlans, VlanSet};
 use crate::bridge_view::BridgeView;
 use crate::config::Group;
-use crate::counters::{Counter, PortCounters, ThreadCounters};
+use crate::counters::{Counter, PortCounters, RouterCounters, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
     BridgeCounts, Drops, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
-    PortReport, StatsReport, ThreadCounts, VlanReport,
+    PortReport, RouterCounts, StatsReport, ThreadCounts, VlanReport,
 };
+use crate::route::{DropReason, Punt};
 
 /// A counter of a driver's, which may begin at 0 again when its peer is replaced, made one that only grows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,7 +122,7 @@ impl Engine {
         for group in &self.plan.groups {
             let Group::Bridge(plan) = group else { continue };
             let number_of = |index: usize| u16::try_from(index).ok();
-            let Ok(settings) = plan.settings(&self.plan.ports, number_of) else {
+            let Ok(settings) = plan.settings(&self.plan.ports, number_of, Vec::new()) else {
                 continue;
             };
             for setting in &settings.ports {
@@ -173,6 +174,7 @@ impl Engine {
             uptime_s: self.started.elapsed().as_secs_f64(),
             ports: self.port_counts(),
             threads: self.forwarders.iter().map(thread_counts).collect(),
+            router: self.router_counts(),
             bridges: self
                 .bridges
                 .iter()
@@ -218,6 +220,46 @@ impl Engine {
 
 fn is_for_all(port: &BridgePort) -> bool {
     matches!(&port.vlans, PortVlans::Trunk(trunk) if trunk.allowed == VlanSet::all())
+}
+
+impl Engine {
+    fn router_counts(&self) -> RouterCounts {
+        let threads = self.forwarders.iter().map(|one| &*one.counters);
+        let all: Vec<&ThreadCounters> = threads.chain([&self.gone]).collect();
+        let sum = |of: &dyn Fn(&RouterCounters) -> u64| -> u64 {
+            all.iter().map(|thread| of(&thread.router)).sum()
+        };
+        let named = |names: Vec<(&'static str, usize)>, of: fn(&RouterCounters) -> &[Counter]| {
+            names
+                .into_iter()
+                .map(|(name, at)| {
+                    (
+                        name.to_owned(),
+                        sum(&|one| of(one).get(at).map_or(0, Counter::get)),
+                    )
+                })
+                .collect()
+        };
+        let dropped = DropReason::ALL.map(|reason| (reason.name(), reason as usize));
+        let punted = Punt::ALL.map(|punt| (punt.name(), punt as usize));
+        let layer3 = self.layer3.lock();
+        let neighbours = layer3.neighbours.counts();
+        RouterCounts {
+            forwarded: sum(&|one| one.forwarded.get()),
+            fragmented: sum(&|one| one.fragmented.get()),
+            dropped: named(dropped.to_vec(), |one| &one.dropped),
+            punted: named(punted.to_vec(), |one| &one.punted),
+            service_full: sum(&|one| one.service_full.get()),
+            not_sent: sum(&|one| one.not_sent.get()) + layer3.counts.not_sent,
+            echoed: layer3.counts.echoed,
+            errors: layer3.counts.errors,
+            unclaimed: layer3.counts.unclaimed,
+            neighbours_asked: neighbours.asked,
+            neighbours_not_asked: neighbours.not_asked,
+            neighbours_overflowed: neighbours.overflowed,
+            address_conflicts: neighbours.conflicts,
+        }
+    }
 }
 
 /// VLANs of a port, and whether their frames leave it with a tag.

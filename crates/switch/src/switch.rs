@@ -88,12 +88,9 @@ impl Switch {
             running: Vec::new(),
         };
         start_service(&mut threads, &engine, chores.clone())?;
-        start_control(
-            &mut threads,
-            Server::new(socket),
-            Controller::new(settings.clone(), engine, chores),
-            &shared,
-        )?;
+        let mut controller = Controller::new(settings.clone(), engine, chores);
+        controller.load()?;
+        start_control(&mut threads, Server::new(socket), controller, &shared)?;
         threads::keep_to_roles(plan)?;
         Ok(Self { threads })
     }
@@ -186,12 +183,13 @@ fn start_service(
     chores: Chores,
 ) -> Result<(), SwitchError> {
     let (shared, started) = (Arc::clone(&engine.shared), engine.started);
+    let layer3 = engine.layer3.clone();
     let pinned = engine.plan.pinning == Pinning::Roles;
     let cpus = threads::numbers(&engine.plan.service_cpus);
     let handle = threads::spawn(
         threads::SERVICE,
         move || if pinned { thread::pin(&cpus) } else { Ok(()) },
-        move || service::run(&chores, &shared, started),
+        move || service::run(&chores, &layer3, &shared, started),
     )?;
     threads.running.push((threads::SERVICE, handle));
     Ok(())

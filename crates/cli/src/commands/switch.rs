@@ -3,6 +3,7 @@
 
 mod bridging;
 mod change;
+mod router;
 mod tables;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
+use ipnet::IpNet;
 use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::config::bridging::BridgingSetting;
@@ -134,6 +136,15 @@ struct ShowArgs {
     /// What to show.
     #[arg(value_enum)]
     subject: SubjectArg,
+    /// Of routes: the VRF. [default: main]
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
+    /// Of routes: those within this prefix only.
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<IpNet>,
+    /// Of routes: so many at most.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    limit: usize,
     /// Print it as JSON.
     #[arg(long)]
     json: bool,
@@ -145,19 +156,35 @@ struct ShowArgs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SubjectArg {
     /// Ports, links and traffic.
+    #[value(alias = "port")]
     Ports,
     /// Addresses that bridges have learned.
     Fdb,
     /// Threads, their roles and CPUs.
+    #[value(alias = "thread")]
     Threads,
     /// All counters.
     Stats,
     /// Receive queues: who serves them, and what that costs.
+    #[value(alias = "queue")]
     Queues,
     /// Receive queues that went to another thread, when and why.
     Moves,
     /// VLANs of bridges, and their ports.
+    #[value(alias = "vlan")]
     Vlans,
+    /// VRFs, their interfaces, and how many routes they have.
+    #[value(alias = "vrf")]
+    Vrfs,
+    /// Interfaces of the router.
+    #[value(alias = "interface")]
+    Interfaces,
+    /// Routes of a VRF.
+    #[value(alias = "route")]
+    Routes,
+    /// Neighbours on the links of interfaces.
+    #[value(aliases = ["neighbour", "neighbors", "neighbor"])]
+    Neighbours,
     /// Addresses that move from port to port more often than they may.
     Flapping,
     /// The configuration, as a file that asks for the same.
@@ -317,6 +344,10 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Stats => Subject::Stats,
         SubjectArg::Queues => Subject::Queues,
         SubjectArg::Moves => Subject::Moves,
+        SubjectArg::Routes => return show_routes(args),
+        SubjectArg::Vrfs => Subject::Vrfs,
+        SubjectArg::Interfaces => Subject::Interfaces,
+        SubjectArg::Neighbours => Subject::Neighbours,
         SubjectArg::Vlans => Subject::Vlans,
         SubjectArg::Flapping => Subject::Flapping,
         SubjectArg::Config => Subject::Config,
@@ -328,4 +359,18 @@ fn show(args: &ShowArgs) -> Result<()> {
         tables::render(subject, answer).context(OTHER_VERSION)?
     };
     print(text)
+}
+
+fn show_routes(args: &ShowArgs) -> Result<()> {
+    let request = Request::ShowRoutes {
+        vrf: args.vrf.clone(),
+        prefix: args.prefix,
+        limit: args.limit,
+    };
+    let answer = ask(&args.control_socket, &request)?;
+    print(if args.json {
+        serde_json::to_string_pretty(&answer)?
+    } else {
+        tables::routes(&serde_json::from_value(answer).context(OTHER_VERSION)?)
+    })
 }

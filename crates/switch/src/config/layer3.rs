@@ -83,10 +83,13 @@ pub struct InterfaceSetting {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ViaSetting {
     /// The router at the other end; none where the destination itself is on the link.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// The interface; the one whose link has the address when not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// Its share of the flows, 1 to 255; 1 when not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u8>,
 }
 
@@ -112,11 +115,13 @@ pub struct RouteSetting {
     /// The destinations.
     pub prefix: IpNet,
     /// The VRF; `main` when not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf: Option<String>,
     /// What becomes of packets; they go on when not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<RouteKind>,
     /// Where they go on. More than one share the flows.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub via: Vec<ViaSetting>,
 }
 
@@ -178,6 +183,25 @@ pub(super) struct Places<'plan> {
     pub(super) ports: &'plan [&'plan str],
     /// Names of bridges.
     pub(super) bridges: &'plan BTreeSet<&'plan str>,
+}
+
+#[derive(Serialize)]
+struct File<'all> {
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    route: &'all [RouteSetting],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    neighbour: &'all [NeighbourSetting],
+}
+
+/// Routes and neighbours, as a file asks for them.
+///
+/// # Errors
+/// What the TOML library said; none is known to happen.
+pub(crate) fn to_toml(
+    route: &[RouteSetting],
+    neighbour: &[NeighbourSetting],
+) -> Result<String, toml::ser::Error> {
+    toml::to_string(&File { route, neighbour })
 }
 
 /// Plans VRFs and interfaces.

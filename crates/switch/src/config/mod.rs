@@ -95,7 +95,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    fn wrong(&self, what: impl Into<String>) -> SwitchError {
+    pub(crate) fn wrong(&self, what: impl Into<String>) -> SwitchError {
         SwitchError::Config {
             place: self.to_string(),
             what: what.into(),

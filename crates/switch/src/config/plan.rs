@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use quietwire_dpdk::PortUri;
 use quietwire_host::{CpuId, CpuList};
-use quietwire_packet::VlanId;
+use quietwire_packet::{MacAddress, VlanId};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::layer3::{self, Layer3Plan};
@@ -103,7 +103,7 @@ pub struct BridgePlan {
 }
 
 impl BridgePlan {
-    /// As the bridge takes it; `number_of` gives the number of a port by its place in [`Plan::ports`].
+    /// As the bridge takes it, with the router's interfaces to it; `number_of` gives the number of a port by its place in [`Plan::ports`].
     ///
     /// # Errors
     /// What makes no sense, in words; ports are named by their numbers there.
@@ -111,9 +111,11 @@ impl BridgePlan {
         &self,
         ports: &[PortPlan],
         number_of: impl Fn(usize) -> Option<u16>,
+        interfaces: Vec<bridge::Interface>,
     ) -> Result<bridge::Settings, String> {
         let mut settings = bridge::Settings {
             flooding: self.flooding.flooding(),
+            interfaces,
             ..bridge::Settings::default()
         };
         for index in &self.ports {
@@ -230,7 +232,6 @@ impl Settings {
             }
             groups.push(plan_bridge(bridge, defaults, &mut members)?);
         }
-        check_bridges(&groups, &ports, &names)?;
         plan_statics(
             self.statics.as_deref().unwrap_or_default(),
             &mut groups,
@@ -238,6 +239,7 @@ impl Settings {
         )?;
         let layer3 = plan_layer3(&self, &ports, &names, &mut members)?;
         drop(members);
+        check_bridges(&groups, &ports, &layer3, &names)?;
         Ok(Plan {
             ports,
             groups,
@@ -514,12 +516,17 @@ impl<'plan> Members<'plan> {
 fn check_bridges(
     groups: &[Group],
     ports: &[PortPlan],
+    layer3: &Layer3Plan,
     places: &BTreeMap<&str, &Place>,
 ) -> Result<(), SwitchError> {
     for group in groups {
         let Group::Bridge(plan) = group else { continue };
         let checked = plan
-            .settings(ports, |index| u16::try_from(index).ok())
+            .settings(
+                ports,
+                |index| u16::try_from(index).ok(),
+                interfaces_on(&plan.name, layer3),
+            )
             .and_then(|settings| match settings.ports.is_empty() {
                 // It waits for ports to be added.
                 true => Ok(()),
@@ -538,6 +545,22 @@ fn check_bridges(
         }
     }
     Ok(())
+}
+
+/// Interfaces of a bridge with any numbers and addresses: to find out whether they go together with its ports.
+fn interfaces_on(bridge: &str, layer3: &Layer3Plan) -> Vec<bridge::Interface> {
+    let all = (0u16..).zip(&layer3.interfaces);
+    let on_it = |one: &layer3::InterfacePlan| match &one.on {
+        layer3::Attachment::Bridge(name) => name == bridge,
+        layer3::Attachment::Port(_) => false,
+    };
+    all.filter(|(_, one)| on_it(one))
+        .map(|(number, one)| bridge::Interface {
+            number,
+            vlan: one.vlan,
+            address: MacAddress::from_u64(0x0200_0000_0000 | u64::from(number)),
+        })
+        .collect()
 }
 
 /// Names ports by their names where a message has their places in the plan.

@@ -358,7 +358,7 @@ fn what_is_written_asks_for_the_same() {
         panic!();
     };
     let settings = bridge
-        .settings(&plan.ports, |index| u16::try_from(index).ok())
+        .settings(&plan.ports, |index| u16::try_from(index).ok(), Vec::new())
         .unwrap();
     assert!(settings.validate().is_ok());
     assert!(matches!(settings.ports[1].vlans, PortVlans::Trunk(_)));

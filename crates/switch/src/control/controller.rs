@@ -11,6 +11,7 @@ use super::{Answer, Request, Subject};
 use crate::config::{Change, Settings};
 use crate::engine::Engine;
 use crate::error::SwitchError;
+use crate::layer3::Layer3;
 use crate::service::Chores;
 use crate::threads;
 
@@ -65,6 +66,9 @@ impl Controller {
         if self.loads_seen.elapsed() >= LOADS {
             self.loads_seen = Instant::now();
             self.engine.look_at_loads();
+            if let Err(error) = self.engine.reclaim() {
+                tracing::warn!("{error}");
+            }
             self.rebalance();
         }
         match self.engine.forwarders.iter().find(|one| one.has_ended()) {
@@ -98,10 +102,63 @@ impl Controller {
             Request::FlushFdb { bridge, port, vlan } => {
                 result(self.engine.flush_fdb(&bridge, port.as_deref(), vlan))
             }
+            Request::AddRoutes(routes) => {
+                let result_of = self.engine.layer3.lock().add_routes(&routes);
+                result(self.with_room(result_of, |layer3| layer3.add_routes(&routes)))
+            }
+            Request::DelRoutes { vrf, prefixes } => {
+                let mut layer3 = self.engine.layer3.lock();
+                result(layer3.del_routes(vrf.as_deref(), &prefixes))
+            }
+            Request::ShowRoutes { vrf, prefix, limit } => {
+                let layer3 = self.engine.layer3.lock();
+                result(layer3.routes(vrf.as_deref(), prefix, limit))
+            }
+            Request::AddNeighbour(setting) => {
+                result(self.engine.layer3.lock().add_neighbour(&setting))
+            }
+            Request::DelNeighbour { interface, address } => {
+                let mut layer3 = self.engine.layer3.lock();
+                result(layer3.del_neighbour(&interface, address))
+            }
             Request::MoveQueue { port, queue, cpu } => {
                 result(self.engine.move_by_hand(&port, queue, cpu))
             }
         }
+    }
+
+    /// Once more when it failed: with the room that forwarding threads have done with.
+    fn with_room<T>(
+        &mut self,
+        first: Result<T, SwitchError>,
+        again: impl FnOnce(&mut Layer3) -> Result<T, SwitchError>,
+    ) -> Result<T, SwitchError> {
+        match first {
+            Ok(done) => Ok(done),
+            Err(_) => {
+                self.engine.reclaim()?;
+                again(&mut self.engine.layer3.lock())
+            }
+        }
+    }
+
+    /// Sets the routes and neighbours of the configuration, once its interfaces are there.
+    ///
+    /// # Errors
+    /// What is wrong with one of them, and where it is said.
+    pub(crate) fn load(&mut self) -> Result<(), SwitchError> {
+        let mut layer3 = self.engine.layer3.lock();
+        for route in self.settings.routes.take().into_iter().flatten() {
+            layer3
+                .add_routes(std::slice::from_ref(&route.value))
+                .map_err(|error| route.place.wrong(error.to_string()))?;
+        }
+        for neighbour in self.settings.neighbours.take().into_iter().flatten() {
+            layer3
+                .add_neighbour(&neighbour.value)
+                .map_err(|error| neighbour.place.wrong(error.to_string()))?;
+        }
+        Ok(())
     }
 
     fn show(&mut self, subject: Subject) -> Answer {
@@ -115,7 +172,10 @@ impl Controller {
             Subject::Moves => to_answer(&engine.move_reports()),
             Subject::Vlans => to_answer(&engine.vlan_reports()),
             Subject::Flapping => to_answer(&engine.flapping_reports()),
-            Subject::Config => result(engine.plan.to_toml()),
+            Subject::Vrfs => to_answer(&engine.vrf_reports()),
+            Subject::Interfaces => to_answer(&engine.interface_reports()),
+            Subject::Neighbours => to_answer(&engine.layer3.lock().neighbour_reports()),
+            Subject::Config => result(engine.config_text()),
         }
     }
 

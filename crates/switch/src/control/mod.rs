@@ -10,9 +10,13 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
+
 use crate::config::Change;
+use crate::config::layer3::{NeighbourSetting, RouteSetting};
 use crate::engine::Rules;
 
+use ipnet::IpNet;
 use quietwire_packet::VlanId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,6 +49,12 @@ pub enum Subject {
     Vlans,
     /// A list of [`crate::report::FlappingReport`].
     Flapping,
+    /// A list of [`crate::report::VrfReport`].
+    Vrfs,
+    /// A list of [`crate::report::InterfaceReport`].
+    Interfaces,
+    /// A list of [`crate::report::NeighbourReport`].
+    Neighbours,
     /// A text: the configuration as a file.
     Config,
 }
@@ -73,6 +83,33 @@ pub enum Request {
         port: Option<String>,
         /// Those of this VLAN only.
         vlan: Option<VlanId>,
+    },
+    /// Adds static routes, all or none; one to the same prefix is replaced.
+    AddRoutes(Vec<RouteSetting>),
+    /// Removes static routes, all or none.
+    DelRoutes {
+        /// Name of the VRF; `main` when not said.
+        vrf: Option<String>,
+        /// Their prefixes.
+        prefixes: Vec<IpNet>,
+    },
+    /// Shows routes. The answer is a [`crate::report::RoutesReport`].
+    ShowRoutes {
+        /// Name of the VRF; `main` when not said.
+        vrf: Option<String>,
+        /// Those within this prefix only.
+        prefix: Option<IpNet>,
+        /// So many at most.
+        limit: usize,
+    },
+    /// Sets a neighbour.
+    AddNeighbour(NeighbourSetting),
+    /// Forgets a neighbour.
+    DelNeighbour {
+        /// Name of the interface.
+        interface: String,
+        /// Its IP address.
+        address: IpAddr,
     },
     /// Has another thread serve a receive queue. The answer is a [`crate::report::MoveReport`].
     MoveQueue {

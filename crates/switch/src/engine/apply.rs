@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use quietwire_dpdk::ring;
+use quietwire_dpdk::ring::{self, FrameReceiver};
 use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, RxQueue};
 
 use super::Engine;
@@ -29,7 +29,7 @@ const RING_FRAMES: usize = 1024;
 /// What was made for a plan and is not in use yet.
 struct Made {
     ports: Vec<(Slot, Vec<RxQueue>)>,
-    threads: Vec<Forwarder>,
+    threads: Vec<(Forwarder, FrameReceiver)>,
 }
 
 impl Engine {
@@ -72,13 +72,18 @@ impl Engine {
             self.open(next, &new)?
         };
         let copies = self.copies(next)?;
+        self.layer3.lock().add_vrfs(&next.layer3.vrfs)?;
         let running: BTreeSet<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         let threads = next
             .forwarding_cpus
             .iter()
             .filter(|cpu| !running.contains(&cpu.0))
-            .map(|cpu| Forwarder::start(&self.eal, next, cpu.0, &copies, &self.shared))
-            .collect::<Result<_, _>>()?;
+            .map(|cpu| {
+                let (sender, frames) = ring::channel(&self.eal, RING_FRAMES);
+                let made = Forwarder::start(&self.eal, next, cpu.0, &copies, sender, &self.shared);
+                Ok((made?, frames))
+            })
+            .collect::<Result<_, SwitchError>>()?;
         Ok(Made { ports, threads })
     }
 
@@ -89,6 +94,7 @@ impl Engine {
         }
         let data_room = PortOptions::new("copies", plan.frame_size_max).data_room();
         let pool = Mempool::new(&self.eal, "qw-switch-copies", BUFFERS_COPIES, data_room)?;
+        self.layer3.lock().exchange().set_pool(pool.clone());
         self.copies = Some(pool.clone());
         Ok(pool)
     }
@@ -137,7 +143,11 @@ impl Engine {
     }
 
     fn put_in_place(&mut self, next: Plan, made: Made) -> Result<(), SwitchError> {
-        self.forwarders.extend(made.threads);
+        for (forwarder, frames) in made.threads {
+            let mut layer3 = self.layer3.lock();
+            layer3.exchange().add_thread(forwarder.cpu, frames);
+            self.forwarders.push(forwarder);
+        }
         let mut queues = Vec::new();
         for (slot, rx) in made.ports {
             queues.extend(self.take_in(slot, rx));
@@ -147,12 +157,15 @@ impl Engine {
             .iter()
             .map(|view| (view.name.clone(), self.bridge_ports(&view.name)))
             .collect();
+        self.number_interfaces(&next);
         self.bridges = self.bridges_of(&next)?;
         self.plan = next;
+        self.settle_router()?;
         let leaving = self.take_plans();
         let places = self.assignment(&leaving);
         // Ways first, then what uses them, then what sends into them.
         self.make_ways(&places)?;
+        self.show_router()?;
         self.set_stages()?;
         for (id, rx) in queues {
             self.adopt(id, rx, places.get(&id).copied())?;
@@ -164,6 +177,7 @@ impl Engine {
         for number in leaving {
             self.remove(number)?;
         }
+        self.layer3.lock().keep_vrfs(&self.plan.layer3.vrfs);
         self.end_threads()
     }
 
@@ -243,14 +257,11 @@ impl Engine {
     fn make_ways(&mut self, places: &BTreeMap<QueueId, u32>) -> Result<(), SwitchError> {
         let mut needed: BTreeSet<(u16, u32)> = BTreeSet::new();
         for ((from, _), cpu) in places {
-            let Some(slot) = self.slot(*from) else {
-                continue;
-            };
-            let Some(group) = self.group_of(&slot.plan.name) else {
-                continue;
-            };
-            let others = self.members(group).into_iter().filter(|to| to != from);
-            needed.extend(others.map(|to| (to, *cpu)));
+            needed.extend(self.reach(*from).into_iter().map(|to| (to, *cpu)));
+        }
+        // The one that sends for the service thread.
+        if let Some(cpu) = self.plan.forwarding_cpus.iter().next() {
+            needed.extend(self.routed_ports().into_iter().map(|to| (to, cpu.0)));
         }
         for (port, cpu) in needed {
             self.make_way(port, cpu)?;
@@ -351,13 +362,8 @@ impl Engine {
         let Some(from) = from.filter(|from| *from != to) else {
             return Ok(false);
         };
-        let name = self.slot(id.0).map(|slot| slot.plan.name.clone());
-        if let Some(group) = name.as_deref().and_then(|name| self.group_of(name)) {
-            for other in self.members(group) {
-                if other != id.0 {
-                    self.make_way(other, to)?;
-                }
-            }
+        for other in self.reach(id.0) {
+            self.make_way(other, to)?;
         }
         let (port, queue) = id;
         let Reply::Input(Some(input)) = self.tell(from, Order::Release { port, queue })? else {
@@ -422,6 +428,7 @@ impl Engine {
             let index = self.forwarders.iter().position(|one| one.cpu == cpu);
             if let Some(index) = index {
                 let forwarder = self.forwarders.remove(index);
+                self.layer3.lock().exchange().del_thread(cpu);
                 let counters = Arc::clone(&forwarder.counters);
                 forwarder.end()?;
                 self.gone.absorb(&counters);

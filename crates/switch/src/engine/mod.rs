@@ -6,6 +6,7 @@ mod apply;
 mod assign;
 mod balance;
 mod moves;
+mod router;
 mod slot;
 mod threads;
 
@@ -24,7 +25,8 @@ use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::fdb::{Fdb, Key, Selection};
-use crate::forward::{BridgeStage, Shared, Stage};
+use crate::forward::{BridgeStage, Domain, Shared, Stage};
+use crate::layer3::{Exchange, SharedLayer3};
 
 pub use balance::Rules;
 pub(crate) use moves::Moved;
@@ -45,6 +47,12 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) started: Instant,
     pub(crate) moved: Vec<Moved>,
+    pub(crate) layer3: SharedLayer3,
+    /// Names of interfaces by number.
+    interfaces: Vec<Option<String>>,
+    domain: Arc<Domain>,
+    /// CPU of the thread that sends for the service thread.
+    injects: Option<u32>,
     loads: moves::Loads,
     pools: u32,
     /// Where copies of flooded frames come from, that go out with different tags; made with the first thread.
@@ -58,6 +66,9 @@ impl Engine {
     /// # Errors
     /// What is wrong with a port or the machine; everything is given back then.
     pub(crate) fn start(eal: &Eal, plan: &Plan, shared: &Arc<Shared>) -> Result<Self, SwitchError> {
+        let started = Instant::now();
+        let layer3 = SharedLayer3::new(Exchange::new(eal), started)?;
+        let domain = Arc::new(router::empty(&layer3));
         let mut engine = Self {
             forwarders: Vec::new(),
             slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),
@@ -65,8 +76,12 @@ impl Engine {
             plan: plan.without_work(),
             gone: ThreadCounters::new(),
             shared: Arc::clone(shared),
-            started: Instant::now(),
+            started,
             moved: Vec::new(),
+            layer3,
+            interfaces: Vec::new(),
+            domain,
+            injects: None,
             loads: moves::Loads::default(),
             pools: 0,
             copies: None,
@@ -105,6 +120,21 @@ impl Engine {
     pub(crate) fn members(&self, group: &Group) -> Vec<u16> {
         let number = |index: &usize| self.number(&self.plan.ports.get(*index)?.name);
         group.ports().iter().filter_map(number).collect()
+    }
+
+    /// Ports that a frame of this one may leave by.
+    pub(crate) fn reach(&self, number: u16) -> BTreeSet<u16> {
+        let routed = self.routed_ports();
+        if routed.contains(&number) {
+            return routed;
+        }
+        let name = self.slot(number).map(|slot| slot.plan.name.as_str());
+        let group = name.and_then(|name| self.group_of(name));
+        let mut ports: BTreeSet<u16> = group
+            .map(|group| self.members(group).into_iter().collect())
+            .unwrap_or_default();
+        ports.remove(&number);
+        ports
     }
 
     /// The group that a port is in.
@@ -152,7 +182,8 @@ impl Engine {
 
     fn tables_of(&self, bridge: &BridgePlan, plan: &Plan) -> Result<BridgeTables, SwitchError> {
         let number_of = |index: usize| self.number(&plan.ports.get(index)?.name);
-        let settings = bridge.settings(&plan.ports, number_of);
+        let interfaces = self.interfaces_on(&bridge.name, plan);
+        let settings = bridge.settings(&plan.ports, number_of, interfaces);
         settings
             .and_then(|settings| {
                 if settings.ports.is_empty() {
@@ -259,6 +290,9 @@ impl Engine {
         let Some(slot) = self.slot(number) else {
             return Stage::Drop;
         };
+        if let Some(stage) = self.route_stage(number) {
+            return stage;
+        }
         let Some(group) = self.group_of(&slot.plan.name) else {
             return Stage::Drop;
         };

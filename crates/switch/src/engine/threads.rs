@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::thread::{self, Registered};
 use quietwire_dpdk::{Eal, Mempool};
 
 use crate::config::{Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::forward::{self, Line, Order, Reply, Shared, Worker};
+use crate::forward::{self, Line, Order, Reply, Routing, Shared, Worker};
 use crate::threads::{forwarding_name, spawn};
 
 /// A forwarding thread as the control thread holds it.
@@ -29,6 +30,7 @@ impl Forwarder {
         plan: &Plan,
         cpu: u32,
         copies: &Mempool,
+        service: FrameSender,
         shared: &Arc<Shared>,
     ) -> Result<Self, SwitchError> {
         let name = forwarding_name(cpu);
@@ -37,6 +39,7 @@ impl Forwarder {
         let mut worker = Worker::new(
             eal,
             copies.clone(),
+            Routing::new(eal, service),
             plan.idle,
             Arc::clone(&counters),
             mailbox,

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ipnet::{IpNet, Ipv4Net};
 use quietwire_dpdk::{BURST_MAX, prefetch};
 
-use super::arena::{Blocks, Epoch, zeroed};
 use super::{FibError, NEXT_HOP_MAX, NO_ROUTE, check};
+use crate::arena::{Blocks, Epoch, zeroed};
 
 const FIRST_BITS: u32 = 24;
 const GROUP: usize = 256;

@@ -11,14 +11,13 @@
 //!
 //! Next hops are numbers from 1 to [`NEXT_HOP_MAX`]; [`NO_ROUTE`] stands for none.
 
-mod arena;
 mod ipv4;
 mod ipv6;
 mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use arena::Epoch;
+pub use crate::arena::{Epoch, NoMemory};
 pub use ipv4::{Ipv4Fib, Ipv4Routes};
 pub use ipv6::{Ipv6Fib, Ipv6Routes};
 pub use reference::ReferenceFib;
@@ -38,8 +37,8 @@ pub enum FibError {
     #[error("the forwarding table has no room for {0}; give it more with 'table-mib' of the VRF")]
     Full(ipnet::IpNet),
     /// The machine has no memory.
-    #[error("there is no memory for a forwarding table of {0} octets")]
-    Memory(usize),
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
 }
 
 fn check(next_hop: u32) -> Result<(), FibError> {

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use quietwire_dpdk::{Mbuf, Mempool, cycles};
+use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 
 use super::path::{Path, measure};
+use super::route::{Means, keep_for_router};
 use crate::bridge::{
     BridgeTables, Clock, Copy, Decision, Decisions, Ingress, Storm, StormLimits, TagAction, Tally,
     decide, decide_with,
@@ -34,18 +35,17 @@ impl BridgeStage {
 }
 
 /// What one queue's frames are bridged with.
-pub(super) struct Bridging<'worker> {
-    pub(super) stage: &'worker BridgeStage,
-    pub(super) storm: &'worker mut Storm,
-    pub(super) decisions: &'worker mut Decisions,
-    /// Where copies of frames come from.
-    pub(super) copies: &'worker Mempool,
-    pub(super) now_s: u32,
+pub(super) struct Bridging<'burst, 'worker> {
+    pub(super) stage: &'burst BridgeStage,
+    pub(super) storm: &'burst mut Storm,
+    pub(super) decisions: &'burst mut Decisions,
+    /// For frames to the router, and copies.
+    pub(super) means: &'burst mut Means<'worker>,
 }
 
 impl Path<'_> {
     #[inline(always)]
-    pub(super) fn bridge(&mut self, input: usize, bridging: Bridging<'_>) {
+    pub(super) fn bridge(&mut self, input: usize, bridging: Bridging<'_, '_>) {
         let BridgeStage {
             fdb,
             tables,
@@ -58,7 +58,7 @@ impl Path<'_> {
         let (octets, _) = measure(self.received);
         let frames = self.received.len() as u64;
         let decisions = bridging.decisions;
-        let now_s = bridging.now_s;
+        let now_s = bridging.means.now_s;
         let tally = decide(fdb, input as u16, now_s, self.received.frames(), decisions);
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
@@ -77,12 +77,12 @@ impl Path<'_> {
 
     /// In a bridge with VLANs, limits or groups.
     #[inline(never)]
-    fn bridge_with(&mut self, input: usize, bridging: Bridging<'_>) {
+    fn bridge_with(&mut self, input: usize, bridging: Bridging<'_, '_>) {
         let (octets, _) = measure(self.received);
         let frames = self.received.len() as u64;
         let from = Ingress::Port(input as u16);
         let clock = Clock {
-            now_s: bridging.now_s,
+            now_s: bridging.means.now_s,
             ticks: cycles::now(),
         };
         let BridgeStage { fdb, tables, .. } = bridging.stage;
@@ -104,7 +104,24 @@ impl Path<'_> {
         match bridging.decisions.sole() {
             Some(Decision::Forward(output)) => self.send_all(input, usize::from(output), octets),
             Some(Decision::Drop(_)) => self.received.free(),
-            _ => self.distribute_with(input, &bridging),
+            _ => {
+                let Bridging {
+                    stage,
+                    decisions,
+                    means,
+                    ..
+                } = bridging;
+                let local = &mut means.routing.local;
+                let decisions = decisions.as_slice();
+                let lost = self.distribute_with(from, &stage.tables, decisions, local, means.pool);
+                if let Some(counters) = self.counters.get(input) {
+                    counters.no_output.add(lost);
+                }
+                for output in &stage.others {
+                    self.flush(*output);
+                }
+                self.route_from_bridge(means);
+            }
         }
     }
 
@@ -145,32 +162,39 @@ impl Path<'_> {
         }
     }
 
-    /// The same with tags.
-    fn distribute_with(&mut self, input: usize, bridging: &Bridging<'_>) {
-        let tables = &bridging.stage.tables;
-        let from = Ingress::Port(input as u16);
+    /// The same with tags, and to the router: what is for it waits in `local`. Returns how many are lost.
+    pub(super) fn distribute_with(
+        &mut self,
+        from: Ingress,
+        tables: &BridgeTables,
+        decisions: &[Decision],
+        local: &mut Burst,
+        pool: &Mempool,
+    ) -> u64 {
         let mut lost = 0;
         let mut outputs = Outputs(self.outputs);
-        for (frame, decision) in self.received.drain().zip(bridging.decisions.as_slice()) {
+        for (mut frame, decision) in self.received.drain().zip(decisions) {
             match *decision {
                 Decision::Forward(port) => lost += outputs.put(port, frame),
                 Decision::ForwardTag(port, action) => {
                     lost += outputs.put_tagged(port, frame, action);
                 }
                 Decision::FloodSet(flood) => {
-                    lost += outputs.put_copies(frame, tables.copies(flood, from), bridging.copies);
+                    lost += outputs.put_copies(frame, tables.copies(flood, from), local, pool);
+                }
+                Decision::Local(interface, action) => {
+                    lost += if act(&mut frame, action) {
+                        keep_for_router(local, frame, interface)
+                    } else {
+                        1
+                    };
                 }
                 Decision::Drop(_) => {}
-                // A plain bridge's, and the router's, which such a bridge has no interface to.
-                Decision::Flood | Decision::Local(..) => lost += 1,
+                // A plain bridge's.
+                Decision::Flood => lost += 1,
             }
         }
-        if let Some(counters) = self.counters.get(input) {
-            counters.no_output.add(lost);
-        }
-        for output in &bridging.stage.others {
-            self.flush(*output);
-        }
+        lost
     }
 }
 
@@ -202,15 +226,22 @@ impl Outputs<'_> {
         &mut self,
         frame: Mbuf<'_>,
         copies: impl Iterator<Item = Copy>,
+        local: &mut Burst,
         pool: &Mempool,
     ) -> u64 {
         let mut lost = 0;
         let mut copies = copies.peekable();
         let mut shared = false;
         while let Some(copy) = copies.next() {
-            let Copy::Port(port, action) = copy else {
-                lost += 1;
-                continue;
+            let (port, action) = match copy {
+                Copy::Port(port, action) => (port, action),
+                Copy::Interface(interface, action) => {
+                    // Octets of its own: the router changes them.
+                    let copy = frame.copy(pool);
+                    let ready = copy.and_then(|mut copy| act(&mut copy, action).then_some(copy));
+                    lost += ready.map_or(1, |copy| keep_for_router(local, copy, interface));
+                    continue;
+                }
             };
             let is_last = copies.peek().is_none();
             if is_last && (!shared || action == TagAction::None) {

@@ -6,8 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quietwire_dpdk::ring::FrameReceiver;
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use super::route::Domain;
 use super::stage::Stage;
 use super::worker::{Input, Output, Relay};
 use crate::error::SwitchError;
@@ -65,6 +67,12 @@ pub(crate) enum Order {
         /// The rings.
         relays: Vec<Box<Relay>>,
     },
+    /// Know the router and its bridges like this from now on.
+    Domain(Option<Arc<Domain>>),
+    /// Send what is in this ring of the service thread's from now on, or send for it no more.
+    Inject(Option<Box<FrameReceiver>>),
+    /// Do nothing: the reply says that everything begun before is done.
+    Nothing,
     /// End: the thread gives everything back by ending.
     End,
 }
@@ -88,6 +96,16 @@ pub(crate) enum Reply {
         _output: Option<Box<Output>>,
         /// Rings that are not read any more.
         left: Vec<Box<Relay>>,
+    },
+    /// What was known of the router.
+    Domain {
+        /// To be dropped.
+        _former: Option<Arc<Domain>>,
+    },
+    /// The service thread's ring that was read.
+    Injected {
+        /// To be dropped.
+        _former: Option<Box<FrameReceiver>>,
     },
     /// The order could not be carried out for want of room, and comes back.
     NoRoom(Order),

@@ -8,6 +8,7 @@
 mod bridge;
 mod mail;
 mod path;
+mod route;
 mod stage;
 mod worker;
 
@@ -22,6 +23,8 @@ pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
 pub(crate) use mail::{Line, Order, Reply, line};
 use path::Path;
+use route::Means;
+pub(crate) use route::{Domain, Inside, Mark, RouteStage, Routing};
 pub(crate) use stage::Stage;
 pub(crate) use worker::{Input, Output, Relay, Way, Worker};
 
@@ -89,6 +92,12 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
             counters: &worker.counters.ports,
         };
         let port = usize::from(input.port);
+        let mut means = Means {
+            routing: &mut worker.routing,
+            counters: &worker.counters.router,
+            pool: &worker.copies,
+            now_s: shared.now_s.load(Ordering::Relaxed),
+        };
         match &*input.stage {
             Stage::CrossConnect { output } => path.cross_connect(port, *output),
             Stage::Bridge(stage) => {
@@ -96,11 +105,11 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
                     stage,
                     storm: &mut input.storm,
                     decisions: &mut worker.decisions,
-                    copies: &worker.copies,
-                    now_s: shared.now_s.load(Ordering::Relaxed),
+                    means: &mut means,
                 };
                 path.bridge(port, bridging);
             }
+            Stage::Route(stage) => path.route_port(port, stage, &mut means),
             Stage::Drop => path.drop_all(port),
         }
         // Whatever a stage has left would be sent a second time.
@@ -110,6 +119,19 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
         input.counters.frames.add(frames as u64);
         input.counters.cycles.add(ended.wrapping_sub(began));
         since = Some(ended);
+    }
+    if worker.routing.injected.is_some() {
+        let mut path = Path {
+            received: &mut worker.received,
+            outputs: &mut worker.outputs,
+            counters: &worker.counters.ports,
+        };
+        path.send_injected(&mut Means {
+            routing: &mut worker.routing,
+            counters: &worker.counters.router,
+            pool: &worker.copies,
+            now_s: shared.now_s.load(Ordering::Relaxed),
+        });
     }
     for relay in &mut worker.relays {
         if relay.frames.receive(&mut worker.received, BURST_MAX) > 0 {

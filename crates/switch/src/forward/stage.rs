@@ -2,6 +2,7 @@
 //! What is done with the frames of a port. Made by the control thread, never changed: another takes its place.
 
 use super::bridge::BridgeStage;
+use super::route::RouteStage;
 use crate::bridge::Storm;
 
 /// What is done with the frames of a receive queue.
@@ -16,6 +17,8 @@ pub(crate) enum Stage {
     },
     /// They are bridged.
     Bridge(BridgeStage),
+    /// They are routed.
+    Route(RouteStage),
 }
 
 impl Stage {

@@ -9,6 +9,7 @@ use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool, RxQueue, TxQueue};
 
 use super::mail::{Mailbox, Order, Reply};
+use super::route::Routing;
 use super::stage::Stage;
 use crate::bridge::{Decisions, Storm};
 use crate::config::Idle;
@@ -87,6 +88,7 @@ pub(crate) struct Worker {
     pub(super) decisions: Decisions,
     /// Where copies of frames come from.
     pub(super) copies: Mempool,
+    pub(super) routing: Routing,
     pub(super) idle: Idle,
     pub(super) counters: Arc<ThreadCounters>,
     pub(super) mailbox: Mailbox,
@@ -97,6 +99,7 @@ impl Worker {
     pub(crate) fn new(
         eal: &Eal,
         copies: Mempool,
+        routing: Routing,
         idle: Idle,
         counters: Arc<ThreadCounters>,
         mailbox: Mailbox,
@@ -108,6 +111,7 @@ impl Worker {
             received: Burst::new(eal),
             decisions: Decisions::default(),
             copies,
+            routing,
             idle,
             counters,
             mailbox,
@@ -178,6 +182,13 @@ impl Worker {
                     left: relays,
                 }
             }
+            Order::Domain(domain) => Reply::Domain {
+                _former: std::mem::replace(&mut self.routing.domain, domain),
+            },
+            Order::Inject(frames) => Reply::Injected {
+                _former: std::mem::replace(&mut self.routing.injected, frames),
+            },
+            Order::Nothing => Reply::Done,
             Order::End => {
                 self.ended = true;
                 Reply::Done

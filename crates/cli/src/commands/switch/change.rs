@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch add|del|set|rebalance`: changes of a running switch.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use ipnet::IpNet;
 use quietwire_host::CpuList;
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::bridging::StaticSetting;
+use quietwire_switch::config::layer3::VrfSetting;
 use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::MoveReport;
 use serde_json::from_value;
 
 use super::bridging::{BridgingArgs, parse_vlan};
+use super::router::{InterfaceArgs, NeighbourArgs, RouteArgs, RoutesArgs, add_routes};
 use super::tables;
 use crate::text::print;
 use crate::units::parse_path;
@@ -99,6 +103,20 @@ enum Add {
         #[arg(long, value_name = "N")]
         ageing_s: Option<u32>,
     },
+    /// A VRF: routes of its own.
+    Vrf {
+        /// Its name.
+        name: String,
+    },
+    /// An interface of the router, on a port, a VLAN of it, or a bridge.
+    Interface(InterfaceArgs),
+    /// A static route; one to the same prefix is replaced.
+    Route(RouteArgs),
+    /// Static routes from a file.
+    Routes(RoutesArgs),
+    /// A neighbour that is not asked for its address.
+    #[command(alias = "neighbor")]
+    Neighbour(NeighbourArgs),
     /// Two ports joined.
     CrossConnect {
         /// One of them.
@@ -146,6 +164,33 @@ enum Del {
         /// Its name.
         name: String,
     },
+    /// A VRF that no interface is in, and its routes.
+    Vrf {
+        /// Its name.
+        name: String,
+    },
+    /// An interface of the router.
+    Interface {
+        /// Its name.
+        name: String,
+    },
+    /// Static routes.
+    Route {
+        /// Their prefixes.
+        #[arg(required = true)]
+        prefixes: Vec<IpNet>,
+        /// The VRF. [default: main]
+        #[arg(long, value_name = "NAME")]
+        vrf: Option<String>,
+    },
+    /// A neighbour, set or found.
+    #[command(alias = "neighbor")]
+    Neighbour {
+        /// Name of the interface.
+        interface: String,
+        /// Its IP address.
+        address: IpAddr,
+    },
     /// What joins a port to another.
     CrossConnect {
         /// The name of either port.
@@ -191,6 +236,8 @@ enum Set {
         #[arg(long, value_name = "N")]
         ageing_s: Option<u32>,
     },
+    /// An interface of the router: everything about it is as said here from then on.
+    Interface(InterfaceArgs),
     /// Forwarding CPUs: threads are made and ended, and receive queues go over without loss.
     Threads {
         /// The CPUs that forward from now on.
@@ -286,6 +333,17 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             untagged,
             native,
         },
+        Add::Vrf { name } => Change::AddVrf(VrfSetting { name }),
+        Add::Interface(interface) => Change::AddInterface(interface.setting()),
+        Add::Route(route) => return request(&route.request(), &args.asking),
+        Add::Neighbour(neighbour) => return request(&neighbour.request(), &args.asking),
+        Add::Routes(routes) => {
+            let added = add_routes(&routes, &args.asking.control_socket)?;
+            if args.asking.json {
+                print(serde_json::json!({ "added": added }).to_string())?;
+            }
+            return Ok(());
+        }
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
     carry_out(change, &args.asking)
@@ -296,6 +354,14 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
         Del::Port { name } => Change::DelPort { name },
         Del::Fdb { bridge, mac, vlan } => Change::DelStatic { bridge, mac, vlan },
         Del::Vlan { port, vlans } => Change::DelVlan { port, vlans },
+        Del::Vrf { name } => Change::DelVrf { name },
+        Del::Interface { name } => Change::DelInterface { name },
+        Del::Route { prefixes, vrf } => {
+            return request(&Request::DelRoutes { vrf, prefixes }, &args.asking);
+        }
+        Del::Neighbour { interface, address } => {
+            return request(&Request::DelNeighbour { interface, address }, &args.asking);
+        }
         Del::Bridge { name } => Change::DelBridge { name },
         Del::CrossConnect { port } => Change::DelCrossConnect { port },
     };
@@ -326,6 +392,7 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
             max_entries,
             ageing_s,
         },
+        Set::Interface(interface) => Change::SetInterface(interface.setting()),
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
         Set::Queue { port, queue, cpu } => {
             return move_queue(port, queue, cpu, &args.asking);
@@ -341,14 +408,7 @@ pub(super) fn flush(args: FlushArgs) -> Result<()> {
         vlan,
         asking,
     } = args;
-    let answer = ask(
-        &asking.control_socket,
-        &Request::FlushFdb { bridge, port, vlan },
-    )?;
-    if asking.json {
-        print(serde_json::to_string_pretty(&answer)?)?;
-    }
-    Ok(())
+    request(&Request::FlushFdb { bridge, port, vlan }, &asking)
 }
 
 pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
@@ -371,19 +431,16 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
 }
 
 fn move_queue(port: String, queue: u16, cpu: u32, asking: &Asking) -> Result<()> {
-    let answer = ask(
-        &asking.control_socket,
-        &Request::MoveQueue { port, queue, cpu },
-    )?;
-    if asking.json {
-        print(serde_json::to_string_pretty(&answer)?)?;
-    }
-    Ok(())
+    request(&Request::MoveQueue { port, queue, cpu }, asking)
 }
 
 /// Without `--json` a change that was made says nothing.
 fn carry_out(change: Change, asking: &Asking) -> Result<()> {
-    let answer = ask(&asking.control_socket, &Request::Change(change))?;
+    request(&Request::Change(change), asking)
+}
+
+fn request(request: &Request, asking: &Asking) -> Result<()> {
+    let answer = ask(&asking.control_socket, request)?;
     if asking.json {
         print(serde_json::to_string_pretty(&answer)?)?;
     }

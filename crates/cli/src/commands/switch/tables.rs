@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a switch says of itself, as tables for people.
 
+use std::collections::BTreeMap;
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use quietwire_packet::VlanId;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
-    Drops, FdbReport, FlappingReport, MoveReport, PortCounts, PortReport, QueueReport, Role,
-    StatsReport, ThreadReport, VlanReport,
+    Drops, FdbReport, FlappingReport, InterfaceReport, MoveReport, NeighbourReport, PortCounts,
+    PortReport, QueueReport, Role, RouterCounts, RoutesReport, StatsReport, ThreadReport,
+    VlanReport, VrfReport,
 };
 use serde_json::{Error, Value, from_value};
 
@@ -20,6 +23,9 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::Moves => moves(&from_value::<Vec<MoveReport>>(answer)?).to_string(),
         Subject::Vlans => vlans(from_value::<Vec<VlanReport>>(answer)?).to_string(),
         Subject::Flapping => flapping(from_value::<Vec<FlappingReport>>(answer)?).to_string(),
+        Subject::Vrfs => vrfs(from_value::<Vec<VrfReport>>(answer)?).to_string(),
+        Subject::Interfaces => interfaces(from_value::<Vec<InterfaceReport>>(answer)?).to_string(),
+        Subject::Neighbours => neighbours(from_value::<Vec<NeighbourReport>>(answer)?).to_string(),
         Subject::Config => from_value(answer)?,
     })
 }
@@ -204,7 +210,144 @@ fn stats(stats: &StatsReport) -> String {
         text += "\n\n";
         text += &bridges.to_string();
     }
+    if stats.router != RouterCounts::default() {
+        text += "\n\n";
+        text += &router(&stats.router).to_string();
+    }
     text
+}
+
+/// What the router did, and each reason that there was for doing something else.
+fn router(counts: &RouterCounts) -> Table {
+    let mut table = table(["router", "count"], 1);
+    let mut row = |name: String, count: u64| {
+        table.add_row([name, count.to_string()]);
+    };
+    row("packets forwarded".to_owned(), counts.forwarded);
+    let by_reason = |what: &str, reasons: &BTreeMap<String, u64>| -> Vec<(String, u64)> {
+        let named = reasons
+            .iter()
+            .map(|(reason, count)| (format!("{what}: {reason}"), *count));
+        named.collect()
+    };
+    let others = [
+        ("packets in pieces", counts.fragmented),
+        ("not sent", counts.not_sent),
+        ("no room at the service thread", counts.service_full),
+        ("echo requests answered", counts.echoed),
+        ("errors sent", counts.errors),
+        ("for the router, not taken", counts.unclaimed),
+        ("neighbours asked", counts.neighbours_asked),
+        ("neighbours not asked", counts.neighbours_not_asked),
+        ("waiting packets dropped", counts.neighbours_overflowed),
+        ("address conflicts", counts.address_conflicts),
+    ];
+    let others = others.map(|(name, count)| (name.to_owned(), count));
+    let all = by_reason("dropped", &counts.dropped)
+        .into_iter()
+        .chain(by_reason("to the service thread", &counts.punted))
+        .chain(others);
+    for (name, count) in all.filter(|(_, count)| *count > 0) {
+        row(name, count);
+    }
+    table
+}
+
+fn vrfs(vrfs: Vec<VrfReport>) -> Table {
+    let mut table = table(["vrf", "interfaces", "ipv4 routes", "ipv6 routes"], 2);
+    for vrf in vrfs {
+        table.add_row([
+            vrf.name,
+            vrf.interfaces.join(","),
+            vrf.ipv4_routes.to_string(),
+            vrf.ipv6_routes.to_string(),
+        ]);
+    }
+    table
+}
+
+fn interfaces(interfaces: Vec<InterfaceReport>) -> Table {
+    let header = ["interface", "vrf", "on", "vlan", "mac", "mtu", "addresses"];
+    let mut table = table(header, 7);
+    for one in interfaces {
+        let on = match (one.port, one.bridge) {
+            (Some(port), _) => format!("port {port}"),
+            (None, bridge) => format!("bridge {}", bridge.unwrap_or_default()),
+        };
+        let addresses: Vec<String> = one.addresses.iter().map(ToString::to_string).collect();
+        table.add_row([
+            one.name,
+            one.vrf,
+            on,
+            vlan_or_none(one.vlan),
+            one.mac.to_string(),
+            one.mtu.to_string(),
+            addresses.join(" "),
+        ]);
+    }
+    table
+}
+
+fn neighbours(neighbours: Vec<NeighbourReport>) -> Table {
+    let mut table = table(["interface", "address", "mac", "state", "age s"], 4);
+    for one in neighbours {
+        let state = serde_json::to_value(one.state).unwrap_or_default();
+        table.add_row([
+            one.interface,
+            one.address.to_string(),
+            one.mac
+                .map_or_else(|| "-".to_owned(), |mac| mac.to_string()),
+            state.as_str().unwrap_or_default().to_owned(),
+            format!("{:.1}", one.age_s),
+        ]);
+    }
+    table
+}
+
+/// Routes, those that packets take marked with a star.
+pub(super) fn routes(report: &RoutesReport) -> String {
+    let mut table = table(["", "prefix", "source", "metric", "way"], 5);
+    for route in &report.routes {
+        let ways: Vec<String> = route
+            .via
+            .iter()
+            .map(|via| {
+                let address = via
+                    .address
+                    .map(|address| format!("{address} "))
+                    .unwrap_or_default();
+                let weight = if via.weight == 1 {
+                    String::new()
+                } else {
+                    format!(" weight {}", via.weight)
+                };
+                format!("{address}on {}{weight}", via.interface)
+            })
+            .collect();
+        let way = if ways.is_empty() {
+            route.kind.clone()
+        } else {
+            ways.join(", ")
+        };
+        let source = serde_json::to_value(route.source).unwrap_or_default();
+        table.add_row([
+            if route.is_active { "*" } else { "" }.to_owned(),
+            route.prefix.to_string(),
+            source.as_str().unwrap_or_default().to_owned(),
+            route.metric.to_string(),
+            way,
+        ]);
+    }
+    let shown = report.routes.len() as u64;
+    let more = if shown < report.total {
+        format!(
+            "\n\n{shown} of {} routes; --limit N shows more",
+            report.total
+        )
+    } else {
+        String::new()
+    };
+    format!("{table}{more}")
 }
 
 /// Traffic of each port, and each reason for drops that there was.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Ipv6Fib, NODE, ROOT_BITS, SLOTS, STRIDE, Words, slot_at};
+use crate::arena::{Blocks, Epoch};
 use crate::fib::NO_ROUTE;
-use crate::fib::arena::{Blocks, Epoch};
 
 /// There was no room; nothing that readers see has changed.
 #[derive(Debug)]

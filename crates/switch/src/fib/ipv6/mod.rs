@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ipnet::{IpNet, Ipv6Net};
 use quietwire_dpdk::{BURST_MAX, prefetch};
 
-use super::arena::{Epoch, zeroed};
 use super::{FibError, NO_ROUTE, check};
+use crate::arena::{Epoch, zeroed};
 use control::Control;
 
 /// Bits of the root, and of each node.

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of forwarding tables: blocks that readers look at while the writer takes and gives back others.
+//! Memory of tables that forwarding threads read: blocks that they look at while the writer takes and gives back others.
 
 use std::collections::VecDeque;
 
 use quietwire_dpdk::prefer_huge_pages;
 use zerocopy::FromZeros;
 
-use super::FibError;
-
 /// A count that grows each time that every forwarding thread has ended what it was at.
 pub type Epoch = u64;
 
+/// The machine has no memory for a table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory for a table of {0} octets")]
+pub struct NoMemory(pub usize);
+
 /// Memory that is zero, and that the kernel gives page by page when it is written.
-pub(super) fn zeroed<T: FromZeros>(count: usize) -> Result<Box<[T]>, FibError> {
+pub(crate) fn zeroed<T: FromZeros>(count: usize) -> Result<Box<[T]>, NoMemory> {
     let memory = <[T]>::new_box_zeroed_with_elems(count)
-        .map_err(|_| FibError::Memory(count.saturating_mul(size_of::<T>())))?;
+        .map_err(|_| NoMemory(count.saturating_mul(size_of::<T>())))?;
     prefer_huge_pages(&memory);
     Ok(memory)
 }
 
 /// Which blocks of an arena are free. A block is a run of units; its length is rounded up to a power of two.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     /// By power of two.
     free: [Vec<u32>; ORDERS],
     /// Given back, and perhaps still looked at.
@@ -32,15 +35,15 @@ pub(super) struct Blocks {
     epoch: Epoch,
 }
 
-/// Blocks of up to 256 units.
-const ORDERS: usize = 9;
+/// Blocks of up to 8192 units.
+const ORDERS: usize = 14;
 
 const fn order_of(units: u32) -> usize {
     units.next_power_of_two().trailing_zeros() as usize
 }
 
 impl Blocks {
-    pub(super) fn new(units: u32) -> Self {
+    pub(crate) fn new(units: u32) -> Self {
         Self {
             free: Default::default(),
             retired: VecDeque::new(),
@@ -52,7 +55,7 @@ impl Blocks {
     }
 
     /// The first unit of a block that nobody looks at; none when there is no room.
-    pub(super) fn take(&mut self, units: u32) -> Option<u32> {
+    pub(crate) fn take(&mut self, units: u32) -> Option<u32> {
         let order = order_of(units);
         let taken = match self.free.get_mut(order)?.pop() {
             Some(block) => Some(block),
@@ -83,25 +86,25 @@ impl Blocks {
     }
 
     /// Gives a block back that readers cannot get to any more.
-    pub(super) fn retire(&mut self, block: u32, units: u32) {
+    pub(crate) fn retire(&mut self, block: u32, units: u32) {
         let order = order_of(units);
         self.used -= 1 << order;
         self.retired.push_back((self.epoch, order as u8, block));
     }
 
     /// Gives a block back that readers never got to.
-    pub(super) fn give_back(&mut self, block: u32, units: u32) {
+    pub(crate) fn give_back(&mut self, block: u32, units: u32) {
         let order = order_of(units);
         self.used -= 1 << order;
         self.free[order].push(block);
     }
 
-    pub(super) fn set_epoch(&mut self, epoch: Epoch) {
+    pub(crate) fn set_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
     }
 
     /// Puts to use again what was given back before this epoch.
-    pub(super) fn reclaim(&mut self, epoch: Epoch) {
+    pub(crate) fn reclaim(&mut self, epoch: Epoch) {
         while let Some((retired, order, block)) = self.retired.front().copied() {
             if retired >= epoch {
                 break;
@@ -112,7 +115,7 @@ impl Blocks {
     }
 
     /// Units in use.
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used
     }
 }

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The router's part of `quietwire switch add|del|set|show`: VRFs, interfaces, routes, neighbours.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use quietwire_packet::{MacAddress, VlanId};
+use quietwire_switch::config::layer3::{
+    InterfaceSetting, NeighbourSetting, RouteKind, RouteSetting, Urpf, ViaSetting,
+};
+use quietwire_switch::control::{Request, ask};
+
+use super::bridging::parse_vlan;
+use crate::exit::Usage;
+
+/// Routes in one request: well under what the switch takes at once.
+const ROUTES_A_REQUEST: usize = 200;
+
+/// An interface of the router.
+#[derive(Debug, Args)]
+pub(super) struct InterfaceArgs {
+    /// Its name.
+    name: String,
+    /// The port that it is on.
+    #[arg(long, value_name = "NAME", required_unless_present = "bridge")]
+    port: Option<String>,
+    /// The bridge that it is on.
+    #[arg(long, value_name = "NAME", conflicts_with = "port")]
+    bridge: Option<String>,
+    /// The VLAN whose frames are its own. [default: frames without a tag]
+    #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
+    vlan: Option<VlanId>,
+    /// An address, with the length of its link's prefix, like 192.0.2.1/24; repeat it.
+    #[arg(long = "address", value_name = "ADDRESS/LENGTH")]
+    addresses: Vec<IpNet>,
+    /// Its VRF. [default: main]
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
+    /// Its MAC address. [default: made of the machine and its name]
+    #[arg(long, value_name = "MAC")]
+    mac: Option<MacAddress>,
+    /// Largest IP packet, octets. [default: 1500]
+    #[arg(long, value_name = "N")]
+    mtu: Option<u16>,
+    /// Whether a source address has to have a way back (RFC 3704). [default: off]
+    #[arg(long, value_enum)]
+    urpf: Option<UrpfArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum UrpfArg {
+    /// It need not.
+    Off,
+    /// Some way.
+    Loose,
+    /// By the interface that the packet came in on.
+    Strict,
+}
+
+impl InterfaceArgs {
+    pub(super) fn setting(self) -> InterfaceSetting {
+        InterfaceSetting {
+            name: self.name,
+            port: self.port,
+            bridge: self.bridge,
+            vlan: self.vlan,
+            addresses: self.addresses,
+            vrf: self.vrf,
+            mac: self.mac,
+            mtu: self.mtu,
+            urpf: self.urpf.map(|urpf| match urpf {
+                UrpfArg::Off => Urpf::Off,
+                UrpfArg::Loose => Urpf::Loose,
+                UrpfArg::Strict => Urpf::Strict,
+            }),
+        }
+    }
+}
+
+/// A static route.
+#[derive(Debug, Args)]
+pub(super) struct RouteArgs {
+    /// The destinations, like 198.51.100.0/24.
+    prefix: IpNet,
+    /// Where packets go: an address, an interface, or both as ADDRESS,INTERFACE; with a share of the flows as
+    /// …,weight=N. Repeat it to share flows out.
+    #[arg(long = "via", value_name = "ADDRESS[,INTERFACE]", value_parser = parse_via)]
+    via: Vec<ViaSetting>,
+    /// What becomes of packets.
+    #[arg(long, value_enum, default_value_t = KindArg::Unicast)]
+    kind: KindArg,
+    /// The VRF. [default: main]
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KindArg {
+    /// They go on.
+    Unicast,
+    /// They are dropped in silence.
+    Blackhole,
+    /// They are dropped, and their sender is told that there is no way.
+    Unreachable,
+    /// They are dropped, and their sender is told that it may not.
+    Prohibit,
+}
+
+impl RouteArgs {
+    pub(super) fn request(self) -> Request {
+        let kind = match self.kind {
+            KindArg::Unicast => None,
+            KindArg::Blackhole => Some(RouteKind::Blackhole),
+            KindArg::Unreachable => Some(RouteKind::Unreachable),
+            KindArg::Prohibit => Some(RouteKind::Prohibit),
+        };
+        Request::AddRoutes(vec![RouteSetting {
+            prefix: self.prefix,
+            vrf: self.vrf,
+            kind,
+            via: self.via,
+        }])
+    }
+}
+
+fn parse_via(text: &str) -> Result<ViaSetting, String> {
+    let mut via = ViaSetting {
+        address: None,
+        interface: None,
+        weight: None,
+    };
+    for part in text.split(',') {
+        if let Some(weight) = part.strip_prefix("weight=") {
+            let weight = weight.parse::<u8>().ok().filter(|weight| *weight > 0);
+            via.weight = Some(weight.ok_or("a weight is 1 to 255")?);
+        } else if let Ok(address) = part.parse::<IpAddr>() {
+            via.address = Some(address);
+        } else if part.is_empty() {
+            return Err("write ADDRESS, INTERFACE, or ADDRESS,INTERFACE".to_owned());
+        } else {
+            via.interface = Some(part.to_owned());
+        }
+    }
+    Ok(via)
+}
+
+/// Many static routes from a file.
+#[derive(Debug, Args)]
+pub(super) struct RoutesArgs {
+    /// The file, or - for standard input: a route a line, as PREFIX VIA, where VIA is as with `add route`, or blackhole,
+    /// unreachable or prohibit. Empty lines and what is behind # do not count.
+    file: PathBuf,
+    /// The VRF. [default: main]
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
+}
+
+/// Adds the routes of a file, some hundred at a time: each request whole or not at all. Returns how many.
+pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
+    let name = args.file.display().to_string();
+    let input: Box<dyn Read> = if name == "-" {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(File::open(&args.file).with_context(|| format!("{name}: cannot be read"))?)
+    };
+    let mut waiting = Vec::with_capacity(ROUTES_A_REQUEST);
+    let mut added = 0;
+    for (number, line) in (1..).zip(BufReader::new(input).lines()) {
+        let line = line.with_context(|| format!("{name}:{number}: cannot be read"))?;
+        let route = parse_route(&line, args.vrf.as_deref())
+            .map_err(|what| Usage(format!("{name}:{number}: {what}")))?;
+        waiting.extend(route);
+        if waiting.len() == ROUTES_A_REQUEST {
+            added += send(socket, &mut waiting)?;
+        }
+    }
+    Ok(added + send(socket, &mut waiting)?)
+}
+
+fn send(socket: &Path, waiting: &mut Vec<RouteSetting>) -> Result<u64> {
+    let routes = std::mem::take(waiting);
+    let count = routes.len() as u64;
+    if count > 0 {
+        ask(socket, &Request::AddRoutes(routes))?;
+    }
+    Ok(count)
+}
+
+fn parse_route(line: &str, vrf: Option<&str>) -> Result<Option<RouteSetting>, String> {
+    let line = line.split('#').next().unwrap_or_default();
+    let mut words = line.split_whitespace();
+    let Some(prefix) = words.next() else {
+        return Ok(None);
+    };
+    let prefix = prefix
+        .parse()
+        .map_err(|_| format!("'{prefix}' is not a prefix like 198.51.100.0/24"))?;
+    let mut setting = RouteSetting {
+        prefix,
+        vrf: vrf.map(str::to_owned),
+        kind: None,
+        via: Vec::new(),
+    };
+    for word in words {
+        match word {
+            "blackhole" => setting.kind = Some(RouteKind::Blackhole),
+            "unreachable" => setting.kind = Some(RouteKind::Unreachable),
+            "prohibit" => setting.kind = Some(RouteKind::Prohibit),
+            "via" => {}
+            via => setting.via.push(parse_via(via)?),
+        }
+    }
+    Ok(Some(setting))
+}
+
+/// A neighbour.
+#[derive(Debug, Args)]
+pub(super) struct NeighbourArgs {
+    /// Name of the interface.
+    interface: String,
+    /// Its IP address.
+    address: IpAddr,
+    /// Its MAC address.
+    mac: MacAddress,
+}
+
+impl NeighbourArgs {
+    pub(super) fn request(self) -> Request {
+        Request::AddNeighbour(NeighbourSetting {
+            interface: self.interface,
+            address: self.address,
+            mac: self.mac,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_of_a_file() {
+        let route = |line| parse_route(line, None);
+        assert_eq!(route("  # nothing"), Ok(None));
+        let one = route("10.0.0.0/8 via 192.0.2.1,lan0 192.0.2.2,weight=3 # two ways")
+            .unwrap()
+            .unwrap();
+        assert_eq!(one.via.len(), 2);
+        assert_eq!(one.via[0].interface.as_deref(), Some("lan0"));
+        assert_eq!(one.via[1].weight, Some(3));
+        let hole = route("2001:db8::/32 blackhole").unwrap().unwrap();
+        assert_eq!(hole.kind, Some(RouteKind::Blackhole));
+        for (line, part) in [
+            ("10.0.0.0 via 192.0.2.1", "is not a prefix"),
+            ("10.0.0.0/8 192.0.2.1,weight=0", "1 to 255"),
+            ("10.0.0.0/8 192.0.2.1,", "write ADDRESS"),
+        ] {
+            assert!(route(line).unwrap_err().contains(part), "{line}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The router as the engine holds it: numbers of interfaces, what forwarding threads are told, and when they are done with
+//! what they knew before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use quietwire_dpdk::ring;
+use quietwire_packet::MacAddress;
+
+use super::Engine;
+use crate::bridge;
+use crate::config::layer3::{Attachment, InterfacePlan, Urpf as UrpfSetting};
+use crate::config::{Group, Plan};
+use crate::error::SwitchError;
+use crate::forward::{Domain, Inside, Order, RouteStage, Stage};
+use crate::layer3::{Known, SharedLayer3};
+use crate::neighbour::Facts;
+use crate::report::{InterfaceReport, VrfReport};
+use crate::route::{Interface, InterfacePlace, Interfaces, PortInterfaces, Router, Urpf};
+
+/// Frames of the service thread that wait for a forwarding thread.
+const INJECTED_FRAMES: usize = 1024;
+
+impl Engine {
+    /// Gives interfaces of a plan their numbers: those that are there keep theirs.
+    pub(super) fn number_interfaces(&mut self, plan: &Plan) {
+        let names: BTreeSet<&str> = names_of(plan).collect();
+        for slot in &mut self.interfaces {
+            if slot.as_deref().is_some_and(|name| !names.contains(name)) {
+                *slot = None;
+            }
+        }
+        for name in names_of(plan) {
+            if self.interface_number(name).is_some() {
+                continue;
+            }
+            match self.interfaces.iter_mut().find(|slot| slot.is_none()) {
+                Some(slot) => *slot = Some(name.to_owned()),
+                None => self.interfaces.push(Some(name.to_owned())),
+            }
+        }
+    }
+
+    fn interface_number(&self, name: &str) -> Option<u16> {
+        let mut slots = self.interfaces.iter();
+        let at = slots.position(|slot| slot.as_deref() == Some(name))?;
+        u16::try_from(at).ok()
+    }
+
+    /// Interfaces of a plan with their numbers.
+    fn numbered<'plan>(&self, plan: &'plan Plan) -> Vec<(u16, &'plan InterfacePlan)> {
+        let all = plan.layer3.interfaces.iter();
+        all.filter_map(|one| Some((self.interface_number(&one.name)?, one)))
+            .collect()
+    }
+
+    /// Interfaces of a bridge, as the bridge takes them.
+    pub(super) fn interfaces_on(&self, bridge: &str, plan: &Plan) -> Vec<bridge::Interface> {
+        let is_there = |one: &InterfacePlan| one.on == Attachment::Bridge(bridge.to_owned());
+        self.numbered(plan)
+            .into_iter()
+            .filter(|(_, one)| is_there(one))
+            .map(|(number, one)| bridge::Interface {
+                number,
+                vlan: one.vlan,
+                address: mac_of(one, plan),
+            })
+            .collect()
+    }
+
+    /// Interfaces as the service thread knows them.
+    fn known(&self) -> BTreeMap<u16, Known> {
+        let layer3 = self.layer3.lock();
+        let known = |one: &InterfacePlan, number| {
+            let vrf = self.plan.layer3.vrfs.get(one.vrf)?;
+            Some(Known {
+                name: one.name.clone(),
+                facts: Facts {
+                    number,
+                    mac: mac_of(one, &self.plan),
+                    addresses: one.addresses.clone(),
+                },
+                vrf: layer3.vrf(vrf)?,
+                mtu: one.mtu,
+            })
+        };
+        self.numbered(&self.plan)
+            .into_iter()
+            .filter_map(|(number, one)| Some((number, known(one, number)?)))
+            .collect()
+    }
+
+    fn place_of(&self, on: &Attachment) -> Option<InterfacePlace> {
+        match on {
+            Attachment::Port(index) => {
+                let name = &self.plan.ports.get(*index)?.name;
+                Some(InterfacePlace::Port(self.number(name)?))
+            }
+            Attachment::Bridge(name) => {
+                let at = self.bridges.iter().position(|view| view.name == *name)?;
+                Some(InterfacePlace::Bridge(u16::try_from(at).ok()?))
+            }
+        }
+    }
+
+    /// What forwarding threads are to know.
+    fn domain_of(&self, known: &BTreeMap<u16, Known>) -> Domain {
+        let interface = |number: u16, one: &InterfacePlan| {
+            let place = self.place_of(&one.on)?;
+            let known = known.get(&number)?;
+            let vlan = one
+                .vlan
+                .filter(|_| matches!(place, InterfacePlace::Port(_)));
+            let interface = Interface {
+                place,
+                vlan,
+                mac: known.facts.mac,
+                mtu: known.mtu,
+                vrf: known.vrf,
+                urpf: match one.urpf {
+                    UrpfSetting::Off => Urpf::Off,
+                    UrpfSetting::Loose => Urpf::Loose,
+                    UrpfSetting::Strict => Urpf::Strict,
+                },
+                ipv4: one.addresses.iter().any(|net| net.addr().is_ipv4()),
+                ipv6: known.facts.has_ipv6(),
+            };
+            Some((number, interface))
+        };
+        let all = self.numbered(&self.plan);
+        let interfaces = all
+            .into_iter()
+            .filter_map(|(number, one)| interface(number, one));
+        let interfaces = Interfaces::new(interfaces);
+        let with_router: BTreeSet<u16> = interfaces
+            .iter()
+            .filter_map(|(_, one)| match one.place {
+                InterfacePlace::Bridge(bridge) => Some(bridge),
+                InterfacePlace::Port(_) => None,
+            })
+            .collect();
+        let inside = |(number, view): (u16, &crate::bridge_view::BridgeView)| {
+            with_router.contains(&number).then(|| Inside {
+                fdb: Arc::clone(&view.fdb),
+                tables: Arc::clone(&view.tables),
+                ports: view.tables.port_numbers().map(usize::from).collect(),
+            })
+        };
+        let layer3 = self.layer3.lock();
+        Domain {
+            router: Router {
+                interfaces,
+                vrfs: layer3.tables(),
+                next_hops: layer3.rib.next_hops(),
+            },
+            bridges: (0u16..).zip(&self.bridges).map(inside).collect(),
+        }
+    }
+
+    /// Makes the router's tables follow the plan. Before [`Self::show_router`].
+    pub(super) fn settle_router(&mut self) -> Result<(), SwitchError> {
+        let known = self.known();
+        self.layer3.lock().set_interfaces(known.clone())?;
+        self.domain = Arc::new(self.domain_of(&known));
+        Ok(())
+    }
+
+    /// Tells forwarding threads of the router, and has one of them send for the service thread.
+    pub(super) fn show_router(&mut self) -> Result<(), SwitchError> {
+        let has_interfaces = !self.plan.layer3.interfaces.is_empty();
+        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        for cpu in cpus {
+            let domain = has_interfaces.then(|| Arc::clone(&self.domain));
+            // The former one is dropped here.
+            drop(self.tell(cpu, Order::Domain(domain))?);
+        }
+        let wanted = self.plan.forwarding_cpus.iter().next().map(|cpu| cpu.0);
+        let wanted = wanted.filter(|_| has_interfaces);
+        if self.injects == wanted {
+            return Ok(());
+        }
+        if let Some(cpu) = self.injects.take() {
+            self.layer3.lock().exchange().set_injected(None);
+            drop(self.tell(cpu, Order::Inject(None))?);
+        }
+        if let Some(cpu) = wanted {
+            let (sender, frames) = ring::channel(&self.eal, INJECTED_FRAMES);
+            drop(self.tell(cpu, Order::Inject(Some(Box::new(frames))))?);
+            self.layer3.lock().exchange().set_injected(Some(sender));
+            self.injects = Some(cpu);
+        }
+        Ok(())
+    }
+
+    /// Puts memory of the router's tables to use again that forwarding threads have done with.
+    ///
+    /// # Errors
+    /// [`SwitchError::Thread`] when one does not answer.
+    pub(crate) fn reclaim(&mut self) -> Result<(), SwitchError> {
+        if !self.layer3.lock().has_interfaces() {
+            return Ok(());
+        }
+        let epoch = self.layer3.lock().begin_epoch();
+        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        for cpu in cpus {
+            drop(self.tell(cpu, Order::Nothing)?);
+        }
+        self.layer3.lock().end_epoch(epoch);
+        Ok(())
+    }
+
+    /// The stage of a port with interfaces.
+    pub(super) fn route_stage(&self, number: u16) -> Option<Stage> {
+        let on = |one: &InterfacePlan| self.place_of(&one.on) == Some(InterfacePlace::Port(number));
+        let of_port: Vec<_> = self
+            .numbered(&self.plan)
+            .into_iter()
+            .filter(|(_, one)| on(one))
+            .map(|(interface, one)| (one.vlan, interface))
+            .collect();
+        (!of_port.is_empty()).then(|| {
+            Stage::Route(RouteStage {
+                interfaces: PortInterfaces::new(of_port),
+                domain: Arc::clone(&self.domain),
+            })
+        })
+    }
+
+    /// Ports that frames may be routed out of.
+    pub(super) fn routed_ports(&self) -> BTreeSet<u16> {
+        let mut ports = BTreeSet::new();
+        for interface in &self.plan.layer3.interfaces {
+            match &interface.on {
+                Attachment::Port(_) => {
+                    if let Some(InterfacePlace::Port(port)) = self.place_of(&interface.on) {
+                        ports.insert(port);
+                    }
+                }
+                Attachment::Bridge(name) => {
+                    let group = self.plan.groups.iter().find(
+                        |group| matches!(group, Group::Bridge(bridge) if bridge.name == *name),
+                    );
+                    ports.extend(group.map(|group| self.members(group)).unwrap_or_default());
+                }
+            }
+        }
+        ports
+    }
+
+    /// VRFs, as they are shown.
+    pub(crate) fn vrf_reports(&self) -> Vec<VrfReport> {
+        let layer3 = self.layer3.lock();
+        layer3
+            .vrfs()
+            .map(|(number, name)| {
+                let (ipv4, ipv6) = layer3.rib.len(number);
+                let of_vrf = |one: &&InterfacePlan| {
+                    self.plan
+                        .layer3
+                        .vrfs
+                        .get(one.vrf)
+                        .is_some_and(|vrf| vrf == name)
+                };
+                let interfaces = self.plan.layer3.interfaces.iter().filter(of_vrf);
+                VrfReport {
+                    name: name.to_owned(),
+                    interfaces: interfaces.map(|one| one.name.clone()).collect(),
+                    ipv4_routes: ipv4 as u64,
+                    ipv6_routes: ipv6 as u64,
+                }
+            })
+            .collect()
+    }
+
+    /// Interfaces, as they are shown.
+    pub(crate) fn interface_reports(&self) -> Vec<InterfaceReport> {
+        let report = |one: &InterfacePlan| {
+            let (port, bridge) = match &one.on {
+                Attachment::Port(index) => (
+                    self.plan.ports.get(*index).map(|port| port.name.clone()),
+                    None,
+                ),
+                Attachment::Bridge(name) => (None, Some(name.clone())),
+            };
+            InterfaceReport {
+                name: one.name.clone(),
+                vrf: self
+                    .plan
+                    .layer3
+                    .vrfs
+                    .get(one.vrf)
+                    .cloned()
+                    .unwrap_or_default(),
+                port,
+                bridge,
+                vlan: one.vlan,
+                mac: mac_of(one, &self.plan),
+                mtu: one.mtu,
+                addresses: one.addresses.clone(),
+            }
+        };
+        self.plan.layer3.interfaces.iter().map(report).collect()
+    }
+
+    /// The configuration, routes and neighbours with it.
+    pub(crate) fn config_text(&self) -> Result<String, toml::ser::Error> {
+        let (routes, neighbours) = self.layer3.lock().settings();
+        let text = self.plan.to_toml()?;
+        Ok(text + &crate::config::layer3::to_toml(&routes, &neighbours)?)
+    }
+}
+
+/// Without interfaces.
+pub(super) fn empty(layer3: &SharedLayer3) -> Domain {
+    let layer3 = layer3.lock();
+    Domain {
+        router: Router {
+            interfaces: Interfaces::default(),
+            vrfs: layer3.tables(),
+            next_hops: layer3.rib.next_hops(),
+        },
+        bridges: Vec::new(),
+    }
+}
+
+fn names_of(plan: &Plan) -> impl Iterator<Item = &str> {
+    plan.layer3.interfaces.iter().map(|one| one.name.as_str())
+}
+
+/// The MAC address of an interface: the one that was asked for, or one made of the machine, the switch and its name, locally
+/// administered, so that it is the same after a restart and another on every machine.
+fn mac_of(interface: &InterfacePlan, plan: &Plan) -> MacAddress {
+    if let Some(mac) = interface.mac {
+        return mac;
+    }
+    let mut hasher = DefaultHasher::new();
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    (machine.trim(), &plan.control_socket, &interface.name).hash(&mut hasher);
+    MacAddress::from_u64(0x0200_0000_0000 | hasher.finish() & 0xff_ffff_ffff)
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Carrying out what the router decided: out of ports, into bridges, to the service thread.
+
+use std::sync::Arc;
+
+use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
+use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, VLAN_TAG_LENGTH};
+
+use super::path::{Path, measure};
+use super::worker::Output;
+use crate::bridge::{self, BridgeTables, Ingress, Storm};
+use crate::counters::RouterCounters;
+use crate::fdb::Fdb;
+use crate::route::{
+    Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Punt, Router, decide,
+    fragments, rewrite,
+};
+
+/// What all forwarding threads know of the router and the bridges that it has interfaces to.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) router: Router,
+    /// By number.
+    pub(crate) bridges: Vec<Option<Inside>>,
+}
+
+/// A bridge, seen from an interface of the router's.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    pub(crate) fdb: Arc<Fdb>,
+    pub(crate) tables: Arc<BridgeTables>,
+    /// Numbers of its ports.
+    pub(crate) ports: Vec<usize>,
+}
+
+/// What forwarding threads know of a port with interfaces of the router's.
+#[derive(Debug)]
+pub(crate) struct RouteStage {
+    pub(crate) interfaces: PortInterfaces,
+    pub(crate) domain: Arc<Domain>,
+}
+
+/// What a frame is marked with on its way to the service thread and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// To the service thread: why, and the interface it came in by.
+    Punt(Punt, u16),
+    /// From the service thread: the frame goes out of this interface as it is.
+    Send(u16),
+    /// From the service thread: the frame is routed as if it came in by this interface.
+    Route(u16),
+}
+
+const SEND: u32 = 0x100;
+const ROUTE: u32 = 0x101;
+
+impl Mark {
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Punt(punt, interface) => (punt as u32) << 16 | interface as u32,
+            Self::Send(interface) => SEND << 16 | interface as u32,
+            Self::Route(interface) => ROUTE << 16 | interface as u32,
+        }
+    }
+
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        let interface = number as u16;
+        match number >> 16 {
+            SEND => Some(Self::Send(interface)),
+            ROUTE => Some(Self::Route(interface)),
+            punt => {
+                let punt = Punt::ALL.get(punt as usize)?;
+                Some(Self::Punt(*punt, interface))
+            }
+        }
+    }
+}
+
+/// Bursts that frames wait in between passes, and the way to the service thread.
+#[derive(Debug)]
+pub(crate) struct Routing {
+    /// For the router.
+    pub(super) local: Burst,
+    /// For bridges, from the router.
+    inside: Burst,
+    rest: Burst,
+    punts: Burst,
+    decisions: Box<crate::route::Decisions>,
+    bridge_decisions: Box<bridge::Decisions>,
+    service: FrameSender,
+    /// Frames that the service thread wants sent; one forwarding thread has it.
+    pub(super) injected: Option<Box<FrameReceiver>>,
+    pub(super) domain: Option<Arc<Domain>>,
+}
+
+impl Routing {
+    pub(crate) fn new(eal: &Eal, service: FrameSender) -> Self {
+        Self {
+            local: Burst::new(eal),
+            inside: Burst::new(eal),
+            rest: Burst::new(eal),
+            punts: Burst::new(eal),
+            decisions: Box::default(),
+            bridge_decisions: Box::default(),
+            service,
+            injected: None,
+            domain: None,
+        }
+    }
+}
+
+/// What routing needs beside the frames.
+pub(super) struct Means<'worker> {
+    pub(super) routing: &'worker mut Routing,
+    pub(super) counters: &'worker RouterCounters,
+    /// Where copies and pieces of frames come from.
+    pub(super) pool: &'worker Mempool,
+    pub(super) now_s: u32,
+}
+
+/// Ports that frames wait for, as a set of bits: there are fewer than 64.
+#[derive(Clone, Copy, Default)]
+struct Touched(u64);
+
+impl Path<'_> {
+    /// Routes what was received on a port.
+    #[inline(never)]
+    pub(super) fn route_port(&mut self, input: usize, stage: &RouteStage, means: &mut Means<'_>) {
+        let (octets, short) = measure(self.received);
+        if let Some(counters) = self.counters.get(input) {
+            counters.rx_frames.add(self.received.len() as u64);
+            counters.rx_octets.add(octets);
+            counters.short.add(short);
+        }
+        let untagged = stage.interfaces.untagged();
+        let mut homeless = 0;
+        for mut frame in self.received.drain() {
+            let found = match tag_of(&frame).filter(|_| stage.interfaces.has_tagged()) {
+                Some(tci) => stage.interfaces.tagged(tci).filter(|_| frame.pop_tag()),
+                None => untagged,
+            };
+            match found {
+                Some(interface) if frame.length() >= ETHERNET_HEADER_LENGTH as u32 => {
+                    frame.set_mark(u32::from(interface));
+                    // There is room for a burst.
+                    drop(means.routing.local.push(frame));
+                }
+                Some(_) => {}
+                None => homeless += 1,
+            }
+        }
+        means.counters.dropped(DropReason::NoInterface, homeless);
+        self.route_local(&stage.domain, means);
+    }
+
+    /// Routes the frames that wait for the router, each marked with its interface.
+    #[inline(always)]
+    pub(super) fn route_local(&mut self, domain: &Domain, means: &mut Means<'_>) {
+        if means.routing.local.is_empty() {
+            return;
+        }
+        let mut interfaces = [0; BURST_MAX];
+        for (mark, interface) in means.routing.local.marks().zip(&mut interfaces) {
+            *interface = mark as u16;
+        }
+        let Routing {
+            local,
+            decisions,
+            inside,
+            punts,
+            ..
+        } = &mut *means.routing;
+        let tally = decide(&domain.router, local.frames(), &interfaces, decisions);
+        means.counters.count(&tally);
+        let mut touched = Touched::default();
+        let mut lost = 0;
+        for ((mut frame, decision), from) in local.drain().zip(decisions.as_slice()).zip(interfaces)
+        {
+            match *decision {
+                Decision::Forward { interface, mac } => {
+                    let sent = domain.router.interfaces.get(interface).and_then(|out| {
+                        let frame = readdressed(frame, out, mac, means.pool)?;
+                        leave(self.outputs, frame, interface, out, inside, &mut touched)
+                    });
+                    lost += u64::from(sent.is_none());
+                }
+                Decision::Fragment { interface, mac } => {
+                    let sent = domain.router.interfaces.get(interface).and_then(|out| {
+                        let frame = readdressed(frame, out, mac, means.pool)?;
+                        self.cut(&frame, interface, out, inside, &mut touched, means.pool)
+                    });
+                    lost += u64::from(sent.is_none());
+                }
+                Decision::Punt(punt) => {
+                    frame.set_mark(Mark::Punt(punt, from).number());
+                    drop(punts.push(frame));
+                }
+                Decision::Drop(_) => {}
+            }
+        }
+        means.counters.not_sent.add(lost);
+        self.finish(domain, touched, means);
+    }
+
+    /// Sends what the service thread wants sent.
+    #[inline(never)]
+    pub(super) fn send_injected(&mut self, means: &mut Means<'_>) {
+        let Some(domain) = means.routing.domain.clone() else {
+            return;
+        };
+        let Some(injected) = &mut means.routing.injected else {
+            return;
+        };
+        if injected.receive(self.received, BURST_MAX) == 0 {
+            return;
+        }
+        let mut touched = Touched::default();
+        let mut lost = 0;
+        for mut frame in self.received.drain() {
+            match Mark::of_number(frame.mark()) {
+                Some(Mark::Route(interface)) => {
+                    frame.set_mark(u32::from(interface));
+                    drop(means.routing.local.push(frame));
+                }
+                Some(Mark::Send(interface)) => {
+                    let inside = &mut means.routing.inside;
+                    let sent = domain.router.interfaces.get(interface).and_then(|out| {
+                        leave(self.outputs, frame, interface, out, inside, &mut touched)
+                    });
+                    lost += u64::from(sent.is_none());
+                }
+                _ => lost += 1,
+            }
+        }
+        means.counters.not_sent.add(lost);
+        self.finish(&domain, touched, means);
+        self.route_local(&domain, means);
+    }
+
+    fn finish(&mut self, domain: &Domain, touched: Touched, means: &mut Means<'_>) {
+        let Touched(mut ports) = touched;
+        while ports != 0 {
+            self.flush(ports.trailing_zeros() as usize);
+            ports &= ports - 1;
+        }
+        if !means.routing.inside.is_empty() {
+            self.bridge_inside(domain, means);
+        }
+        if !means.routing.punts.is_empty() {
+            let Routing { punts, service, .. } = &mut *means.routing;
+            service.send(punts);
+            means.counters.service_full.add(punts.len() as u64);
+            punts.free();
+        }
+    }
+}
+
+impl Path<'_> {
+    /// Sends a packet in pieces.
+    #[inline(never)]
+    fn cut(
+        &mut self,
+        frame: &Mbuf<'_>,
+        interface: u16,
+        out: &Interface,
+        inside: &mut Burst,
+        touched: &mut Touched,
+        pool: &Mempool,
+    ) -> Option<()> {
+        let (ethernet, packet) = frame.octets().split_first_chunk()?;
+        let mut pieces = 0;
+        // As many as a packet has pieces of eight octets at most.
+        for fragment in fragments(packet, out.mtu) {
+            let length = u16::try_from(fragment.frame_length()).ok()?;
+            let mut piece = frame.sibling(pool, length)?;
+            if !fragment.write(ethernet, piece.octets_mut()?) {
+                return None;
+            }
+            if let InterfacePlace::Port(port) = out.place
+                && self.is_full(port)
+            {
+                self.flush(usize::from(port));
+            }
+            leave(self.outputs, piece, interface, out, inside, touched)?;
+            pieces += 1;
+        }
+        (pieces > 0).then_some(())
+    }
+
+    fn is_full(&self, port: u16) -> bool {
+        match self.outputs.get(usize::from(port)) {
+            Some(Some(place)) => place.waiting.room() == 0,
+            _ => false,
+        }
+    }
+
+    /// Bridges what goes into bridges, interface by interface.
+    #[inline(never)]
+    fn bridge_inside(&mut self, domain: &Domain, means: &mut Means<'_>) {
+        for _ in 0..BURST_MAX {
+            let Some(interface) = means.routing.inside.marks().next() else {
+                return;
+            };
+            let Routing { inside, rest, .. } = &mut *means.routing;
+            for frame in inside.drain() {
+                // There is room in both for all that there is.
+                drop(if frame.mark() == interface {
+                    self.received.push(frame)
+                } else {
+                    rest.push(frame)
+                });
+            }
+            std::mem::swap(inside, rest);
+            let interface = interface as u16;
+            let bridge = domain.router.interfaces.get(interface).map(|one| one.place);
+            let inside = match bridge {
+                Some(InterfacePlace::Bridge(bridge)) => domain.bridges.get(usize::from(bridge)),
+                _ => None,
+            };
+            match inside {
+                Some(Some(inside)) => self.bridge_from(interface, inside, means),
+                _ => {
+                    means.counters.not_sent.add(self.received.len() as u64);
+                    self.received.free();
+                }
+            }
+        }
+    }
+
+    fn bridge_from(&mut self, interface: u16, inside: &Inside, means: &mut Means<'_>) {
+        let clock = bridge::Clock {
+            now_s: means.now_s,
+            ticks: cycles::now(),
+        };
+        let from = Ingress::Interface(interface);
+        bridge::decide_with(
+            &inside.tables,
+            &inside.fdb,
+            from,
+            &mut Storm::default(),
+            clock,
+            self.received.frames(),
+            &mut means.routing.bridge_decisions,
+        );
+        let Routing {
+            bridge_decisions,
+            local,
+            ..
+        } = &mut *means.routing;
+        let lost = self.distribute_with(
+            from,
+            &inside.tables,
+            bridge_decisions.as_slice(),
+            local,
+            means.pool,
+        );
+        means.counters.not_sent.add(lost);
+        // Nothing goes from a bridge's interface to itself.
+        local.free();
+        for port in &inside.ports {
+            self.flush(*port);
+        }
+    }
+
+    /// What a bridge had for the router.
+    #[inline(always)]
+    pub(super) fn route_from_bridge(&mut self, means: &mut Means<'_>) {
+        if means.routing.local.is_empty() {
+            return;
+        }
+        match means.routing.domain.clone() {
+            Some(domain) => self.route_local(&domain, means),
+            None => means.routing.local.free(),
+        }
+    }
+}
+
+/// The VLAN of a frame with a tag (IEEE 802.1Q, table 9-1: of customers or of providers).
+#[inline(always)]
+fn tag_of(frame: &Mbuf<'_>) -> Option<u16> {
+    let octets = frame
+        .octets()
+        .first_chunk::<{ ETHERNET_HEADER_LENGTH + VLAN_TAG_LENGTH }>()?;
+    let [.., a, b, c, d, _, _] = *octets;
+    match [a, b] {
+        [0x81, 0x00] | [0x88, 0xa8] => Some(u16::from_be_bytes([c, d])),
+        _ => None,
+    }
+}
+
+/// A frame with new addresses and one less to live; a copy of it when somebody else has it too.
+#[inline(always)]
+fn readdressed<'eal>(
+    mut frame: Mbuf<'eal>,
+    out: &Interface,
+    mac: MacAddress,
+    pool: &Mempool,
+) -> Option<Mbuf<'eal>> {
+    if !frame.is_exclusive() {
+        frame = frame.copy(pool)?;
+    }
+    rewrite(frame.octets_mut()?, out.mac, mac).then_some(frame)
+}
+
+/// Puts a frame to those that wait for an interface; none when it is lost.
+#[inline(always)]
+fn leave(
+    outputs: &mut [Option<Box<Output>>],
+    mut frame: Mbuf<'_>,
+    interface: u16,
+    out: &Interface,
+    inside: &mut Burst,
+    touched: &mut Touched,
+) -> Option<()> {
+    match out.place {
+        InterfacePlace::Port(port) => {
+            if let Some(vlan) = out.vlan
+                && !frame.push_tag(0x8100, vlan.get())
+            {
+                return None;
+            }
+            touched.0 |= 1u64.checked_shl(u32::from(port))?;
+            match outputs.get_mut(usize::from(port))? {
+                Some(place) => place.waiting.push(frame).ok(),
+                None => None,
+            }
+        }
+        InterfacePlace::Bridge(_) => {
+            frame.set_mark(u32::from(interface));
+            inside.push(frame).ok()
+        }
+    }
+}
+
+/// What a bridge has for the router waits here.
+pub(super) fn keep_for_router(local: &mut Burst, mut frame: Mbuf<'_>, interface: u16) -> u64 {
+    frame.set_mark(u32::from(interface));
+    u64::from(local.push(frame).is_err())
+}

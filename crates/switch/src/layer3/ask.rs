@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What operators ask for while the switch runs: routes and neighbours, and what is shown of them.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::Layer3;
+use crate::config::layer3::{NeighbourSetting, RouteKind, RouteSetting, VRF_MAIN, ViaSetting};
+use crate::error::SwitchError;
+use crate::neighbour::State;
+use crate::report::{NeighbourReport, RouteReport, RoutesReport, ViaReport};
+use crate::route::rib::{Route, Shown, Source, Target, Via};
+
+fn wrong(place: &str, what: impl ToString) -> SwitchError {
+    SwitchError::Config {
+        place: place.to_owned(),
+        what: what.to_string(),
+    }
+}
+
+impl Layer3 {
+    /// Adds static routes, all or none.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub(crate) fn add_routes(&mut self, settings: &[RouteSetting]) -> Result<(), SwitchError> {
+        let mut done = Vec::new();
+        for setting in settings {
+            let before = self.static_route(setting);
+            match self.add_route(setting) {
+                Ok(vrf) => done.push((vrf, setting.prefix, before)),
+                Err(error) => {
+                    self.undo(done);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, done: Vec<(u16, IpNet, Option<Route>)>) {
+        for (vrf, prefix, before) in done.into_iter().rev() {
+            match before {
+                // There was room for it before.
+                Some(route) => drop(self.rib.add(vrf, prefix, route)),
+                None => drop(self.rib.remove(vrf, prefix, Source::Static)),
+            }
+        }
+    }
+
+    fn static_route(&self, setting: &RouteSetting) -> Option<Route> {
+        let vrf = self.vrf(setting.vrf.as_deref().unwrap_or(VRF_MAIN))?;
+        self.rib.route(vrf, setting.prefix, Source::Static)
+    }
+
+    fn add_route(&mut self, setting: &RouteSetting) -> Result<u16, SwitchError> {
+        let RouteSetting { prefix, .. } = setting;
+        let place = format!("route {prefix}");
+        let name = setting.vrf.as_deref().unwrap_or(VRF_MAIN);
+        let vrf = self
+            .vrf(name)
+            .ok_or_else(|| wrong(&place, format!("there is no VRF '{name}'")))?;
+        let route = Route {
+            source: Source::Static,
+            metric: 0,
+            target: self
+                .target(vrf, setting)
+                .map_err(|what| wrong(&place, what))?,
+        };
+        self.rib
+            .add(vrf, *prefix, route)
+            .map_err(|error| wrong(&place, error))?;
+        Ok(vrf)
+    }
+
+    fn target(&self, vrf: u16, setting: &RouteSetting) -> Result<Target, String> {
+        let kind = setting.kind.unwrap_or_default();
+        let target = match kind {
+            RouteKind::Unicast if setting.via.is_empty() => {
+                return Err("say by way of what: an address, an interface, or both".to_owned());
+            }
+            RouteKind::Unicast => {
+                let ways = setting.via.iter().map(|via| self.via(vrf, via));
+                return Ok(Target::Via(ways.collect::<Result<_, _>>()?));
+            }
+            RouteKind::Blackhole => Target::Blackhole,
+            RouteKind::Unreachable => Target::Unreachable,
+            RouteKind::Prohibit => Target::Prohibit,
+        };
+        if setting.via.is_empty() {
+            Ok(target)
+        } else {
+            Err("it leads nowhere, so it has no ways".to_owned())
+        }
+    }
+
+    fn via(&self, vrf: u16, setting: &ViaSetting) -> Result<Via, String> {
+        let interface = match (&setting.interface, setting.address) {
+            (Some(name), _) => {
+                self.interface(name)
+                    .ok_or_else(|| format!("there is no interface '{name}'"))?
+                    .0
+            }
+            (None, Some(address)) => self.interface_towards(vrf, address)?,
+            (None, None) => return Err("a way has an address, an interface, or both".to_owned()),
+        };
+        Ok(Via {
+            gateway: setting.address,
+            interface,
+            weight: setting.weight.unwrap_or(1).max(1),
+        })
+    }
+
+    /// The interface on whose link an address is.
+    fn interface_towards(&self, vrf: u16, address: IpAddr) -> Result<u16, String> {
+        if let IpAddr::V6(address) = address
+            && address.is_unicast_link_local()
+        {
+            return Err(format!(
+                "{address} may be on any link; say the interface too"
+            ));
+        }
+        let of_vrf = self.interfaces.iter().filter(|(_, known)| known.vrf == vrf);
+        let nets = of_vrf.flat_map(|(number, known)| {
+            known.facts.addresses.iter().map(move |net| (*number, net))
+        });
+        nets.filter(|(_, net)| net.contains(&address))
+            .max_by_key(|(_, net)| net.prefix_len())
+            .map(|(number, _)| number)
+            .ok_or_else(|| {
+                format!(
+                    "{address} is on the link of no interface of VRF '{}'",
+                    self.vrf_name(vrf)
+                )
+            })
+    }
+
+    /// Removes static routes, all or none.
+    ///
+    /// # Errors
+    /// A prefix that has none.
+    pub(crate) fn del_routes(
+        &mut self,
+        vrf: Option<&str>,
+        prefixes: &[IpNet],
+    ) -> Result<(), SwitchError> {
+        let name = vrf.unwrap_or(VRF_MAIN);
+        let vrf = self
+            .vrf(name)
+            .ok_or_else(|| wrong("route", format!("there is no VRF '{name}'")))?;
+        for prefix in prefixes {
+            if self.rib.route(vrf, *prefix, Source::Static).is_none() {
+                let what = format!("VRF '{name}' has no such static route");
+                return Err(wrong(&format!("route {prefix}"), what));
+            }
+        }
+        for prefix in prefixes {
+            self.rib.remove(vrf, *prefix, Source::Static);
+        }
+        Ok(())
+    }
+
+    /// Sets a neighbour.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn add_neighbour(&mut self, setting: &NeighbourSetting) -> Result<(), SwitchError> {
+        let place = format!("neighbour {}", setting.address);
+        let (number, known) = self.interface(&setting.interface).ok_or_else(|| {
+            wrong(
+                &place,
+                format!("there is no interface '{}'", setting.interface),
+            )
+        })?;
+        if setting.mac.is_multicast() || setting.mac.to_u64() == 0 {
+            let what = format!("{} is not the address of one station", setting.mac);
+            return Err(wrong(&place, what));
+        }
+        if known.facts.is_own(setting.address) {
+            return Err(wrong(&place, "it is the interface's own address"));
+        }
+        if !known.facts.is_on_link(setting.address) {
+            let what = format!("it is not on the link of interface '{}'", setting.interface);
+            return Err(wrong(&place, what));
+        }
+        let now = self.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        self.neighbours
+            .set(now, number, setting.address, setting.mac, &mut actions);
+        self.actions = actions;
+        self.settle();
+        Ok(())
+    }
+
+    /// Forgets a neighbour, set or found.
+    ///
+    /// # Errors
+    /// One that is not there.
+    pub(crate) fn del_neighbour(
+        &mut self,
+        interface: &str,
+        address: IpAddr,
+    ) -> Result<(), SwitchError> {
+        let place = format!("neighbour {address}");
+        let (number, _) = self
+            .interface(interface)
+            .ok_or_else(|| wrong(&place, format!("there is no interface '{interface}'")))?;
+        let mut actions = std::mem::take(&mut self.actions);
+        let was_there = self.neighbours.remove(number, address, &mut actions);
+        self.actions = actions;
+        self.settle();
+        if was_there {
+            Ok(())
+        } else {
+            Err(wrong(&place, format!("interface '{interface}' knows none")))
+        }
+    }
+
+    /// Routes of a VRF: those that a filter lets pass, up to `limit` of them.
+    ///
+    /// # Errors
+    /// A VRF that is not there.
+    pub(crate) fn routes(
+        &self,
+        vrf: Option<&str>,
+        prefix: Option<IpNet>,
+        limit: usize,
+    ) -> Result<RoutesReport, SwitchError> {
+        let name = vrf.unwrap_or(VRF_MAIN);
+        let number = self
+            .vrf(name)
+            .ok_or_else(|| wrong("route", format!("there is no VRF '{name}'")))?;
+        let within = |shown: &Shown| prefix.is_none_or(|prefix| prefix.contains(&shown.prefix));
+        let mut routes: Vec<Shown> = self.rib.routes(number).filter(within).collect();
+        routes.sort_unstable_by_key(|shown| (shown.prefix, shown.route.source));
+        let total = routes.len();
+        let (ipv4, ipv6) = self.rib.len(number);
+        Ok(RoutesReport {
+            vrf: name.to_owned(),
+            ipv4_active: ipv4 as u64,
+            ipv6_active: ipv6 as u64,
+            total: total as u64,
+            routes: routes
+                .into_iter()
+                .take(limit)
+                .map(|shown| self.route_report(shown))
+                .collect(),
+        })
+    }
+
+    fn route_report(&self, shown: Shown) -> RouteReport {
+        let (kind, ways) = match shown.route.target {
+            Target::Via(ways) => ("unicast", ways),
+            Target::Local => ("local", Vec::new()),
+            Target::Blackhole => ("blackhole", Vec::new()),
+            Target::Unreachable => ("unreachable", Vec::new()),
+            Target::Prohibit => ("prohibit", Vec::new()),
+        };
+        let via = |via: Via| ViaReport {
+            address: via.gateway,
+            interface: self.interface_name(via.interface).to_owned(),
+            weight: via.weight,
+        };
+        RouteReport {
+            prefix: shown.prefix,
+            source: shown.route.source,
+            metric: shown.route.metric,
+            kind: kind.to_owned(),
+            via: ways.into_iter().map(via).collect(),
+            is_active: shown.is_active,
+        }
+    }
+
+    /// All neighbours.
+    pub(crate) fn neighbour_reports(&self) -> Vec<NeighbourReport> {
+        let all = self.neighbours.list(self.now());
+        all.map(|shown| NeighbourReport {
+            interface: self.interface_name(shown.interface).to_owned(),
+            address: shown.address,
+            mac: shown.mac,
+            state: shown.state,
+            age_s: shown.age.as_secs_f64(),
+        })
+        .collect()
+    }
+
+    /// Static routes and neighbours, as they were asked for.
+    pub(crate) fn settings(&self) -> (Vec<RouteSetting>, Vec<NeighbourSetting>) {
+        let mut routes = Vec::new();
+        for (vrf, name) in self.vrfs() {
+            let shown = self.rib.routes(vrf);
+            let statics = shown.filter(|shown| shown.route.source == Source::Static);
+            let mut of_vrf: Vec<RouteSetting> = statics
+                .filter_map(|shown| self.route_setting(name, shown))
+                .collect();
+            of_vrf.sort_unstable_by_key(|setting| setting.prefix);
+            routes.extend(of_vrf);
+        }
+        let permanent = self.neighbours.list(self.now());
+        let permanent = permanent.filter(|shown| shown.state == State::Permanent);
+        let neighbours = permanent.filter_map(|shown| {
+            Some(NeighbourSetting {
+                interface: self.interface_name(shown.interface).to_owned(),
+                address: shown.address,
+                mac: shown.mac?,
+            })
+        });
+        (routes, neighbours.collect())
+    }
+
+    fn route_setting(&self, vrf: &str, shown: Shown) -> Option<RouteSetting> {
+        let (kind, ways) = match shown.route.target {
+            Target::Via(ways) => (RouteKind::Unicast, ways),
+            Target::Blackhole => (RouteKind::Blackhole, Vec::new()),
+            Target::Unreachable => (RouteKind::Unreachable, Vec::new()),
+            Target::Prohibit => (RouteKind::Prohibit, Vec::new()),
+            Target::Local => return None,
+        };
+        let via = |via: Via| ViaSetting {
+            address: via.gateway,
+            interface: Some(self.interface_name(via.interface).to_owned()),
+            weight: (via.weight != 1).then_some(via.weight),
+        };
+        Some(RouteSetting {
+            prefix: shown.prefix,
+            vrf: (vrf != VRF_MAIN).then(|| vrf.to_owned()),
+            kind: (kind != RouteKind::Unicast).then_some(kind),
+            via: ways.into_iter().map(via).collect(),
+        })
+    }
+}

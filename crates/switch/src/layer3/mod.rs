@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The router beside the forwarding threads: routes, neighbours, and what forwarding threads hand over. The service thread
+//! and the control thread share it behind a lock that forwarding threads never touch.
+
+mod ask;
+mod exchange;
+mod service;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use quietwire_packet::MacAddress;
+
+use crate::arena::Epoch;
+use crate::error::SwitchError;
+use crate::icmp::RateLimit;
+use crate::neighbour::{Action, Facts, Limits, Neighbours, State};
+use crate::route::Vrf;
+use crate::route::rib::{Link, Rib, Sizes};
+
+pub(crate) use exchange::Exchange;
+
+/// Errors about others' packets, a second.
+const ERRORS_PER_SECOND: u32 = 1000;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) facts: Facts,
+    pub(crate) vrf: u16,
+    pub(crate) mtu: u16,
+}
+
+/// A frame that waits for a neighbour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// It came in by this interface, and is to be routed once more.
+    Frame(u16, Vec<u8>),
+    /// A packet of the router's own.
+    Packet(Vec<u8>),
+}
+
+/// What the service thread did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Packets that were handed over.
+    pub(crate) received: u64,
+    /// Echo requests answered.
+    pub(crate) echoed: u64,
+    /// Errors sent.
+    pub(crate) errors: u64,
+    /// Packets for the router itself that nobody here takes.
+    pub(crate) unclaimed: u64,
+    /// Frames that could not be sent: no buffer, or too many at once.
+    pub(crate) not_sent: u64,
+}
+
+/// Everything about layer 3 that is not the forwarding threads'.
+#[derive(Debug)]
+pub(crate) struct Layer3 {
+    pub(crate) rib: Rib,
+    pub(crate) neighbours: Neighbours<Waiting>,
+    interfaces: BTreeMap<u16, Known>,
+    vrfs: Vec<Option<String>>,
+    errors: RateLimit,
+    exchange: Exchange,
+    actions: Vec<Action<Waiting>>,
+    pub(crate) counts: Counts,
+    started: Instant,
+    epoch: Epoch,
+}
+
+/// The same, shared.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedLayer3(Arc<Mutex<Layer3>>);
+
+impl SharedLayer3 {
+    pub(crate) fn new(exchange: Exchange, started: Instant) -> Result<Self, SwitchError> {
+        let mut rib = Rib::new(Sizes::default()).map_err(no_memory)?;
+        rib.add_vrf(0).map_err(no_memory)?;
+        Ok(Self(Arc::new(Mutex::new(Layer3 {
+            rib,
+            neighbours: Neighbours::new(Limits::default(), seed()),
+            interfaces: BTreeMap::new(),
+            vrfs: vec![Some(crate::config::layer3::VRF_MAIN.to_owned())],
+            errors: RateLimit::new(ERRORS_PER_SECOND),
+            exchange,
+            actions: Vec::new(),
+            counts: Counts::default(),
+            started,
+            epoch: 0,
+        }))))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Layer3> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_memory(error: impl ToString) -> SwitchError {
+    SwitchError::Lacks(error.to_string())
+}
+
+/// A number that differs from run to run.
+fn seed() -> u64 {
+    use std::hash::BuildHasher;
+    std::hash::RandomState::new().hash_one(0)
+}
+
+impl Layer3 {
+    /// Numbers for these VRFs: those that are there keep theirs. Tables are made for new ones.
+    ///
+    /// # Errors
+    /// [`SwitchError::Lacks`] without memory.
+    pub(crate) fn add_vrfs(&mut self, names: &[String]) -> Result<(), SwitchError> {
+        for name in names {
+            if self.vrf(name).is_some() {
+                continue;
+            }
+            let free = self.vrfs.iter().position(Option::is_none);
+            let number = free.unwrap_or(self.vrfs.len());
+            self.rib.add_vrf(number as u16).map_err(no_memory)?;
+            if number == self.vrfs.len() {
+                self.vrfs.push(None);
+            }
+            self.vrfs[number] = Some(name.clone());
+        }
+        Ok(())
+    }
+
+    /// Forgets all VRFs but these.
+    pub(crate) fn keep_vrfs(&mut self, names: &[String]) {
+        for number in 0..self.vrfs.len() {
+            if self.vrfs[number]
+                .as_ref()
+                .is_some_and(|name| !names.contains(name))
+            {
+                self.vrfs[number] = None;
+                self.rib.del_vrf(number as u16);
+            }
+        }
+    }
+
+    /// The number of a VRF.
+    pub(crate) fn vrf(&self, name: &str) -> Option<u16> {
+        let number = self
+            .vrfs
+            .iter()
+            .position(|one| one.as_deref() == Some(name))?;
+        u16::try_from(number).ok()
+    }
+
+    pub(crate) fn vrf_name(&self, number: u16) -> &str {
+        self.vrfs
+            .get(usize::from(number))
+            .and_then(Option::as_deref)
+            .unwrap_or("-")
+    }
+
+    /// VRFs with their numbers.
+    pub(crate) fn vrfs(&self) -> impl Iterator<Item = (u16, &str)> {
+        let numbered = (0u16..).zip(&self.vrfs);
+        numbered.filter_map(|(number, name)| Some((number, name.as_deref()?)))
+    }
+
+    /// Tables of VRFs by number; those of the main one where there is none.
+    pub(crate) fn tables(&self) -> Vec<Vrf> {
+        let tables = self.rib.vrfs();
+        let main = tables.first().cloned().flatten();
+        let or_main = |vrf: Option<Vrf>| vrf.or_else(|| main.clone());
+        tables.into_iter().filter_map(or_main).collect()
+    }
+
+    /// From now on these interfaces and no others.
+    ///
+    /// # Errors
+    /// What there is no room for.
+    pub(crate) fn set_interfaces(
+        &mut self,
+        interfaces: BTreeMap<u16, Known>,
+    ) -> Result<(), SwitchError> {
+        let former = std::mem::replace(&mut self.interfaces, interfaces);
+        let mut actions = std::mem::take(&mut self.actions);
+        let mut kept = Vec::new();
+        for (number, known) in &former {
+            if self.interfaces.get(number).map(|now| &now.facts) != Some(&known.facts) {
+                kept.extend(self.permanent_on(*number));
+                self.neighbours.flush(*number, &mut actions);
+            }
+        }
+        self.actions = actions;
+        let link = |known: &Known| Link {
+            vrf: known.vrf,
+            addresses: known.facts.addresses.clone(),
+        };
+        let links = self.interfaces.iter();
+        let links = links
+            .map(|(number, known)| (*number, link(known)))
+            .collect();
+        let settled = self.rib.set_links(links).map_err(no_memory);
+        let now = self.now();
+        for (number, address, mac) in kept {
+            // What was set stays set where it still makes sense.
+            let facts = self.interfaces.get(&number).map(|known| &known.facts);
+            if facts.is_some_and(|facts| facts.is_on_link(address) && !facts.is_own(address)) {
+                self.neighbours
+                    .set(now, number, address, mac, &mut self.actions);
+            }
+        }
+        self.settle();
+        settled
+    }
+
+    /// Neighbours of an interface that were set.
+    fn permanent_on(&self, interface: u16) -> Vec<(u16, IpAddr, MacAddress)> {
+        let all = self.neighbours.list(self.now());
+        let of_it = all.filter(|one| one.interface == interface && one.state == State::Permanent);
+        of_it
+            .filter_map(|one| Some((interface, one.address, one.mac?)))
+            .collect()
+    }
+
+    pub(crate) fn interface(&self, name: &str) -> Option<(u16, &Known)> {
+        let mut all = self.interfaces.iter();
+        all.find(|(_, known)| known.name == name)
+            .map(|(number, known)| (*number, known))
+    }
+
+    pub(crate) fn interface_name(&self, number: u16) -> &str {
+        self.interfaces
+            .get(&number)
+            .map_or("-", |known| known.name.as_str())
+    }
+
+    pub(crate) fn has_interfaces(&self) -> bool {
+        !self.interfaces.is_empty()
+    }
+
+    /// Begins an epoch: what is taken out from now on is told apart from what was before. Returns its number, for
+    /// [`Self::end_epoch`] once all forwarding threads have ended what they were at.
+    pub(crate) fn begin_epoch(&mut self) -> Epoch {
+        self.epoch += 1;
+        self.rib.set_epoch(self.epoch);
+        self.epoch
+    }
+
+    pub(crate) fn end_epoch(&mut self, epoch: Epoch) {
+        self.rib.reclaim(epoch);
+    }
+
+    pub(crate) fn exchange(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One turn of the service thread: packets that forwarding threads handed over, and timers of neighbours.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
+
+use super::{Layer3, Waiting};
+use crate::forward::Mark;
+use crate::icmp;
+use crate::neighbour::Action;
+use crate::route::{NextHop, Punt};
+
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+
+impl Layer3 {
+    /// Does what there is to do; true when there was something.
+    pub(crate) fn turn(&mut self) -> bool {
+        let received = self.exchange.receive();
+        let now = self.now();
+        let busy = !received.is_empty();
+        for (mark, frame) in received {
+            self.counts.received += 1;
+            if let Mark::Punt(punt, interface) = mark {
+                self.take(now, punt, interface, &frame);
+            }
+        }
+        for (interface, address) in self.rib.take_wanted() {
+            self.resolve(now, interface, address, None);
+        }
+        self.tick(now);
+        self.act(now);
+        self.counts.not_sent += self.exchange.send();
+        busy
+    }
+
+    /// Carries out what was asked for from outside, at once.
+    pub(super) fn settle(&mut self) {
+        self.act(self.now());
+        self.counts.not_sent += self.exchange.send();
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn tick(&mut self, now: Duration) {
+        let interfaces = &self.interfaces;
+        let facts = |number| interfaces.get(&number).map(|known| &known.facts);
+        self.neighbours.tick(now, facts, &mut self.actions);
+    }
+
+    fn resolve(
+        &mut self,
+        now: Duration,
+        interface: u16,
+        address: IpAddr,
+        waiting: Option<Waiting>,
+    ) {
+        if let Some(known) = self.interfaces.get(&interface) {
+            self.neighbours
+                .resolve(now, &known.facts, address, waiting, &mut self.actions);
+        }
+    }
+
+    /// A frame that a forwarding thread handed over.
+    fn take(&mut self, now: Duration, punt: Punt, interface: u16, frame: &[u8]) {
+        let Some(known) = self.interfaces.get(&interface) else {
+            return;
+        };
+        let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
+        match punt {
+            Punt::Arp => self
+                .neighbours
+                .received_arp(now, &known.facts, frame, &mut self.actions),
+            Punt::ForUs => self.take_own(now, interface, frame),
+            Punt::Neighbour => self.wait_for_neighbour(now, interface, frame),
+            Punt::NoRoute => self.report(now, interface, packet, icmp::Error::NetUnreachable),
+            Punt::Unreachable => self.report(now, interface, packet, icmp::Error::HostUnreachable),
+            Punt::Prohibited => self.report(now, interface, packet, icmp::Error::Prohibited),
+            Punt::TimeExceeded => self.report(now, interface, packet, icmp::Error::TimeExceeded),
+            Punt::TooBig => {
+                let mtu = self.mtu_towards(known.vrf, packet).unwrap_or(known.mtu);
+                self.report(now, interface, packet, icmp::Error::TooBig(mtu));
+            }
+        }
+    }
+
+    /// A packet to the router itself, or to a group.
+    fn take_own(&mut self, now: Duration, interface: u16, frame: &[u8]) {
+        let Some(known) = self.interfaces.get(&interface) else {
+            return;
+        };
+        if self
+            .neighbours
+            .received_nd(now, &known.facts, frame, &mut self.actions)
+        {
+            return;
+        }
+        let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
+        let is_own = addresses_of(packet).is_some_and(|(_, to)| self.is_own(interface, to));
+        if !is_own {
+            self.counts.unclaimed += 1;
+            return;
+        }
+        if let Some(reply) = icmp::echo_reply(packet) {
+            self.counts.echoed += 1;
+            self.send_packet(now, interface, reply);
+            return;
+        }
+        self.counts.unclaimed += 1;
+        match protocol_of(packet) {
+            // Whoever knocks at a port learns that nobody is there.
+            Some(17) => self.report(now, interface, packet, icmp::Error::PortUnreachable),
+            // ICMP tells the router something, or asks damaged; TCP gives up by itself.
+            Some(1 | 6 | 58) | None => {}
+            Some(_) => self.report(now, interface, packet, icmp::Error::ProtocolUnreachable),
+        }
+    }
+
+    fn is_own(&self, interface: u16, address: IpAddr) -> bool {
+        let Some(known) = self.interfaces.get(&interface) else {
+            return false;
+        };
+        let of_vrf = self.interfaces.values().filter(|one| one.vrf == known.vrf);
+        known.facts.is_own(address)
+            || of_vrf
+                .into_iter()
+                .any(|one| one.facts.addresses.iter().any(|net| net.addr() == address))
+    }
+
+    fn wait_for_neighbour(&mut self, now: Duration, interface: u16, frame: &[u8]) {
+        let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
+        let Some(known) = self.interfaces.get(&interface) else {
+            return;
+        };
+        let Some((_, to)) = addresses_of(packet) else {
+            return;
+        };
+        let neighbours = self.rib.neighbours_for(known.vrf, to);
+        if neighbours.is_empty() {
+            // Found meanwhile, or gone: the forwarding thread sees.
+            self.again(interface, frame);
+        }
+        for (at, (out, address)) in neighbours.into_iter().enumerate() {
+            // Of several, whichever is found first.
+            let waiting = (at == 0).then(|| Waiting::Frame(interface, frame.to_vec()));
+            self.resolve(now, out, address, waiting);
+        }
+    }
+
+    /// Hands a frame back to be routed once more.
+    fn again(&mut self, interface: u16, frame: &[u8]) {
+        self.push(Mark::Route(interface), frame);
+    }
+
+    fn push(&mut self, mark: Mark, frame: &[u8]) {
+        if self.exchange.is_full() {
+            self.counts.not_sent += self.exchange.send();
+        }
+        if !self.exchange.push(mark, frame) {
+            self.counts.not_sent += 1;
+        }
+    }
+
+    /// The MTU of the interface that a packet would leave by.
+    fn mtu_towards(&self, vrf: u16, packet: &[u8]) -> Option<u16> {
+        let (_, to) = addresses_of(packet)?;
+        let out = self.rib.next_hop(vrf, to).interface()?;
+        Some(self.interfaces.get(&out)?.mtu)
+    }
+
+    /// Tells the sender of a packet what became of it, within the limits.
+    fn report(&mut self, now: Duration, interface: u16, packet: &[u8], error: icmp::Error) {
+        let Some(known) = self.interfaces.get(&interface) else {
+            return;
+        };
+        let Some((sender, _)) = addresses_of(packet) else {
+            return;
+        };
+        let Some(source) = known.facts.source_for(sender) else {
+            return;
+        };
+        if let Some(answer) = icmp::error(packet, error, source)
+            && self.errors.take(now)
+        {
+            self.counts.errors += 1;
+            self.send_packet(now, interface, answer);
+        }
+    }
+
+    /// Sends a packet of the router's own. `interface` is where what it answers came from: neighbours with link-local
+    /// addresses are there.
+    fn send_packet(&mut self, now: Duration, interface: u16, packet: Vec<u8>) {
+        let Some((_, to)) = addresses_of(&packet) else {
+            return;
+        };
+        let Some(known) = self.interfaces.get(&interface) else {
+            return;
+        };
+        if let IpAddr::V6(address) = to
+            && address.is_unicast_link_local()
+        {
+            self.resolve(now, interface, to, Some(Waiting::Packet(packet)));
+            return;
+        }
+        let vrf = known.vrf;
+        match self.rib.next_hop(vrf, to) {
+            NextHop::Adjacency { interface, mac } => self.send_to(interface, mac, &packet),
+            NextHop::Glean { .. } | NextHop::Incomplete { .. } => {
+                match self.rib.neighbours_for(vrf, to).first().copied() {
+                    Some((out, address)) => {
+                        self.resolve(now, out, address, Some(Waiting::Packet(packet)));
+                    }
+                    None => self.counts.not_sent += 1,
+                }
+            }
+            _ => self.counts.not_sent += 1,
+        }
+    }
+
+    fn send_to(&mut self, interface: u16, mac: MacAddress, packet: &[u8]) {
+        let Some(known) = self.interfaces.get(&interface) else {
+            return;
+        };
+        let mut frame = Vec::with_capacity(ETHERNET_HEADER_LENGTH + packet.len());
+        for mac in [mac, known.facts.mac] {
+            frame.extend(&mac.to_u64().to_be_bytes()[2..]);
+        }
+        frame.extend(match packet.first() {
+            Some(first) if first >> 4 == 6 => ETHERTYPE_IPV6,
+            _ => ETHERTYPE_IPV4,
+        });
+        frame.extend(packet);
+        self.push(Mark::Send(interface), &frame);
+    }
+
+    /// Carries out what the table of neighbours asked for.
+    fn act(&mut self, now: Duration) {
+        // What is done may ask for more, a step nearer to its end each time.
+        for _ in 0..4 {
+            for action in std::mem::take(&mut self.actions) {
+                self.carry_out(now, action);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: Duration, action: Action<Waiting>) {
+        match action {
+            Action::Transmit { interface, frame } => self.push(Mark::Send(interface), &frame),
+            Action::Found {
+                interface,
+                address,
+                mac,
+                packets,
+            } => {
+                if let Err(error) = self.rib.found(interface, address, mac) {
+                    tracing::warn!("{address} on {}: {error}", self.interface_name(interface));
+                }
+                for waiting in packets {
+                    match waiting {
+                        Waiting::Frame(from, frame) => self.again(from, &frame),
+                        Waiting::Packet(packet) => self.send_to(interface, mac, &packet),
+                    }
+                }
+            }
+            Action::Lost { interface, address } => self.rib.lost(interface, address),
+            Action::Unreachable { packets, .. } => {
+                for waiting in packets {
+                    if let Waiting::Frame(from, frame) = waiting {
+                        let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
+                        self.report(now, from, packet, icmp::Error::HostUnreachable);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Source and destination of a packet.
+fn addresses_of(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    match packet.first()? >> 4 {
+        4 => {
+            let at = |at| {
+                packet
+                    .get(at..)?
+                    .first_chunk::<4>()
+                    .copied()
+                    .map(IpAddr::from)
+            };
+            Some((at(12)?, at(16)?))
+        }
+        6 => {
+            let at = |at| {
+                packet
+                    .get(at..)?
+                    .first_chunk::<16>()
+                    .copied()
+                    .map(IpAddr::from)
+            };
+            Some((at(8)?, at(24)?))
+        }
+        _ => None,
+    }
+}
+
+fn protocol_of(packet: &[u8]) -> Option<u8> {
+    match packet.first()? >> 4 {
+        4 => packet.get(9).copied(),
+        6 => packet.get(6).copied(),
+        _ => None,
+    }
+}

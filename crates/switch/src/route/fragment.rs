@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! IPv4 packets in pieces (RFC 791, section 3.2; RFC 1812, section 4.2.2.7).
+
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
+
+const HEADER_MIN: usize = 20;
+const HEADER_MAX: usize = 60;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET_MASK: u16 = 0x1fff;
+
+/// One piece of a packet: a header of its own, and which octets of the packet follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment<'packet> {
+    header: [u8; HEADER_MAX],
+    header_length: usize,
+    payload: &'packet [u8],
+}
+
+impl Fragment<'_> {
+    /// Length of the frame, octets without FCS.
+    #[must_use]
+    pub fn frame_length(&self) -> usize {
+        ETHERNET_HEADER_LENGTH + self.header_length + self.payload.len()
+    }
+
+    /// Writes the piece behind an Ethernet header into a buffer of [`Self::frame_length`]; false when it is shorter.
+    #[must_use]
+    pub fn write(&self, ethernet: &[u8; ETHERNET_HEADER_LENGTH], frame: &mut [u8]) -> bool {
+        let Some(header) = self.header.get(..self.header_length) else {
+            return false;
+        };
+        let Some(frame) = frame.get_mut(..self.frame_length()) else {
+            return false;
+        };
+        let mut at = 0;
+        for part in [ethernet.as_slice(), header, self.payload] {
+            if let Some(place) = frame.get_mut(at..at + part.len()) {
+                place.copy_from_slice(part);
+            }
+            at += part.len();
+        }
+        true
+    }
+}
+
+/// Cuts a packet, given from its IPv4 header on, into pieces that a link of this MTU takes. The packet is sound and may be
+/// cut; nothing comes of one that is not, or of an MTU below 68 (RFC 791, section 3.2).
+pub fn fragments(packet: &[u8], mtu: u16) -> impl Iterator<Item = Fragment<'_>> {
+    let parts = Parts::of(packet);
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let parts = parts.as_ref().filter(|_| mtu >= 68)?;
+        let (fragment, end) = parts.fragment(next, usize::from(mtu))?;
+        next = end;
+        Some(fragment)
+    })
+}
+
+struct Parts<'packet> {
+    header: &'packet [u8],
+    payload: &'packet [u8],
+    /// Where the payload is in the packet as it was sent first, in units of eight octets; flags in the high bits.
+    offset_and_flags: u16,
+}
+
+impl<'packet> Parts<'packet> {
+    fn of(packet: &'packet [u8]) -> Option<Self> {
+        let first = packet.first()?;
+        let header_length = usize::from(first & 0xf) * 4;
+        let length = usize::from(u16::from_be_bytes([*packet.get(2)?, *packet.get(3)?]));
+        let (header, payload) = packet.get(..length)?.split_at_checked(header_length)?;
+        if header.len() < HEADER_MIN || first >> 4 != 4 {
+            return None;
+        }
+        Some(Self {
+            header,
+            payload,
+            offset_and_flags: u16::from_be_bytes([header[6], header[7]]),
+        })
+    }
+
+    /// The piece that begins here, and where the next one does.
+    fn fragment(&self, start: usize, mtu: usize) -> Option<(Fragment<'packet>, usize)> {
+        let rest = self.payload.get(start..).filter(|rest| !rest.is_empty())?;
+        let mut header = [0; HEADER_MAX];
+        let header_length = self.copy_header(&mut header, start == 0)?;
+        let room = (mtu.checked_sub(header_length)? / 8) * 8;
+        let last = header_length + rest.len() <= mtu;
+        let payload = if last { rest } else { rest.get(..room)? };
+        if payload.is_empty() {
+            return None;
+        }
+        let offset = (self.offset_and_flags & OFFSET_MASK) + u16::try_from(start / 8).ok()?;
+        // A piece of a piece that had more behind it has more behind it.
+        let more = if last {
+            self.offset_and_flags & MORE_FRAGMENTS
+        } else {
+            MORE_FRAGMENTS
+        };
+        let length = u16::try_from(header_length + payload.len()).ok()?;
+        header[0] = 0x40 | (header_length / 4) as u8;
+        put(&mut header, 2, length);
+        put(&mut header, 6, offset & OFFSET_MASK | more);
+        put(&mut header, 10, 0);
+        let sum = checksum(header.get(..header_length)?);
+        put(&mut header, 10, sum);
+        let fragment = Fragment {
+            header,
+            header_length,
+            payload,
+        };
+        Some((fragment, start + payload.len()))
+    }
+
+    /// All options go into the first piece, those with the 'copied' flag into the others (RFC 791, section 3.1).
+    fn copy_header(&self, header: &mut [u8; HEADER_MAX], is_first: bool) -> Option<usize> {
+        if is_first || self.header.len() == HEADER_MIN {
+            header
+                .get_mut(..self.header.len())?
+                .copy_from_slice(self.header);
+            return Some(self.header.len());
+        }
+        let (fixed, mut options) = self.header.split_at_checked(HEADER_MIN)?;
+        header.get_mut(..HEADER_MIN)?.copy_from_slice(fixed);
+        let mut length = HEADER_MIN;
+        while let [kind, after @ ..] = options {
+            let size = match (*kind, after.first()) {
+                (0, _) => break,
+                (1, _) => 1,
+                (_, Some(size)) if *size >= 2 => usize::from(*size),
+                _ => break,
+            };
+            let Some((option, rest)) = options.split_at_checked(size) else {
+                break;
+            };
+            if kind & 0x80 != 0 {
+                header
+                    .get_mut(length..length + size)?
+                    .copy_from_slice(option);
+                length += size;
+            }
+            options = rest;
+        }
+        // What is behind the last option is zero: the end of options, as far as needed.
+        Some(length.next_multiple_of(4))
+    }
+}
+
+fn put(header: &mut [u8; HEADER_MAX], at: usize, value: u16) {
+    if let Some(place) = header.get_mut(at..at + 2) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+}

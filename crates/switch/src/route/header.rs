@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a router reads of a packet's header before it looks for a route: whether it is sound, who sent it, where it is to
+//! go.
+
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
+
+use super::decision::{Decision, DropReason, Punt};
+use super::interfaces::Interface;
+
+pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
+pub(super) const ETHERTYPE_ARP: u16 = 0x0806;
+pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+/// Loose and strict source routing (RFC 791, section 3.1).
+const OPTION_LSRR: u8 = 131;
+const OPTION_SSRR: u8 = 137;
+
+/// What a packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    V4 {
+        source: u32,
+        destination: u32,
+        /// Length of the packet, octets.
+        length: u16,
+        ttl: u8,
+        dont_fragment: bool,
+    },
+    V6 {
+        source: u128,
+        destination: u128,
+        length: u16,
+        ttl: u8,
+    },
+}
+
+/// Reads a frame without tags that came in on an interface: a header to be routed by, or what becomes of the frame.
+#[inline(always)]
+pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<Header, Decision> {
+    let Some((ethernet, packet)) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>() else {
+        return Err(Decision::Drop(DropReason::HeaderError));
+    };
+    let [a, b, c, d, e, f, .., g, h] = *ethernet;
+    let destination = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    let to_many = a & 1 == 1;
+    if destination != interface.mac.to_u64() && !to_many {
+        return Err(Decision::Drop(DropReason::NotForUs));
+    }
+    match u16::from_be_bytes([g, h]) {
+        ETHERTYPE_IPV4 if interface.ipv4 => read_v4(packet, to_many),
+        ETHERTYPE_IPV6 if interface.ipv6 => read_v6(packet, to_many),
+        ETHERTYPE_ARP if interface.ipv4 => Err(Decision::Punt(Punt::Arp)),
+        _ => Err(Decision::Drop(DropReason::UnknownProtocol)),
+    }
+}
+
+/// RFC 1812, sections 5.2.2, 5.3.4, 5.3.7.
+#[inline(always)]
+fn read_v4(packet: &[u8], to_many: bool) -> Result<Header, Decision> {
+    let wrong = Err(Decision::Drop(DropReason::HeaderError));
+    let Some(header) = packet.first_chunk::<IPV4_HEADER>() else {
+        return wrong;
+    };
+    let header_length = usize::from(header[0] & 0xf) * 4;
+    let length = u16::from_be_bytes([header[2], header[3]]);
+    if header[0] >> 4 != 4
+        || header_length < IPV4_HEADER
+        || usize::from(length) < header_length
+        || usize::from(length) > packet.len()
+    {
+        return wrong;
+    }
+    let sum = if header_length == IPV4_HEADER {
+        sum_of(header)
+    } else {
+        match packet.get(..header_length) {
+            Some(header) => checksum(header),
+            None => return wrong,
+        }
+    };
+    if sum != 0 {
+        return Err(Decision::Drop(DropReason::ChecksumError));
+    }
+    if header_length > IPV4_HEADER && has_source_route(packet.get(IPV4_HEADER..header_length)) {
+        return Err(Decision::Drop(DropReason::SourceRoute));
+    }
+    let [.., a, b, c, d, e, f, g, h] = *header;
+    let source = u32::from_be_bytes([a, b, c, d]);
+    let destination = u32::from_be_bytes([e, f, g, h]);
+    if is_martian_source(source) {
+        return Err(Decision::Drop(DropReason::Martian));
+    }
+    match e {
+        224..=239 => return Err(multicast_v4(destination)),
+        0 | 127 => return Err(Decision::Drop(DropReason::Martian)),
+        240..=255 if destination == u32::MAX => return Err(Decision::Punt(Punt::ForUs)),
+        240..=255 => return Err(Decision::Drop(DropReason::Martian)),
+        _ => {}
+    }
+    if to_many {
+        return Err(Decision::Drop(DropReason::BroadcastFrame));
+    }
+    Ok(Header::V4 {
+        source,
+        destination,
+        length,
+        ttl: header[8],
+        dont_fragment: header[6] & 0x40 != 0,
+    })
+}
+
+/// The sum of a header without options, 0 when its checksum is right (RFC 1071).
+#[inline(always)]
+fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
+    let mut sum = 0u32;
+    for [a, b] in header.as_chunks::<2>().0 {
+        sum += u32::from(u16::from_be_bytes([*a, *b]));
+    }
+    // Ten words carry at most 9 over, and that once more at most 1.
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    !(sum as u16)
+}
+
+/// Groups on the link are the router's own business (224.0.0.0/24: RFC 5771, section 4); others are not forwarded.
+fn multicast_v4(destination: u32) -> Decision {
+    if destination >> 8 == 0xe0_0000 {
+        Decision::Punt(Punt::ForUs)
+    } else {
+        Decision::Drop(DropReason::Multicast)
+    }
+}
+
+/// RFC 1812, section 5.3.7; RFC 6890, table of section 2.2.2: not a source of forwarded packets.
+#[inline(always)]
+const fn is_martian_source(address: u32) -> bool {
+    matches!(address >> 24, 0 | 127 | 224..)
+}
+
+#[cold]
+fn has_source_route(options: Option<&[u8]>) -> bool {
+    let mut rest = options.unwrap_or(&[]);
+    // At most forty octets of options.
+    while let [kind, after @ ..] = rest {
+        rest = match (*kind, after) {
+            (0, _) => return false,
+            (1, after) => after,
+            (OPTION_LSRR | OPTION_SSRR, _) => return true,
+            (_, [length, ..]) if *length >= 2 => rest.get(usize::from(*length)..).unwrap_or(&[]),
+            _ => return false,
+        };
+    }
+    false
+}
+
+/// RFC 8200, section 3; RFC 4291, sections 2.5 to 2.7.
+#[inline(always)]
+fn read_v6(packet: &[u8], to_many: bool) -> Result<Header, Decision> {
+    let wrong = Err(Decision::Drop(DropReason::HeaderError));
+    let Some(header) = packet.first_chunk::<IPV6_HEADER>() else {
+        return wrong;
+    };
+    let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let Ok(length) = u16::try_from(payload + IPV6_HEADER) else {
+        return wrong;
+    };
+    if header[0] >> 4 != 6 || usize::from(length) > packet.len() {
+        return wrong;
+    }
+    let (Some(source), Some(destination)) = (address(header, 8), address(header, 24)) else {
+        return wrong;
+    };
+    if header[24] == 0xff {
+        return Err(multicast_v6(source, header[25] & 0xf));
+    }
+    if is_martian_v6(source) || is_martian_v6(destination) || header[8] == 0xff {
+        return Err(Decision::Drop(DropReason::Martian));
+    }
+    if to_many {
+        return Err(Decision::Drop(DropReason::BroadcastFrame));
+    }
+    // Not forwarded, neither from nor to (RFC 4291, section 2.5.6); the service thread knows whether it is for us.
+    if is_link_local(destination) {
+        return Err(Decision::Punt(Punt::ForUs));
+    }
+    Ok(Header::V6 {
+        source,
+        destination,
+        length,
+        ttl: header[7],
+    })
+}
+
+#[inline(always)]
+fn address(header: &[u8; IPV6_HEADER], at: usize) -> Option<u128> {
+    let octets = header.get(at..)?.first_chunk::<16>()?;
+    Some(u128::from_be_bytes(*octets))
+}
+
+/// Groups of this link are the router's own business, wider ones are not forwarded (RFC 4291, section 2.7).
+fn multicast_v6(source: u128, scope: u8) -> Decision {
+    if source >> 120 == 0xff {
+        Decision::Drop(DropReason::Martian)
+    } else if scope == 2 {
+        Decision::Punt(Punt::ForUs)
+    } else {
+        Decision::Drop(DropReason::Multicast)
+    }
+}
+
+/// Nobody's, or one's own: `::`, `::1`, and IPv4 addresses in IPv6 notation (RFC 6890, section 2.2.3).
+#[inline(always)]
+const fn is_martian_v6(address: u128) -> bool {
+    address <= 1 || address >> 32 == 0xffff
+}
+
+#[inline(always)]
+pub(super) const fn is_link_local(address: u128) -> bool {
+    address >> 118 == 0xfe80 >> 6
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pieces of packets, put together again.
+
+use etherparse::{IpNumber, Ipv4Header, Ipv4Slice};
+use proptest::prelude::*;
+
+use crate::route::fragments;
+
+fn packet(payload: &[u8], options: &[u8], offset: u16, more: bool) -> Vec<u8> {
+    let mut header = Ipv4Header::new(0, 64, IpNumber::UDP, [192, 0, 2, 1], [192, 0, 2, 2]).unwrap();
+    header.options = options.try_into().unwrap();
+    header.set_payload_len(payload.len()).unwrap();
+    header.dont_fragment = false;
+    header.identification = 4711;
+    header.fragment_offset = offset.try_into().unwrap();
+    header.more_fragments = more;
+    header.header_checksum = header.calc_header_checksum();
+    let mut packet = Vec::new();
+    header.write(&mut packet).unwrap();
+    packet.extend(payload);
+    packet
+}
+
+proptest! {
+    #[test]
+    fn pieces_make_the_packet_again(
+        payload in prop::collection::vec(any::<u8>(), 1..4000),
+        options in prop_oneof![
+            Just(&[][..]),
+            // Copied: security (130); not copied: record route (7).
+            Just(&[7, 7, 4, 0, 0, 0, 0, 130, 3, 9, 1, 0][..]),
+        ],
+        mtu in 68..1600u16,
+        offset in prop_oneof![Just(0u16), Just(185)],
+        more in any::<bool>(),
+    ) {
+        // A piece that has more behind it is a multiple of eight octets.
+        let payload = if more { payload[..payload.len() / 8 * 8].to_vec() } else { payload };
+        prop_assume!(!payload.is_empty());
+        let packet = packet(&payload, options, offset, more);
+        // Octets behind the packet, as short frames have.
+        let padded = [&packet[..], &[0xee; 10]].concat();
+        let mut again = vec![None; payload.len()];
+        let mut last_seen = false;
+        let mut expected_offset = u32::from(offset) * 8;
+        for (number, piece) in fragments(&padded, mtu).enumerate() {
+            let mut frame = vec![0; piece.frame_length()];
+            prop_assert!(piece.write(&[0xaa; 14], &mut frame));
+            prop_assert_eq!(&frame[..14], &[0xaa; 14]);
+            let slice = Ipv4Slice::from_slice(&frame[14..]).unwrap();
+            let header = slice.header().to_header();
+            prop_assert!(header.total_len <= mtu);
+            prop_assert_eq!(header.header_checksum, header.calc_header_checksum());
+            prop_assert_eq!(header.identification, 4711);
+            let at = u32::from(header.fragment_offset.value()) * 8;
+            prop_assert_eq!(at, expected_offset);
+            let content = slice.payload().payload;
+            for (place, octet) in again[(at - u32::from(offset) * 8) as usize..].iter_mut().zip(content) {
+                prop_assert_eq!(place.replace(*octet), None);
+            }
+            expected_offset += content.len() as u32;
+            let kinds: Vec<u8> = header.options.iter().copied().filter(|kind| [7, 130].contains(kind)).collect();
+            if options.is_empty() {
+                prop_assert!(kinds.is_empty());
+            } else if number == 0 {
+                prop_assert!(kinds.contains(&7) && kinds.contains(&130));
+            } else {
+                prop_assert!(kinds.contains(&130) && header.options.first() == Some(&130));
+            }
+            last_seen = !header.more_fragments;
+        }
+        prop_assert_eq!(again.into_iter().collect::<Option<Vec<u8>>>(), Some(payload));
+        prop_assert_eq!(last_seen, !more);
+    }
+}
+
+#[test]
+fn what_is_no_packet_makes_no_pieces() {
+    for bytes in [&[][..], &[0x45; 10], &[0x65; 40], &[0x41; 40]] {
+        assert_eq!(fragments(bytes, 1500).count(), 0);
+    }
+    let whole = packet(&[1; 100], &[], 0, false);
+    assert_eq!(fragments(&whole, 1500).count(), 1);
+    assert_eq!(fragments(&whole, 67).count(), 0);
+}

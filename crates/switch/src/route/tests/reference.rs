@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The obvious router: one packet after the other, its header read by another library, its routes looked for in a list.
+
+use std::net::IpAddr;
+
+use etherparse::{Ethernet2HeaderSlice, Ipv4HeaderSlice, Ipv6HeaderSlice};
+
+use super::{Decision, DropReason, NextHop, Punt, Urpf, World};
+
+/// What may become of a frame: more than one thing where a group has several ways.
+pub(super) fn fate(world: &World, frame: &[u8], number: u16) -> Vec<Decision> {
+    match header(world, frame, number) {
+        Err(decision) => vec![decision],
+        Ok(packet) => packet.route(world, number),
+    }
+}
+
+struct Packet {
+    source: IpAddr,
+    destination: IpAddr,
+    length: usize,
+    ttl: u8,
+    may_cut: bool,
+}
+
+fn drop_for(reason: DropReason) -> Result<Packet, Decision> {
+    Err(Decision::Drop(reason))
+}
+
+fn header(world: &World, frame: &[u8], number: u16) -> Result<Packet, Decision> {
+    let Some(interface) = world.router.interfaces.get(number) else {
+        return drop_for(DropReason::NoInterface);
+    };
+    let Ok(ethernet) = Ethernet2HeaderSlice::from_slice(frame) else {
+        return drop_for(DropReason::HeaderError);
+    };
+    let to = ethernet.destination();
+    if to[..] != interface.mac.to_u64().to_be_bytes()[2..] && to[0] & 1 == 0 {
+        return drop_for(DropReason::NotForUs);
+    }
+    let packet = match (ethernet.ether_type().0, interface.ipv4, interface.ipv6) {
+        (0x0800, true, _) => v4(&frame[14..])?,
+        (0x86dd, _, true) => v6(&frame[14..])?,
+        (0x0806, true, _) => return Err(Decision::Punt(Punt::Arp)),
+        _ => return drop_for(DropReason::UnknownProtocol),
+    };
+    if to[0] & 1 == 1 {
+        return drop_for(DropReason::BroadcastFrame);
+    }
+    if let IpAddr::V6(address) = packet.destination
+        && address.is_unicast_link_local()
+    {
+        return Err(Decision::Punt(Punt::ForUs));
+    }
+    Ok(packet)
+}
+
+fn v4(packet: &[u8]) -> Result<Packet, Decision> {
+    let Ok(slice) = Ipv4HeaderSlice::from_slice(packet) else {
+        return drop_for(DropReason::HeaderError);
+    };
+    let header = slice.to_header();
+    let length = usize::from(header.total_len);
+    if length < header.header_len() || length > packet.len() {
+        return drop_for(DropReason::HeaderError);
+    }
+    if header.header_checksum != header.calc_header_checksum() {
+        return drop_for(DropReason::ChecksumError);
+    }
+    let mut options = header.options.as_slice();
+    while let [kind, rest @ ..] = options {
+        match kind {
+            0 => break,
+            1 => options = rest,
+            131 | 137 => return drop_for(DropReason::SourceRoute),
+            _ => match rest.first() {
+                Some(length) if *length >= 2 && usize::from(*length) <= options.len() => {
+                    options = &options[usize::from(*length)..];
+                }
+                _ => break,
+            },
+        }
+    }
+    let (source, destination) = (slice.source_addr(), slice.destination_addr());
+    let first = source.octets()[0];
+    if first == 0 || source.is_loopback() || first >= 224 {
+        return drop_for(DropReason::Martian);
+    }
+    if destination.is_broadcast() {
+        return Err(Decision::Punt(Punt::ForUs));
+    }
+    if destination.is_multicast() {
+        return if destination.octets()[..3] == [224, 0, 0] {
+            Err(Decision::Punt(Punt::ForUs))
+        } else {
+            drop_for(DropReason::Multicast)
+        };
+    }
+    if destination.octets()[0] == 0 || destination.is_loopback() || destination.octets()[0] >= 240 {
+        return drop_for(DropReason::Martian);
+    }
+    Ok(Packet {
+        source: source.into(),
+        destination: destination.into(),
+        length,
+        ttl: header.time_to_live,
+        may_cut: !header.dont_fragment,
+    })
+}
+
+fn v6(packet: &[u8]) -> Result<Packet, Decision> {
+    let Ok(slice) = Ipv6HeaderSlice::from_slice(packet) else {
+        return drop_for(DropReason::HeaderError);
+    };
+    let length = usize::from(slice.payload_length()) + 40;
+    if length > packet.len() || length > usize::from(u16::MAX) {
+        return drop_for(DropReason::HeaderError);
+    }
+    let (source, destination) = (slice.source_addr(), slice.destination_addr());
+    if destination.is_multicast() {
+        return match destination.octets()[1] & 0xf {
+            _ if source.is_multicast() => drop_for(DropReason::Martian),
+            2 => Err(Decision::Punt(Punt::ForUs)),
+            _ => drop_for(DropReason::Multicast),
+        };
+    }
+    for address in [source, destination] {
+        if address.is_unspecified() || address.is_loopback() || address.to_ipv4_mapped().is_some() {
+            return drop_for(DropReason::Martian);
+        }
+    }
+    if source.is_multicast() {
+        return drop_for(DropReason::Martian);
+    }
+    Ok(Packet {
+        source: source.into(),
+        destination: destination.into(),
+        length,
+        ttl: slice.hop_limit(),
+        may_cut: false,
+    })
+}
+
+impl Packet {
+    fn route(&self, world: &World, number: u16) -> Vec<Decision> {
+        let Some(interface) = world.router.interfaces.get(number) else {
+            return Vec::new();
+        };
+        let is_link_local =
+            matches!(self.source, IpAddr::V6(source) if source.is_unicast_link_local());
+        if interface.urpf != Urpf::Off && !is_link_local {
+            let ways = each(world, world.next_hop(interface.vrf, self.source));
+            let leads = |way: &NextHop| match (way.interface(), interface.urpf) {
+                (Some(out), Urpf::Strict) => out == number,
+                (out, _) => out.is_some(),
+            };
+            if !ways.iter().any(leads) {
+                return vec![Decision::Drop(DropReason::Urpf)];
+            }
+        }
+        let ways = each(world, world.next_hop(interface.vrf, self.destination));
+        ways.into_iter()
+            .map(|way| self.follow(world, way, is_link_local))
+            .collect()
+    }
+
+    fn follow(&self, world: &World, way: NextHop, is_link_local: bool) -> Decision {
+        let on = match way {
+            NextHop::None | NextHop::Group(_) => return Decision::Punt(Punt::NoRoute),
+            NextHop::Local => return Decision::Punt(Punt::ForUs),
+            NextHop::Blackhole => return Decision::Drop(DropReason::Blackhole),
+            NextHop::Unreachable => return Decision::Punt(Punt::Unreachable),
+            NextHop::Prohibit => return Decision::Punt(Punt::Prohibited),
+            on => on,
+        };
+        if is_link_local {
+            return Decision::Drop(DropReason::Martian);
+        }
+        if self.ttl < 2 {
+            return Decision::Punt(Punt::TimeExceeded);
+        }
+        let NextHop::Adjacency { interface, mac } = on else {
+            return Decision::Punt(Punt::Neighbour);
+        };
+        let mtu = world.router.interfaces.get(interface).unwrap().mtu;
+        match (self.length <= usize::from(mtu), self.may_cut) {
+            (true, _) => Decision::Forward { interface, mac },
+            (false, true) => Decision::Fragment { interface, mac },
+            (false, false) => Decision::Punt(Punt::TooBig),
+        }
+    }
+}
+
+/// All ways of a next hop.
+fn each(world: &World, next_hop: NextHop) -> Vec<NextHop> {
+    match next_hop {
+        NextHop::Group(group) => (0..256)
+            .map(|flow| world.router.next_hops.choose(group, flow))
+            .collect(),
+        one => vec![one],
+    }
+}
