@@ -142,7 +142,10 @@ fn a_port_that_cannot_be_opened_is_named() {
             "pcap:?tx=DIR/absent/x.pcap",
             ["absent/x.pcap", "make it first"],
         ),
-        ("pci:0000:ff:1f.7", ["0000:ff:1f.7", "no such device"]),
+        (
+            "pci:0000:ff:1f.7",
+            ["0000:ff:1f.7", "there is no such device"],
+        ),
     ] {
         let uri = path(uri);
         let parts = [&parts[..], &["port 'p0'"]].concat();

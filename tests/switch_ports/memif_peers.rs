@@ -387,6 +387,11 @@ fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
         shared.publish(head);
     }
     errors(nowhere.len() as u64 + 5);
+    let table = scene.switch.table();
+    assert!(
+        table.contains("v: the driver counts 14 rx_errors"),
+        "{table}"
+    );
     scene.is_alive("descriptors that lie");
     drop(shared);
 

@@ -192,6 +192,13 @@ impl Switch {
             .clone()
     }
 
+    /// What `switch show ports` prints for people.
+    pub(crate) fn table(&self) -> String {
+        let mut command = Command::new(quietwire());
+        command.args(["switch", "show", "ports", "--control-socket"]);
+        run(command.arg(&self.control))
+    }
+
     /// What `switch show ports --json` prints, by port.
     pub(crate) fn ports(&self) -> Vec<Value> {
         self.show("ports")

@@ -270,6 +270,18 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
     let bystander = scene.bystander("5s");
     let victim = scene.path("v.sock");
     let inside = GUEST + BUFFERS;
+    let guest = Guest::start(&victim);
+    let told = until("the guest is connected", || {
+        let port = scene.switch.port("v");
+        port["guest"].is_object().then(|| port["guest"].clone())
+    });
+    assert_eq!(
+        (&told["rings"], &told["ring_size"]),
+        (&2.into(), &SLOTS.into())
+    );
+    let features = told["features"].as_array().unwrap();
+    assert!(features.contains(&"version-1".into()), "{told}");
+    drop(guest);
     // Address, length, flags and next of a descriptor that names itself or its neighbour.
     let lies = [
         (0, 1514, 0, 0),

@@ -136,6 +136,26 @@ pub enum Error {
         /// What is wrong, and what to do.
         what: String,
     },
+    /// A PCI address that is nobody's, or not a network card's.
+    #[error("port '{port}': {address} {what}")]
+    NoPciDevice {
+        /// Name of the port.
+        port: String,
+        /// The address.
+        address: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// A PCI device that DPDK cannot drive as things are.
+    #[error("port '{port}': {address} {what}")]
+    PciNotReady {
+        /// Name of the port.
+        port: String,
+        /// The address.
+        address: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
     /// DPDK could not open a port.
     #[error("port '{port}' ({uri}) could not be opened: {step} said: {cause}")]
     PortOpen {
@@ -179,11 +199,13 @@ impl Error {
             | Self::NoPeer { .. }
             | Self::NotATap { .. }
             | Self::PcapFile { .. }
+            | Self::NoPciDevice { .. }
             | Self::PortOptions { .. }
             | Self::PortOpen { .. } => Fault::BadInput,
             Self::HugePages { .. }
             | Self::Mempool { .. }
             | Self::Eal { .. }
+            | Self::PciNotReady { .. }
             | Self::NoTunDevice { .. } => Fault::Lacks,
             Self::EalTwice | Self::Thread { .. } => Fault::Failed,
         }

@@ -18,6 +18,7 @@ mod interrupt;
 mod memory;
 mod mempool;
 mod pcap;
+mod pci;
 mod place;
 mod port;
 pub mod ring;

@@ -12,6 +12,7 @@ use std::sync::PoisonError;
 use crate::eal::Eal;
 use crate::error::Error;
 use crate::pcap;
+use crate::pci::{self, Problem};
 use crate::uri::{PortUri, Role};
 
 /// Says what is wrong with the place of a port that is going to be opened; notes the socket it uses.
@@ -41,6 +42,7 @@ pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
             path: path.clone(),
         });
     }
+    check_pci(uri, port)?;
     check_tap(uri, port)?;
     check_interface_queues(uri, port)?;
     check_files(uri, port)?;
@@ -97,6 +99,26 @@ pub(crate) fn restrict(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     if let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600)) {
         tracing::debug!("the mode of {} could not be set: {error}", path.display());
+    }
+}
+
+fn check_pci(uri: &PortUri, port: &str) -> Result<(), Error> {
+    let PortUri::Pci { address, .. } = uri else {
+        return Ok(());
+    };
+    let (port, address) = (port.to_owned(), address.clone());
+    match pci::check(Path::new("/"), &address) {
+        Ok(()) => Ok(()),
+        Err(Problem::Wrong(what)) => Err(Error::NoPciDevice {
+            port,
+            address,
+            what,
+        }),
+        Err(Problem::NotReady(what)) => Err(Error::PciNotReady {
+            port,
+            address,
+            what,
+        }),
     }
 }
 

@@ -634,6 +634,9 @@ fn hint(uri: &PortUri) -> &'static str {
             role: Role::Server, ..
         } => "; the other side has to connect within 30 seconds",
         PortUri::VirtioUser { .. } => "; the other side did not answer as a vhost-user back end",
+        PortUri::Pci { .. } => {
+            "; none of DPDK's drivers knows this card, or the program was started without PCI ports and so without the bus"
+        }
         PortUri::Tap { .. } => "; is the interface in use by another process?",
         _ => "",
     }
@@ -669,22 +672,21 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
     // SAFETY: the EAL is started; strings are terminated; the structures are plain integers and
     // pointers for which zero is a value.
     unsafe {
-        // PCI devices were probed when the EAL started (`-a`).
-        if !is_pci {
+        let mut id = 0;
+        let mut find = || sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id);
+        // PCI devices that were named when the EAL started (`-a`) were probed then.
+        if !is_pci || find() != 0 {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());
             if code != 0 {
                 return Err(fail("rte_dev_probe", error::text(code) + hint(uri)));
             }
         }
-        let mut id = 0;
-        let code = sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id);
+        let code = find();
         if code != 0 {
-            let cause = if is_pci {
-                "no such device, or its driver is not one that DPDK can use; bind it with `dpdk-devbind.py --bind=vfio-pci`".to_owned()
-            } else {
-                error::text(code)
-            };
-            return Err(fail("rte_eth_dev_get_port_by_name", cause));
+            return Err(fail(
+                "rte_eth_dev_get_port_by_name",
+                error::text(code) + hint(uri),
+            ));
         }
         let mut info: sys::rte_eth_dev_info = mem::zeroed();
         let code = sys::rte_eth_dev_info_get(id, &raw mut info);

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether DPDK can drive a PCI device, as the kernel's sysfs tells (Documentation/ABI/testing/sysfs-bus-pci), and what
+//! is to be done where it cannot. DPDK itself passes over such a device without a word.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Why a device cannot be driven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// It is not there, or is no network card.
+    Wrong(String),
+    /// It is there, and something has to be done first.
+    NotReady(String),
+}
+
+/// Drivers of the kernel's that hand a device over.
+const VFIO: &str = "vfio-pci";
+const UIO: &[&str] = &["uio_pci_generic", "igb_uio"];
+/// Drivers of the kernel's beside which DPDK's works (bifurcated).
+const SHARED: &[&str] = &["mlx4_core", "mlx5_core", "mana"];
+/// May stay in a group of the IOMMU's that is handed over: bridges do no DMA of their own.
+const HARMLESS: &[&str] = &[VFIO, "pcieport", "pci-stub"];
+
+/// PCI class of network controllers: the highest of three octets.
+const CLASS_NETWORK: &str = "0x02";
+
+fn name_of_link(path: &Path) -> Option<String> {
+    let target = fs::read_link(path).ok()?;
+    Some(target.file_name()?.to_string_lossy().into_owned())
+}
+
+fn names_in(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn bind(address: &str) -> String {
+    format!("`modprobe vfio-pci; dpdk-devbind.py --bind={VFIO} {address}`")
+}
+
+/// A device, below a root that holds `sys`.
+struct Device<'root> {
+    root: &'root Path,
+    address: &'root str,
+    path: PathBuf,
+}
+
+/// Says what keeps DPDK from driving a device; `root` is `/`, or a machine that was recorded.
+///
+/// # Errors
+/// What is wrong and what mends it, to follow the name of the device.
+pub(crate) fn check(root: &Path, address: &str) -> Result<(), Problem> {
+    let path = root.join("sys/bus/pci/devices").join(address);
+    let device = Device {
+        root,
+        address,
+        path,
+    };
+    device.is_network_card()?;
+    let driver = name_of_link(&device.path.join("driver"));
+    match driver.as_deref() {
+        None => Err(Problem::NotReady(format!(
+            "has no driver; {} binds it",
+            bind(address)
+        ))),
+        Some(VFIO) => device.vfio(),
+        Some(driver) if UIO.contains(&driver) || SHARED.contains(&driver) => Ok(()),
+        Some(driver) => Err(device.of_the_kernel(driver)),
+    }
+}
+
+impl Device<'_> {
+    fn is_network_card(&self) -> Result<(), Problem> {
+        if !self.path.exists() {
+            return Err(Problem::Wrong(
+                "there is no such device; `dpdk-devbind.py --status-dev net` lists network cards, and virtual functions of one are made with `echo N > /sys/bus/pci/devices/CARD/sriov_numvfs`".to_owned(),
+            ));
+        }
+        let class = fs::read_to_string(self.path.join("class")).unwrap_or_default();
+        if class.starts_with(CLASS_NETWORK) {
+            return Ok(());
+        }
+        Err(Problem::Wrong(format!(
+            "is no network card: its class is {}, and those of network cards begin with {CLASS_NETWORK}",
+            class.trim()
+        )))
+    }
+
+    fn of_the_kernel(&self, driver: &str) -> Problem {
+        let interfaces = names_in(&self.path.join("net"));
+        let which = if interfaces.is_empty() {
+            String::new()
+        } else {
+            format!(
+                " as {}, which goes away when it is bound to another",
+                interfaces.join(", ")
+            )
+        };
+        Problem::NotReady(format!(
+            "is driven by the kernel's {driver}{which}; {} hands it over, or take the interface itself with af-xdp: or af-packet:",
+            bind(self.address)
+        ))
+    }
+
+    fn vfio(&self) -> Result<(), Problem> {
+        if let Some(owner) = name_of_link(&self.path.join("physfn")) {
+            let path = self.root.join("sys/bus/pci/devices").join(&owner);
+            if name_of_link(&path.join("driver")).as_deref() == Some(VFIO) {
+                return Err(Problem::NotReady(format!(
+                    "is a virtual function of {owner}, which is bound to {VFIO} itself and then asks for a token; bind {owner} to the kernel's driver and make its virtual functions anew"
+                )));
+            }
+        }
+        let Some(group) = name_of_link(&self.path.join("iommu_group")) else {
+            return self.without_iommu();
+        };
+        let devices = self
+            .root
+            .join("sys/kernel/iommu_groups")
+            .join(&group)
+            .join("devices");
+        let held = |other: &String| {
+            let path = self.root.join("sys/bus/pci/devices").join(other);
+            let driver = name_of_link(&path.join("driver"))?;
+            (!HARMLESS.contains(&driver.as_str())).then(|| format!("{other} ({driver})"))
+        };
+        let others: Vec<String> = names_in(&devices)
+            .iter()
+            .filter(|other| *other != self.address)
+            .filter_map(held)
+            .collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        Err(Problem::NotReady(format!(
+            "shares group {group} of the IOMMU with {}, and a group is handed over as a whole; bind these to {VFIO} too, or put the card into another slot",
+            others.join(", ")
+        )))
+    }
+
+    fn without_iommu(&self) -> Result<(), Problem> {
+        let parameter = self
+            .root
+            .join("sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+        if fs::read_to_string(parameter).is_ok_and(|text| text.trim() == "Y") {
+            return Ok(());
+        }
+        Err(Problem::NotReady(
+            "is bound to vfio-pci, and this machine has no IOMMU in use; switch VT-d or AMD-Vi on in the firmware and boot with `intel_iommu=on iommu=pt` (AMD needs nothing more), or, where there is none and the card is trusted with all memory, `echo Y > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode` and bind it again".to_owned(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const CARD: &str = "0000:17:00.0";
+    const FUNCTION: &str = "0000:17:02.3";
+
+    /// A made sysfs.
+    struct Machine(PathBuf);
+
+    impl Machine {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("qw-pci-{}-{number}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn device(&self, address: &str) -> PathBuf {
+            self.0.join("sys/bus/pci/devices").join(address)
+        }
+
+        fn with(self, address: &str, class: &str, driver: Option<&str>) -> Self {
+            let path = self.device(address);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("class"), format!("{class}\n")).unwrap();
+            if let Some(driver) = driver {
+                symlink(format!("../../drivers/{driver}"), path.join("driver")).unwrap();
+            }
+            self
+        }
+
+        fn group(self, group: &str, members: &[&str]) -> Self {
+            let path = self.0.join("sys/kernel/iommu_groups").join(group);
+            fs::create_dir_all(path.join("devices")).unwrap();
+            for member in members {
+                symlink(&path, self.device(member).join("iommu_group")).unwrap();
+                symlink(self.device(member), path.join("devices").join(member)).unwrap();
+            }
+            self
+        }
+
+        fn said(&self, address: &str) -> String {
+            match check(&self.0, address).unwrap_err() {
+                Problem::Wrong(what) => format!("wrong: {what}"),
+                Problem::NotReady(what) => what,
+            }
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn assert_says(said: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(said.contains(part), "no '{part}' in: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_or_no_card_is_wrong() {
+        let machine = Machine::new().with("0000:00:1f.2", "0x010601", Some("ahci"));
+        assert_says(
+            &machine.said(CARD),
+            &["wrong: there is no such device", "sriov_numvfs"],
+        );
+        assert_says(
+            &machine.said("0000:00:1f.2"),
+            &["wrong: is no network card", "0x010601"],
+        );
+    }
+
+    #[test]
+    fn a_driver_of_the_kernel_is_named_with_its_interface() {
+        let machine = Machine::new()
+            .with(CARD, "0x020000", Some("ixgbe"))
+            .with(FUNCTION, "0x020000", None);
+        fs::create_dir_all(machine.device(CARD).join("net/eth3")).unwrap();
+        assert_says(
+            &machine.said(CARD),
+            &["ixgbe as eth3", "--bind=vfio-pci 0000:17:00.0", "af-xdp:"],
+        );
+        assert_says(
+            &machine.said(FUNCTION),
+            &["has no driver", "--bind=vfio-pci 0000:17:02.3"],
+        );
+    }
+
+    #[test]
+    fn drivers_that_dpdk_works_with_are_fine() {
+        for driver in ["uio_pci_generic", "igb_uio", "mlx5_core"] {
+            let machine = Machine::new().with(CARD, "0x020000", Some(driver));
+            assert_eq!(check(&machine.0, CARD), Ok(()), "{driver}");
+        }
+        let machine = Machine::new()
+            .with(FUNCTION, "0x020000", Some(VFIO))
+            .with("0000:17:01.0", "0x060400", Some("pcieport"))
+            .with("0000:17:02.4", "0x020000", None)
+            .group("41", &[FUNCTION, "0000:17:01.0", "0000:17:02.4"]);
+        assert_eq!(check(&machine.0, FUNCTION), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_iommu_is_said_unless_it_is_done_without() {
+        let machine = Machine::new().with(CARD, "0x020000", Some(VFIO));
+        assert_says(
+            &machine.said(CARD),
+            &["no IOMMU", "intel_iommu=on", "enable_unsafe_noiommu_mode"],
+        );
+        let parameters = machine.0.join("sys/module/vfio/parameters");
+        fs::create_dir_all(&parameters).unwrap();
+        let parameter = parameters.join("enable_unsafe_noiommu_mode");
+        fs::write(&parameter, "N\n").unwrap();
+        assert_says(&machine.said(CARD), &["no IOMMU"]);
+        fs::write(&parameter, "Y\n").unwrap();
+        assert_eq!(check(&machine.0, CARD), Ok(()));
+    }
+
+    #[test]
+    fn others_in_the_group_are_named() {
+        let machine = Machine::new()
+            .with(CARD, "0x020000", Some(VFIO))
+            .with("0000:17:00.1", "0x020000", Some("ixgbe"))
+            .group("7", &[CARD, "0000:17:00.1"]);
+        assert_says(&machine.said(CARD), &["group 7", "0000:17:00.1 (ixgbe)"]);
+    }
+
+    #[test]
+    fn a_virtual_function_of_a_card_that_is_handed_over_is_told_apart() {
+        let machine = Machine::new()
+            .with(CARD, "0x020000", Some(VFIO))
+            .with(FUNCTION, "0x020000", Some(VFIO))
+            .group("7", &[FUNCTION]);
+        symlink(
+            machine.device(CARD),
+            machine.device(FUNCTION).join("physfn"),
+        )
+        .unwrap();
+        assert_says(
+            &machine.said(FUNCTION),
+            &["virtual function of 0000:17:00.0", "token"],
+        );
+    }
+}
