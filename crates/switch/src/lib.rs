@@ -18,6 +18,7 @@ pub mod fib;
 mod forward;
 pub mod icmp;
 mod layer3;
+mod metrics;
 pub mod neighbour;
 pub mod report;
 pub mod route;

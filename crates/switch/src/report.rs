@@ -130,7 +130,7 @@ pub struct GuestReport {
 }
 
 /// One port.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortReport {
     /// Where it is and what drives it.
     pub uri: String,

@@ -14,6 +14,7 @@ use crate::control::{ControlSocket, Controller, Server};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::forward::Shared;
+use crate::metrics::MetricsServer;
 use crate::service::{self, Chores};
 use crate::threads;
 
@@ -74,6 +75,7 @@ impl Switch {
         }
         // First, since it makes the directory that ports' sockets may be in, and finds a switch that runs already.
         let socket = ControlSocket::listen(&plan.control_socket)?;
+        let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
         take_control_cpus(plan)?;
         let eal = Eal::start(&eal_options(plan)?)?;
         let shared = Arc::new(Shared {
@@ -90,7 +92,13 @@ impl Switch {
         start_service(&mut threads, &engine, chores.clone())?;
         let mut controller = Controller::new(settings.clone(), engine, chores);
         controller.load()?;
-        start_control(&mut threads, Server::new(socket), controller, &shared)?;
+        start_control(
+            &mut threads,
+            Server::new(socket),
+            metrics,
+            controller,
+            &shared,
+        )?;
         threads::keep_to_roles(plan)?;
         Ok(Self { threads })
     }
@@ -199,6 +207,7 @@ fn start_service(
 fn start_control(
     threads: &mut Threads,
     mut server: Server,
+    mut metrics: Option<MetricsServer>,
     mut controller: Controller,
     shared: &Arc<Shared>,
 ) -> Result<(), SwitchError> {
@@ -208,6 +217,9 @@ fn start_control(
             server.turn(controller.wait_ms(), &mut |request| {
                 controller.answer(request)
             });
+            if let Some(metrics) = &mut metrics {
+                metrics.turn(&mut || controller.metrics());
+            }
             if !controller.look_around() {
                 return;
             }

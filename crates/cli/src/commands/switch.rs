@@ -93,6 +93,10 @@ struct RunArgs {
     /// Where `quietwire switch show` finds this switch. [default: /run/quietwire/switch.sock]
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     control_socket: Option<PathBuf>,
+    /// Where Prometheus asks for counters, over HTTP at /metrics: an address and a port, like 127.0.0.1:9475. Nowhere by
+    /// default.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<std::net::SocketAddr>,
     /// Addresses that each bridge can learn. [default: 65536]
     #[arg(long, value_name = "N")]
     max_entries: Option<u32>,
@@ -274,6 +278,7 @@ fn settings(args: &RunArgs) -> Settings {
         }),
         memory_mib: args.memory_mib,
         control_socket: args.control_socket.clone(),
+        metrics: args.metrics,
         max_entries: args.max_entries,
         ageing_s: args.ageing_s,
         ..Settings::default()

@@ -179,6 +179,8 @@ pub struct Settings {
     pub memory_mib: Option<u32>,
     /// The control socket; [`CONTROL_SOCKET_DEFAULT`] when not said.
     pub control_socket: Option<PathBuf>,
+    /// Where metrics are asked for over HTTP; nowhere when not said.
+    pub metrics: Option<std::net::SocketAddr>,
     /// Addresses that each bridge can learn; 65536 when not said.
     pub max_entries: Option<u32>,
     /// Seconds after which a bridge forgets an address; 300 when not said (IEEE 802.1Q, table 8-7).
@@ -229,6 +231,7 @@ impl Settings {
             huge_pages: self.huge_pages.or(other.huge_pages),
             memory_mib: self.memory_mib.or(other.memory_mib),
             control_socket: self.control_socket.or(other.control_socket),
+            metrics: self.metrics.or(other.metrics),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),
             statics: self.statics.or(other.statics),

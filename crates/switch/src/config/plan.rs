@@ -198,6 +198,8 @@ pub struct Plan {
     pub memory_mib: u32,
     /// The control socket.
     pub control_socket: PathBuf,
+    /// Where metrics are asked for.
+    pub metrics: Option<std::net::SocketAddr>,
     /// Layer 3.
     pub layer3: Layer3Plan,
     /// When to move receive queues between forwarding threads.
@@ -253,6 +255,7 @@ impl Settings {
             pinning,
             huge_pages: self.huge_pages.unwrap_or_default(),
             memory_mib: self.memory_mib.unwrap_or(MEMORY_MIB),
+            metrics: self.metrics,
             control_socket: self
                 .control_socket
                 .unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET_DEFAULT)),
@@ -287,6 +290,7 @@ impl Plan {
             ("pinning", self.pinning == next.pinning),
             ("huge-pages", self.huge_pages == next.huge_pages),
             ("memory-mib", self.memory_mib == next.memory_mib),
+            ("metrics", self.metrics == next.metrics),
             ("control-socket", self.control_socket == next.control_socket),
         ];
         match same.iter().find(|(_, same)| !same) {

@@ -25,6 +25,8 @@ struct File<'plan> {
     memory_mib: u32,
     control_socket: &'plan std::path::Path,
     #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<std::net::SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     rebalance: Option<Rules>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     port: Vec<Port<'plan>>,
@@ -124,6 +126,7 @@ impl Plan {
             huge_pages: self.huge_pages,
             memory_mib: self.memory_mib,
             control_socket: &self.control_socket,
+            metrics: self.metrics,
             rebalance: self.rebalance,
             port: port.collect(),
             cross_connect,

@@ -161,6 +161,13 @@ impl Controller {
         Ok(())
     }
 
+    /// All counters, as Prometheus takes them.
+    pub(crate) fn metrics(&mut self) -> String {
+        let stats = self.engine.stats_report();
+        let ports = self.engine.port_reports();
+        crate::metrics::exposition(&stats, &ports, &self.engine.queue_reports())
+    }
+
     fn show(&mut self, subject: Subject) -> Answer {
         let engine = &mut self.engine;
         match subject {

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A little of HTTP/1.1 (RFC 9112): `GET /metrics` and nothing else, one answer a connection. Served by the control thread
+//! between two looks at its socket; no client can hold it up.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::text::CONTENT_TYPE;
+use crate::error::SwitchError;
+
+/// Clients at once; more wait to be accepted.
+const CLIENTS_MAX: usize = 16;
+/// Longest request, octets.
+const REQUEST_MAX: usize = 8192;
+const HEADERS_MAX: usize = 64;
+/// A client that takes longer is cut off.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+struct Client {
+    stream: TcpStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    sent: usize,
+    deadline: Instant,
+}
+
+/// The address where metrics are asked for, and who asks.
+#[derive(Debug)]
+pub(crate) struct MetricsServer {
+    listener: TcpListener,
+    clients: Vec<Client>,
+}
+
+impl MetricsServer {
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] when the address cannot be had.
+    pub(crate) fn listen(address: SocketAddr) -> Result<Self, SwitchError> {
+        let listener = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        Ok(Self {
+            listener: listener.map_err(|error| SwitchError::Config {
+                place: "metrics".to_owned(),
+                what: format!("{address} cannot be listened at: {error}"),
+            })?,
+            clients: Vec::new(),
+        })
+    }
+
+    /// Does what can be done without waiting. `text` makes the answer.
+    pub(crate) fn turn(&mut self, text: &mut dyn FnMut() -> String) {
+        while self.clients.len() < CLIENTS_MAX {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if let Err(error) = stream.set_nonblocking(true) {
+                        tracing::warn!("a client of the metrics: {error}");
+                        continue;
+                    }
+                    self.clients.push(Client {
+                        stream,
+                        request: Vec::new(),
+                        answer: Vec::new(),
+                        sent: 0,
+                        deadline: Instant::now() + PATIENCE,
+                    });
+                }
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        tracing::warn!("accepting at the address of the metrics: {error}");
+                    }
+                    break;
+                }
+            }
+        }
+        let now = Instant::now();
+        self.clients
+            .retain_mut(|client| now < client.deadline && client.turn(text));
+    }
+}
+
+impl Client {
+    /// False when the client is done with.
+    fn turn(&mut self, text: &mut dyn FnMut() -> String) -> bool {
+        if self.answer.is_empty() {
+            match self.read() {
+                Ok(Some(status)) => self.answer = answer(status, text),
+                Ok(None) => return true,
+                Err(()) => return false,
+            }
+        }
+        while let Some(rest) = self.answer.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => return false,
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// The status of the answer, once the request is whole.
+    fn read(&mut self) -> Result<Option<Status>, ()> {
+        let mut chunk = [0; 2048];
+        // As much as a request may have.
+        for _ in 0..=REQUEST_MAX / chunk.len() {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(()),
+                Ok(count) => self.request.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return Err(()),
+            }
+        }
+        Ok(status(&self.request))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Ok,
+    BadRequest,
+    NotFound,
+    MethodNotAllowed,
+    TooLarge,
+}
+
+/// The status that a request gets; none while there has to be more of it.
+fn status(request: &[u8]) -> Option<Status> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(request) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) if request.len() >= REQUEST_MAX => {
+            return Some(Status::TooLarge);
+        }
+        Ok(httparse::Status::Partial) => return None,
+        Err(httparse::Error::TooManyHeaders) => return Some(Status::TooLarge),
+        Err(_) => return Some(Status::BadRequest),
+    }
+    let path = parsed.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    Some(match (parsed.method, path) {
+        (Some("GET"), "/metrics") => Status::Ok,
+        (Some("GET"), _) => Status::NotFound,
+        _ => Status::MethodNotAllowed,
+    })
+}
+
+fn answer(status: Status, text: &mut dyn FnMut() -> String) -> Vec<u8> {
+    let (line, body) = match status {
+        Status::Ok => ("200 OK", text()),
+        Status::BadRequest => ("400 Bad Request", "this is no HTTP\n".to_owned()),
+        Status::NotFound => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
+        Status::MethodNotAllowed => ("405 Method Not Allowed", "only GET\n".to_owned()),
+        Status::TooLarge => (
+            "431 Request Header Fields Too Large",
+            format!("more than {REQUEST_MAX} octets\n"),
+        ),
+    };
+    let kind = if status == Status::Ok {
+        CONTENT_TYPE
+    } else {
+        "text/plain; charset=utf-8"
+    };
+    let allow = if status == Status::MethodNotAllowed {
+        "Allow: GET\r\n"
+    } else {
+        ""
+    };
+    format!(
+        "HTTP/1.1 {line}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_get_their_status() {
+        for (request, expected) in [
+            (
+                &b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+                Some(Status::Ok),
+            ),
+            (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", Some(Status::Ok)),
+            (b"GET / HTTP/1.1\r\n\r\n", Some(Status::NotFound)),
+            (
+                b"POST /metrics HTTP/1.1\r\n\r\n",
+                Some(Status::MethodNotAllowed),
+            ),
+            (b"GET /metrics HTTP/1.1\r\nHost:", None),
+            (b"\x16\x03\x01\x02", Some(Status::BadRequest)),
+            (&[b'a'; REQUEST_MAX], Some(Status::TooLarge)),
+        ] {
+            assert_eq!(status(request), expected, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn clients_are_served_and_cut_off() {
+        let mut server = MetricsServer::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = server.listener.local_addr().unwrap();
+        let mut silent = TcpStream::connect(address).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut text = || "quietwire_x 1\n".to_owned();
+        client.set_nonblocking(true).unwrap();
+        let mut got = Vec::new();
+        while !got.ends_with(b"quietwire_x 1\n") {
+            assert!(Instant::now() < deadline);
+            server.turn(&mut text);
+            let mut chunk = [0; 512];
+            if let Ok(count) = client.read(&mut chunk) {
+                got.extend_from_slice(&chunk[..count]);
+            }
+        }
+        assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        // The one that says nothing is cut off in time.
+        assert_eq!(server.clients.len(), 1);
+        server.clients[0].deadline = Instant::now();
+        server.turn(&mut text);
+        assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+    }
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reports as Prometheus' text format. Names follow its practices: base units, `_total` for what only grows.
+
+use std::fmt::Write;
+
+use crate::report::{
+    BridgeCounts, PortReport, QueueReport, RouterCounts, StatsReport, ThreadCounts,
+};
+
+/// The type that the text is sent with.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+struct Text(String);
+
+/// A metric: what it is, and its value for each set of labels.
+impl Text {
+    fn metric<'a>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Vec<(&'a str, String)>, f64)>,
+    ) {
+        // Writing into a text does not fail.
+        let _ = writeln!(self.0, "# HELP quietwire_switch_{name} {help}");
+        let _ = writeln!(self.0, "# TYPE quietwire_switch_{name} {kind}");
+        for (labels, value) in samples {
+            let _ = write!(self.0, "quietwire_switch_{name}");
+            let mut separator = '{';
+            for (label, value) in &labels {
+                let _ = write!(self.0, "{separator}{label}=\"{}\"", escaped(value));
+                separator = ',';
+            }
+            let end = if labels.is_empty() { "" } else { "}" };
+            let _ = writeln!(self.0, "{end} {value}");
+        }
+    }
+
+    fn counter<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Vec<(&'a str, String)>, u64)>,
+    ) {
+        let samples = samples
+            .into_iter()
+            .map(|(labels, value)| (labels, value as f64));
+        self.metric(name, "counter", help, samples);
+    }
+}
+
+/// A label's value: backslash, quote and end of line as the format has them.
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// Everything that there is to count.
+pub(crate) fn exposition(
+    stats: &StatsReport,
+    ports: &[PortReport],
+    queues: &[QueueReport],
+) -> String {
+    let mut text = Text(String::new());
+    text.metric(
+        "uptime_seconds",
+        "gauge",
+        "Time since the switch started.",
+        [(vec![], stats.uptime_s)],
+    );
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    text.metric(
+        "info",
+        "gauge",
+        "The version of the switch.",
+        [(version, 1.0)],
+    );
+    of_ports(&mut text, ports);
+    of_threads(&mut text, &stats.threads);
+    of_queues(&mut text, queues);
+    of_bridges(&mut text, &stats.bridges);
+    of_router(&mut text, &stats.router);
+    text.0
+}
+
+fn of_ports(text: &mut Text, ports: &[PortReport]) {
+    let each = |of: fn(&PortReport) -> u64| {
+        let labelled =
+            move |port: &PortReport| (vec![("port", port.counts.name.clone())], of(port));
+        ports.iter().map(labelled).collect::<Vec<_>>()
+    };
+    let up = each(|port| u64::from(port.link_up));
+    let up = up.into_iter().map(|(labels, value)| (labels, value as f64));
+    text.metric("port_up", "gauge", "1 while the port's link is up.", up);
+    for (name, help, of) in [
+        (
+            "port_receive_frames_total",
+            "Frames received.",
+            (|port| port.counts.rx_frames) as fn(&PortReport) -> u64,
+        ),
+        (
+            "port_receive_bytes_total",
+            "Octets received, without FCS.",
+            |port| port.counts.rx_octets,
+        ),
+        ("port_transmit_frames_total", "Frames sent.", |port| {
+            port.counts.tx_frames
+        }),
+        (
+            "port_transmit_bytes_total",
+            "Octets sent, without FCS.",
+            |port| port.counts.tx_octets,
+        ),
+    ] {
+        text.counter(name, help, each(of));
+    }
+    let drops = ports.iter().flat_map(|port| {
+        let name = port.counts.name.clone();
+        // The report's own names of the reasons.
+        let reasons = serde_json::to_value(port.counts.drops).unwrap_or_default();
+        let reasons = reasons.as_object().cloned().unwrap_or_default();
+        reasons.into_iter().map(move |(reason, count)| {
+            let labels = vec![("port", name.clone()), ("reason", reason)];
+            (labels, count.as_u64().unwrap_or_default())
+        })
+    });
+    let drops: Vec<_> = drops.collect();
+    text.counter("port_drops_total", "Frames dropped, by reason.", drops);
+}
+
+fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {
+    let each = |of: fn(&ThreadCounts) -> u64| {
+        let labelled =
+            move |thread: &ThreadCounts| (vec![("cpu", thread.cpu.to_string())], of(thread));
+        threads.iter().map(labelled).collect::<Vec<_>>()
+    };
+    for (name, help, of) in [
+        (
+            "thread_polls_total",
+            "Looks at receive queues.",
+            (|thread| thread.polls) as fn(&ThreadCounts) -> u64,
+        ),
+        (
+            "thread_empty_polls_total",
+            "Looks that found nothing.",
+            |thread| thread.empty_polls,
+        ),
+        (
+            "thread_yields_total",
+            "Times that the CPU was yielded.",
+            |thread| thread.yields,
+        ),
+    ] {
+        text.counter(name, help, each(of));
+    }
+}
+
+fn of_queues(text: &mut Text, queues: &[QueueReport]) {
+    let labels = |queue: &QueueReport| {
+        let mut labels = vec![
+            ("port", queue.port.clone()),
+            ("queue", queue.queue.to_string()),
+        ];
+        labels.extend(queue.cpu.map(|cpu| ("cpu", cpu.to_string())));
+        labels
+    };
+    let each = |of: fn(&QueueReport) -> u64| {
+        let labelled = move |queue: &QueueReport| (labels(queue), of(queue));
+        queues.iter().map(labelled).collect::<Vec<_>>()
+    };
+    for (name, help, of) in [
+        (
+            "queue_bursts_total",
+            "Looks at a receive queue that found frames.",
+            (|queue| queue.bursts) as fn(&QueueReport) -> u64,
+        ),
+        (
+            "queue_frames_total",
+            "Frames received from a queue.",
+            |queue| queue.frames,
+        ),
+        (
+            "queue_cycles_total",
+            "Cycles of the time stamp counter spent on them.",
+            |queue| queue.cycles,
+        ),
+    ] {
+        text.counter(name, help, each(of));
+    }
+    let loads = queues
+        .iter()
+        .filter_map(|queue| Some((labels(queue), queue.load?)));
+    let loads: Vec<_> = loads.collect();
+    text.metric(
+        "queue_load_ratio",
+        "gauge",
+        "Share of a CPU that a queue costs.",
+        loads,
+    );
+}
+
+fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
+    let each = |of: fn(&BridgeCounts) -> u64| {
+        let labelled =
+            move |bridge: &BridgeCounts| (vec![("bridge", bridge.name.clone())], of(bridge));
+        bridges.iter().map(labelled).collect::<Vec<_>>()
+    };
+    for (name, help, of) in [
+        (
+            "bridge_addresses",
+            "Addresses known.",
+            (|bridge| u64::from(bridge.entries)) as fn(&BridgeCounts) -> u64,
+        ),
+        (
+            "bridge_addresses_max",
+            "Addresses that there is room for.",
+            |bridge| u64::from(bridge.max_entries),
+        ),
+    ] {
+        let samples = each(of)
+            .into_iter()
+            .map(|(labels, value)| (labels, value as f64));
+        text.metric(name, "gauge", help, samples);
+    }
+    for (name, help, of) in [
+        (
+            "bridge_flooded_frames_total",
+            "Frames sent to all ports.",
+            (|bridge| bridge.flooded) as fn(&BridgeCounts) -> u64,
+        ),
+        ("bridge_learned_total", "Addresses learned.", |bridge| {
+            bridge.learned
+        }),
+        (
+            "bridge_moved_total",
+            "Addresses seen on another port than before.",
+            |bridge| bridge.moved,
+        ),
+        (
+            "bridge_flapped_total",
+            "Moves of addresses that move too often.",
+            |bridge| bridge.flapped,
+        ),
+        (
+            "bridge_not_learned_total",
+            "Addresses that were not learned.",
+            |bridge| bridge.not_learned,
+        ),
+        ("bridge_aged_total", "Addresses forgotten.", |bridge| {
+            bridge.aged
+        }),
+    ] {
+        text.counter(name, help, each(of));
+    }
+}
+
+fn of_router(text: &mut Text, router: &RouterCounts) {
+    for (name, help, count) in [
+        (
+            "router_forwarded_packets_total",
+            "Packets that went on.",
+            router.forwarded,
+        ),
+        (
+            "router_fragmented_packets_total",
+            "Packets that went on in pieces.",
+            router.fragmented,
+        ),
+        (
+            "router_unsent_packets_total",
+            "Packets that could not be sent.",
+            router.not_sent,
+        ),
+        (
+            "router_service_drops_total",
+            "Packets without room at the service thread.",
+            router.service_full,
+        ),
+        (
+            "router_echo_replies_total",
+            "Echo requests answered.",
+            router.echoed,
+        ),
+        ("router_icmp_errors_total", "Errors sent.", router.errors),
+        (
+            "router_unclaimed_packets_total",
+            "Packets for the router that nobody takes.",
+            router.unclaimed,
+        ),
+        (
+            "router_neighbour_requests_total",
+            "Questions for neighbours sent.",
+            router.neighbours_asked,
+        ),
+    ] {
+        text.counter(name, help, [(vec![], count)]);
+    }
+    let by_reason = |reasons: &std::collections::BTreeMap<String, u64>| {
+        let labelled =
+            |(reason, count): (&String, &u64)| (vec![("reason", reason.clone())], *count);
+        reasons.iter().map(labelled).collect::<Vec<_>>()
+    };
+    let dropped = by_reason(&router.dropped);
+    text.counter("router_drops_total", "Packets dropped, by reason.", dropped);
+    let punted = by_reason(&router.punted);
+    text.counter(
+        "router_punts_total",
+        "Packets for the service thread, by reason.",
+        punted,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_and_counts_are_there() {
+        let mut stats = StatsReport::default();
+        stats.router.forwarded = 12;
+        let mut port = PortReport {
+            link_up: true,
+            ..PortReport::default()
+        };
+        port.counts.name = "a\"b\\c".to_owned();
+        port.counts.rx_frames = 7;
+        let text = exposition(&stats, &[port], &[]);
+        for line in [
+            "quietwire_switch_router_forwarded_packets_total 12",
+            "quietwire_switch_port_receive_frames_total{port=\"a\\\"b\\\\c\"} 7",
+            "# TYPE quietwire_switch_port_up gauge",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+    }
+}
