@@ -68,12 +68,17 @@ impl<P> Neighbours<P> {
             }
             return;
         }
+        let operation = arp.operation();
+        if let ArpOperation::Other(_) = operation {
+            return;
+        }
         let is_for_us = facts.is_own(arp.target_ip().into());
         let key = (facts.number, address.into());
-        let is_reply = arp.operation() == ArpOperation::Reply;
+        let is_reply = operation == ArpOperation::Reply;
         // Who is known already is updated by whatever it says; others are noted only when they speak to us.
         let is_known = self.known(key).is_some();
-        let has_address = !address.is_unspecified() && facts.is_on_link(address.into());
+        let has_address =
+            facts.may_be_neighbour(address.into()) && facts.is_on_link(address.into());
         if has_address && (is_known || (is_for_us && !is_reply)) {
             let state = if is_reply && is_for_us {
                 State::Reachable
@@ -82,7 +87,7 @@ impl<P> Neighbours<P> {
             };
             self.learn(now, key, mac, state, out);
         }
-        if is_for_us && arp.operation() == ArpOperation::Request {
+        if is_for_us && !is_reply {
             self.counts_mut().answered += 1;
             let answer = self::frame(mac, 2, (facts.mac, arp.target_ip()), (mac, address));
             out.push(Action::Transmit {

@@ -9,6 +9,7 @@
 //! (RFC 6583 tells what happens otherwise when somebody scans a large prefix).
 
 mod arp;
+mod bounds;
 mod nd;
 mod table;
 #[cfg(test)]
@@ -79,6 +80,26 @@ impl Facts {
             IpAddr::V6(address) if address.is_unicast_link_local() => self.has_ipv6(),
             _ => self.addresses.iter().any(|net| net.contains(&address)),
         }
+    }
+
+    /// True when a single other host on the interface's link can have an address: it is no group's, no broadcast address of
+    /// the link (RFC 1122, section 3.2.1.3; on links of two, RFC 3021, there is none), and not our own.
+    #[must_use]
+    pub fn may_be_neighbour(&self, address: IpAddr) -> bool {
+        let is_broadcast = |net: &IpNet| match net {
+            IpNet::V4(net) => {
+                net.prefix_len() < 31
+                    && [net.broadcast(), net.network()]
+                        .map(IpAddr::V4)
+                        .contains(&address)
+            }
+            IpNet::V6(_) => false,
+        };
+        !address.is_multicast()
+            && !address.is_unspecified()
+            && address != IpAddr::V4(std::net::Ipv4Addr::BROADCAST)
+            && !self.addresses.iter().any(is_broadcast)
+            && !self.is_own(address)
     }
 
     /// The interface's address to ask for another with: on the same link, or any of its version.
@@ -175,10 +196,14 @@ pub struct Counts {
     pub not_asked: u64,
     /// Answers to questions for our own addresses.
     pub answered: u64,
-    /// Packets dropped since too many waited for one neighbour.
+    /// Packets dropped since too many waited, or since their neighbour could not be asked for.
     pub overflowed: u64,
     /// Neighbours that there was no room for.
     pub no_room: u64,
+    /// Neighbours whose place another took.
+    pub evicted: u64,
+    /// Packets dropped since no neighbour can have the address that they were to go to.
+    pub refused: u64,
     /// Frames that claim one of our own addresses (RFC 5227).
     pub conflicts: u64,
     /// Messages that are not as they have to be.

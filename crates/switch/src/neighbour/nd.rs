@@ -5,7 +5,9 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use quietwire_packet::{Checksum, ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, MacAddress};
+use quietwire_packet::{
+    Checksum, ETHERNET_HEADER_LENGTH, EthernetHeader, IPV6_HEADER_LENGTH, MacAddress,
+};
 
 use super::{Action, Facts, Neighbours, State};
 
@@ -95,6 +97,8 @@ pub(crate) fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) 
 
 /// A message that was found sound.
 struct Message<'frame> {
+    /// Who sent the frame.
+    from: MacAddress,
     source: Ipv6Addr,
     destination: Ipv6Addr,
     kind: u8,
@@ -106,7 +110,7 @@ struct Message<'frame> {
 impl<'frame> Message<'frame> {
     /// RFC 4861, sections 7.1.1 and 7.1.2; `None` for what is not sound, and for other messages.
     fn read(frame: &'frame [u8]) -> Option<Self> {
-        let packet = frame.get(ETHERNET_HEADER_LENGTH..)?;
+        let (ethernet, packet) = EthernetHeader::split(frame).ok()?;
         let (header, payload) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let message = payload.get(..length)?;
@@ -121,6 +125,7 @@ impl<'frame> Message<'frame> {
             && !target.is_multicast()
             && checksum(source, destination, message) == 0;
         is_sound.then_some(Self {
+            from: ethernet.source(),
             source,
             destination,
             kind: fixed[0],
@@ -210,6 +215,7 @@ impl<P> Neighbours<P> {
         }
         if let Some(mac) = link_address
             && facts.is_on_link(message.source.into())
+            && facts.may_be_neighbour(message.source.into())
         {
             self.learn(
                 now,
@@ -225,9 +231,14 @@ impl<P> Neighbours<P> {
         let (to, flags) = if is_probe {
             ((group_mac(all_nodes), all_nodes), ROUTER | OVERRIDE)
         } else {
-            let Some(mac) = link_address.or_else(|| self.mac(key.0, key.1)) else {
+            // It need not say its address when it asks us alone (section 4.3): where the frame came from does as well as a
+            // question of our own.
+            let mac = link_address.or_else(|| self.mac(key.0, key.1));
+            let mac = mac.unwrap_or(message.from);
+            if mac.is_multicast() || mac.to_u64() == 0 {
+                self.counts_mut().invalid += 1;
                 return;
-            };
+            }
             ((mac, message.source), ROUTER | SOLICITED | OVERRIDE)
         };
         self.counts_mut().answered += 1;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of neighbours and its timers.
+//!
+//! What bounds it is in `bounds`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -7,6 +9,7 @@ use std::time::Duration;
 
 use quietwire_packet::MacAddress;
 
+use super::bounds::{Rate, Worth};
 use super::{Action, Counts, Facts, Shown, State, arp, nd};
 
 /// RFC 4861, section 10: RETRANS_TIMER, MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT, DELAY_FIRST_PROBE_TIME,
@@ -23,7 +26,9 @@ pub struct Limits {
     pub neighbours: usize,
     /// Packets that wait for one.
     pub waiting: usize,
-    /// Questions a second for neighbours that are not known.
+    /// Packets that wait for all of them.
+    pub waiting_in_all: usize,
+    /// Questions a second for neighbours that are not known, repeated ones too.
     pub asks_per_second: u32,
 }
 
@@ -32,34 +37,56 @@ impl Default for Limits {
         Self {
             neighbours: 65_536,
             waiting: 16,
+            waiting_in_all: 8_192,
             asks_per_second: 2_000,
         }
     }
 }
 
-type Key = (u16, IpAddr);
+pub(super) type Key = (u16, IpAddr);
 
 #[derive(Debug)]
-struct Entry<P> {
-    state: State,
+pub(super) struct Entry<P> {
+    pub(super) state: State,
     mac: Option<MacAddress>,
-    waiting: VecDeque<P>,
+    pub(super) waiting: VecDeque<P>,
     asked: u32,
-    heard: Duration,
+    pub(super) heard: Duration,
     due: Option<Duration>,
+    /// Whether it has ever answered a question.
+    pub(super) confirmed: bool,
+    /// Where it is in the order of [`Worth`], if anything may take its place.
+    pub(super) ranked: Option<(Worth, Duration)>,
+}
+
+impl<P> Entry<P> {
+    const fn new(state: State, now: Duration) -> Self {
+        Self {
+            state,
+            mac: None,
+            waiting: VecDeque::new(),
+            asked: 0,
+            heard: now,
+            due: None,
+            confirmed: false,
+            ranked: None,
+        }
+    }
 }
 
 /// All neighbours, with packets of some kind that wait for them.
 #[derive(Debug)]
 pub struct Neighbours<P> {
-    limits: Limits,
-    entries: BTreeMap<Key, Entry<P>>,
+    pub(super) limits: Limits,
+    pub(super) entries: BTreeMap<Key, Entry<P>>,
     timers: BTreeSet<(Duration, Key)>,
-    /// Questions that may be sent, in millionths.
-    tokens: u64,
-    filled: Duration,
+    /// Those whose place another may take, the least useful first.
+    pub(super) ranks: BTreeSet<(Worth, Duration, Key)>,
+    /// Packets that wait.
+    pub(super) held: usize,
+    pub(super) rate: Rate,
     random: u64,
-    counts: Counts,
+    pub(super) counts: Counts,
 }
 
 impl<P> Neighbours<P> {
@@ -70,8 +97,9 @@ impl<P> Neighbours<P> {
             limits,
             entries: BTreeMap::new(),
             timers: BTreeSet::new(),
-            tokens: u64::from(limits.asks_per_second) * 1_000_000,
-            filled: Duration::ZERO,
+            ranks: BTreeSet::new(),
+            held: 0,
+            rate: Rate::new(limits.asks_per_second),
             random: seed | 1,
             counts: Counts::default(),
         }
@@ -99,43 +127,47 @@ impl<P> Neighbours<P> {
     ) {
         let interface = facts.number;
         let key = (interface, address);
-        if let Some(entry) = self.entries.get_mut(&key) {
-            if let Some(mac) = entry.mac {
-                let packets = packet.into_iter().collect();
-                out.push(Action::Found {
+        if let Some(entry) = self.entries.get(&key) {
+            match (entry.mac, packet) {
+                (Some(mac), packet) => out.push(Action::Found {
                     interface,
                     address,
                     mac,
-                    packets,
-                });
-            } else if let Some(packet) = packet {
-                if entry.waiting.len() >= self.limits.waiting {
-                    entry.waiting.pop_front();
-                    self.counts.overflowed += 1;
-                }
-                entry.waiting.push_back(packet);
+                    packets: packet.into_iter().collect(),
+                }),
+                (None, Some(packet)) => self.wait(key, packet),
+                (None, None) => {}
             }
             return;
         }
-        if !self.make_room() || !self.may_ask(now) {
-            let packets: Vec<P> = packet.into_iter().collect();
-            self.counts.overflowed += packets.len() as u64;
+        let dropped = u64::from(packet.is_some());
+        if !facts.may_be_neighbour(address) {
+            self.counts.refused += dropped;
             return;
         }
-        let entry = Entry {
-            state: State::Incomplete,
-            mac: None,
-            waiting: packet.into_iter().collect(),
-            asked: 1,
-            heard: now,
-            due: None,
-        };
-        self.entries.insert(key, entry);
-        self.schedule(key, Some(now + RETRANSMIT));
-        self.ask(facts, address, None, out);
+        // Room comes last: nobody is to lose a place to one that is not asked for after all.
+        if !self.may_ask(now) || !self.make_room(Worth::AskedFor, out) {
+            self.counts.overflowed += dropped;
+            return;
+        }
+        self.entries.insert(key, Entry::new(State::Incomplete, now));
+        self.rank(key);
+        if let Some(packet) = packet {
+            self.wait(key, packet);
+        }
+        self.begin_asking(now, facts, key, out);
     }
 
-    /// Sets a neighbour that is not asked.
+    fn begin_asking(&mut self, now: Duration, facts: &Facts, key: Key, out: &mut Vec<Action<P>>) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.asked = 1;
+            let mac = entry.mac;
+            self.schedule(key, Some(now + RETRANSMIT));
+            self.ask(facts, key.1, mac, out);
+        }
+    }
+
+    /// Sets a neighbour that is not asked; false when the table is full of such.
     pub fn set(
         &mut self,
         now: Duration,
@@ -143,9 +175,10 @@ impl<P> Neighbours<P> {
         address: IpAddr,
         mac: MacAddress,
         out: &mut Vec<Action<P>>,
-    ) {
+    ) -> bool {
         let key = (interface, address);
         self.learn(now, key, mac, State::Permanent, out);
+        self.entries.contains_key(&key)
     }
 
     /// Forgets a neighbour; false when there is none. Packets that wait for it are reported as not delivered.
@@ -155,6 +188,10 @@ impl<P> Neighbours<P> {
         let Some(entry) = self.entries.remove(&key) else {
             return false;
         };
+        if let Some((worth, heard)) = entry.ranked {
+            self.ranks.remove(&(worth, heard, key));
+        }
+        self.held -= entry.waiting.len();
         Self::end(key, entry, out);
         true
     }
@@ -242,16 +279,17 @@ impl<P> Neighbours<P> {
             State::Permanent => {}
             State::Reachable | State::Stale => {
                 entry.state = State::Probe;
-                entry.asked = 1;
-                let mac = entry.mac;
-                self.schedule(key, Some(now + RETRANSMIT));
-                self.ask(facts, key.1, mac, out);
+                self.begin_asking(now, facts, key, out);
             }
             State::Incomplete | State::Probe if entry.asked < ASKS => {
                 entry.asked += 1;
                 let mac = entry.mac;
                 self.schedule(key, Some(now + RETRANSMIT));
-                self.ask(facts, key.1, mac, out);
+                // One that is held back counts nevertheless: the wait for an answer has an end. Those who are known are asked
+                // before others (RFC 6583, section 7.1).
+                if mac.is_some() || self.may_ask(now) {
+                    self.ask(facts, key.1, mac, out);
+                }
             }
             State::Incomplete | State::Probe => {
                 self.remove(key.0, key.1, out);
@@ -268,31 +306,25 @@ impl<P> Neighbours<P> {
         state: State,
         out: &mut Vec<Action<P>>,
     ) {
-        let is_new = !self.entries.contains_key(&key);
-        if is_new && !self.make_room() {
-            return;
+        if !self.entries.contains_key(&key) {
+            let worth = match state {
+                State::Permanent => Worth::Set,
+                _ => Worth::Unconfirmed,
+            };
+            if !self.make_room(worth, out) {
+                return;
+            }
+            self.entries.insert(key, Entry::new(state, now));
         }
-        let entry = self.entries.entry(key).or_insert_with(|| Entry {
-            state,
-            mac: None,
-            waiting: VecDeque::new(),
-            asked: 0,
-            heard: now,
-            due: None,
-        });
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return;
+        };
         if entry.state == State::Permanent && state != State::Permanent {
             return;
         }
-        let is_other = entry.mac != Some(mac);
-        entry.mac = Some(mac);
-        // What somebody says unasked takes nothing from what was confirmed, unless it says something else
-        // (RFC 4861, section 7.2.3).
-        if state != State::Stale || is_other {
-            entry.state = state;
-            entry.heard = now;
-        }
+        let is_other = entry.mac.replace(mac) != Some(mac);
         let packets: Vec<P> = entry.waiting.drain(..).collect();
-        let state = entry.state;
+        self.held -= packets.len();
         if is_other || !packets.is_empty() {
             let (interface, address) = key;
             out.push(Action::Found {
@@ -302,11 +334,19 @@ impl<P> Neighbours<P> {
                 packets,
             });
         }
+        // What somebody says unasked confirms nothing and takes nothing from what was confirmed, unless it says something
+        // else: states and timers stay (RFC 4861, sections 7.2.3 and 7.2.5).
+        if state == State::Stale && !is_other {
+            return;
+        }
+        entry.state = state;
+        entry.heard = now;
+        entry.confirmed |= state == State::Reachable;
+        self.rank(key);
         let due = match state {
             State::Reachable => Some(now + self.reachable_time()),
             State::Stale => Some(now + DELAY),
-            State::Permanent => None,
-            State::Incomplete | State::Probe => return,
+            State::Permanent | State::Incomplete | State::Probe => None,
         };
         self.schedule(key, due);
     }
@@ -370,26 +410,5 @@ impl<P> Neighbours<P> {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         REACHABLE / 2 + Duration::from_millis(self.random % REACHABLE.as_millis() as u64)
-    }
-
-    fn may_ask(&mut self, now: Duration) -> bool {
-        let most = u64::from(self.limits.asks_per_second) * 1_000_000;
-        let since = now.saturating_sub(self.filled).as_micros() as u64;
-        self.filled = now;
-        let more = since.saturating_mul(u64::from(self.limits.asks_per_second));
-        self.tokens = self.tokens.saturating_add(more).min(most);
-        let may = self.tokens >= 1_000_000;
-        if may {
-            self.tokens -= 1_000_000;
-        } else {
-            self.counts.not_asked += 1;
-        }
-        may
-    }
-
-    fn make_room(&mut self) -> bool {
-        let has_room = self.entries.len() < self.limits.neighbours;
-        self.counts.no_room += u64::from(!has_room);
-        has_room
     }
 }

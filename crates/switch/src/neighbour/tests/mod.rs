@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod rules;
+
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
@@ -323,6 +325,7 @@ fn a_scan_is_bounded() {
     let mut table = Table::with(Limits {
         neighbours: 100,
         waiting: 2,
+        waiting_in_all: 100,
         asks_per_second: 50,
     });
     for host in 1..200u8 {
@@ -392,7 +395,7 @@ proptest! {
     /// Each packet comes out once or is counted, memory is bounded, and what is installed is told in order.
     #[test]
     fn nothing_is_lost_in_silence(events in prop::collection::vec(event(), 1..200)) {
-        let mut table = Table::with(Limits { neighbours: 6, waiting: 3, asks_per_second: 5 });
+        let mut table = Table::with(Limits { neighbours: 6, waiting: 3, waiting_in_all: 7, asks_per_second: 5 });
         let mut now = Duration::ZERO;
         let (mut given, mut out) = (0u32, 0u64);
         let mut installed: std::collections::BTreeMap<IpAddr, MacAddress> = Default::default();
@@ -443,6 +446,9 @@ proptest! {
                 .collect();
             prop_assert_eq!(&listed, &installed);
             prop_assert!(table.neighbours.list(now).count() <= 6);
+            let waiting = table.neighbours.entries.values().map(|entry| entry.waiting.len()).sum::<usize>();
+            prop_assert_eq!(table.neighbours.held, waiting);
+            prop_assert!(waiting <= 7);
             let timers = table.neighbours.list(now).filter(|shown| shown.state != State::Permanent).count();
             prop_assert_eq!(table.neighbours.next_deadline().is_some(), timers > 0);
         }
@@ -453,6 +459,8 @@ proptest! {
             }
         }
         prop_assert_eq!(u64::from(given), out + table.neighbours.counts().overflowed);
+        prop_assert_eq!(table.neighbours.held, 0);
+        prop_assert!(table.neighbours.ranks.is_empty());
     }
 
     /// Any octets at all.
