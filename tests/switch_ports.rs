@@ -7,6 +7,8 @@
 mod bystander;
 #[path = "switch_ports/files.rs"]
 mod files;
+#[path = "switch_ports/guests.rs"]
+mod guests;
 #[path = "switch_ports/killed.rs"]
 mod killed;
 #[path = "switch_ports/memif_peers.rs"]
