@@ -90,6 +90,8 @@ impl<'a> Ipv6Header<'a> {
 pub struct Ipv6Extensions {
     /// What follows the last header walked: in a later fragment what the whole datagram would carry.
     pub protocol: IpProtocol,
+    /// Where `protocol` is said: octets from the start of the IPv6 header, whose own field is at 6.
+    pub protocol_at: usize,
     /// Octets of all headers walked: at most [`IPV6_EXTENSIONS_MAX`] times 2048.
     pub length: usize,
     /// Which part of a datagram this is.
@@ -108,10 +110,12 @@ pub fn walk_ipv6_extensions(
     payload: &[u8],
 ) -> Result<Ipv6Extensions, Damage> {
     let mut length = 0;
+    let mut protocol_at = 6;
     let mut fragment = Fragment::Whole;
     for walked in 0.. {
         let done = Ipv6Extensions {
             protocol,
+            protocol_at,
             length,
             fragment,
         };
@@ -138,6 +142,7 @@ pub fn walk_ipv6_extensions(
             fragment = Fragment::from_fields(be16(header, 2) >> 3, header[3] & 1 != 0);
         }
         protocol = IpProtocol(header[0]);
+        protocol_at = IPV6_HEADER_LENGTH + length;
         length += octets;
     }
     Err(Damage::TooManyIpv6Extensions)

@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use quietwire_packet::{
-    Fragment, IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH, Ipv4Header, Ipv6Header, checksum,
+    Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv4Header, Ipv6Header, checksum,
+    walk_ipv6_extensions,
 };
 
 use crate::neighbour::icmpv6_checksum;
@@ -18,6 +19,10 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// Time to live of what the router sends itself (RFC 1340, 'IP TIME TO LIVE PARAMETER').
 const TTL: u8 = 64;
+/// Precedence of errors (RFC 1812, section 4.3.2.5).
+const INTERNETWORK_CONTROL: u8 = 6 << 5;
+/// Bits of congestion notification, which are the request's own (RFC 3168, section 5).
+const ECN: u8 = 3;
 /// Longest ICMP error of IPv4 (RFC 1812, section 4.3.2.3), and of IPv6 (RFC 4443, section 2.4 (c)), octets.
 const ERROR_MAX_V4: usize = 576;
 const ERROR_MAX_V6: usize = 1280;
@@ -39,6 +44,8 @@ pub enum Error {
     TooBig(u16),
     /// It was on its way for too long (type 11, code 0; type 3, code 0).
     TimeExceeded,
+    /// The octet at this place of the packet makes no sense (type 12, code 0; type 4, code 0).
+    ParameterProblem(u8),
 }
 
 impl Error {
@@ -52,19 +59,21 @@ impl Error {
             Self::TooBig(mtu) => (3, 4, mtu as u32),
             Self::Prohibited => (3, 13, 0),
             Self::TimeExceeded => (11, 0, 0),
+            Self::ParameterProblem(at) => (12, 0, (at as u32) << 24),
         }
     }
 
-    const fn v6(self) -> (u8, u8, u32) {
+    /// `protocol_at` is where the packet says what it carries.
+    const fn v6(self, protocol_at: u32) -> (u8, u8, u32) {
         match self {
             Self::NetUnreachable => (1, 0, 0),
             Self::HostUnreachable => (1, 3, 0),
-            // Where the next header is said, in the fixed header.
-            Self::ProtocolUnreachable => (4, 1, 6),
+            Self::ProtocolUnreachable => (4, 1, protocol_at),
             Self::PortUnreachable => (1, 4, 0),
             Self::TooBig(mtu) => (2, 0, mtu as u32),
             Self::Prohibited => (1, 1, 0),
             Self::TimeExceeded => (3, 0, 0),
+            Self::ParameterProblem(at) => (4, 0, at as u32),
         }
     }
 }
@@ -88,13 +97,18 @@ fn echo_reply_v4(packet: &[u8]) -> Option<Vec<u8>> {
     if header.protocol().0 != ICMP || !is_whole || payload.len() < 8 || checksum(payload) != 0 {
         return None;
     }
-    if payload.get(..2) != Some(&[8, 0]) || header.source().is_unspecified() {
+    if payload.get(..2) != Some(&[8, 0]) || !is_host_v4(header.source()) {
         return None;
     }
     let mut message = payload.to_vec();
     message[0] = 0;
     put_checksum(&mut message, 2, checksum_without(payload, 2, 0));
-    Some(ipv4(header.destination(), header.source(), &message))
+    // It is treated as the request was on its way (RFC 1812, section 4.3.2.5). Fragments of it need a number of their own
+    // (RFC 6864, section 4.3), and the request's is one between these two hosts.
+    let (service, [high, low]) = (header.dscp() << 2, header.identification().to_be_bytes());
+    let flags = u8::from(header.dont_fragment()) << 6;
+    let start = [service, high, low, flags];
+    Some(ipv4(header.destination(), header.source(), start, &message))
 }
 
 /// The checksum of a message whose first octet is this, with its checksum field taken for zero.
@@ -107,9 +121,15 @@ fn checksum_without(message: &[u8], at: usize, first: u8) -> u16 {
 
 fn echo_reply_v6(packet: &[u8]) -> Option<Vec<u8>> {
     let (header, payload) = Ipv6Header::split(packet).ok()?;
-    let payload = payload.get(..usize::from(header.payload_length()))?;
+    let walked = walk_ipv6_extensions(header.next_header(), payload).ok()?;
+    let payload = payload.get(walked.length..)?;
     let (source, destination) = (header.source(), header.destination());
-    if header.next_header().0 != ICMPV6 || payload.len() < 8 || source.is_unspecified() {
+    let is_whole = walked.fragment == Fragment::Whole;
+    if walked.protocol != IpProtocol::ICMPV6
+        || !is_whole
+        || payload.len() < 8
+        || !is_host_v6(source)
+    {
         return None;
     }
     if payload.get(..2) != Some(&[128, 0]) || icmpv6_checksum(source, destination, payload) != 0 {
@@ -117,7 +137,8 @@ fn echo_reply_v6(packet: &[u8]) -> Option<Vec<u8>> {
     }
     let mut message = payload.to_vec();
     message[0] = 129;
-    Some(ipv6(destination, source, message))
+    let class = header.traffic_class() & !ECN;
+    Some(ipv6(destination, source, class, message))
 }
 
 fn put_checksum(message: &mut [u8], at: usize, sum: u16) {
@@ -126,11 +147,23 @@ fn put_checksum(message: &mut [u8], at: usize, sum: u16) {
     }
 }
 
-fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, message: &[u8]) -> Vec<u8> {
+/// Whether an address is one host's, so that something can be sent to it (RFC 1122, section 3.2.1.3).
+const fn is_host_v4(address: Ipv4Addr) -> bool {
+    // From 224 on: groups, what is reserved, everybody.
+    !matches!(address.octets()[0], 0 | 127 | 224..)
+}
+
+const fn is_host_v6(address: Ipv6Addr) -> bool {
+    !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
+}
+
+/// `start` is the type of service, the identification, and the flags.
+fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, start: [u8; 4], message: &[u8]) -> Vec<u8> {
+    let [service, high, low, flags] = start;
     let length = (20 + message.len()) as u16;
-    let mut packet = vec![0x45, 0];
+    let mut packet = vec![0x45, service];
     packet.extend(length.to_be_bytes());
-    packet.extend([0, 0, 0, 0, TTL, ICMP, 0, 0]);
+    packet.extend([high, low, flags, 0, TTL, ICMP, 0, 0]);
     packet.extend(source.octets());
     packet.extend(destination.octets());
     let sum = checksum(&packet);
@@ -139,11 +172,11 @@ fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, message: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, mut message: Vec<u8>) -> Vec<u8> {
+fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, class: u8, mut message: Vec<u8>) -> Vec<u8> {
     put_checksum(&mut message, 2, 0);
     let sum = icmpv6_checksum(source, destination, &message);
     put_checksum(&mut message, 2, sum);
-    let mut packet = vec![0x60, 0, 0, 0];
+    let mut packet = vec![0x60 | class >> 4, class << 4, 0, 0];
     packet.extend((message.len() as u16).to_be_bytes());
     packet.extend([ICMPV6, TTL]);
     packet.extend(source.octets());
@@ -168,10 +201,7 @@ fn error_v4(packet: &[u8], error: Error, source: Ipv4Addr) -> Option<Vec<u8>> {
     let sender = header.source();
     let may_not = is_error
         || header.fragment() == Fragment::Later
-        || sender.is_unspecified()
-        || sender.is_loopback()
-        || sender.is_multicast()
-        || sender.is_broadcast()
+        || !is_host_v4(sender)
         || header.destination().is_multicast()
         || header.destination().is_broadcast();
     if may_not {
@@ -185,7 +215,12 @@ fn error_v4(packet: &[u8], error: Error, source: Ipv4Addr) -> Option<Vec<u8>> {
     message.extend(quoted);
     let sum = checksum(&message);
     put_checksum(&mut message, 2, sum);
-    Some(ipv4(source, sender, &message))
+    Some(ipv4(
+        source,
+        sender,
+        [INTERNETWORK_CONTROL, 0, 0, 0],
+        &message,
+    ))
 }
 
 /// Echo, router discovery, timestamp, information and address mask: questions and answers, not errors.
@@ -198,40 +233,26 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
     let sender = header.source();
     // Too big is told to groups' senders too (RFC 4443, section 2.4 (e.3)).
     let to_many = header.destination().is_multicast() && !matches!(error, Error::TooBig(_));
-    if sender.is_unspecified() || sender.is_multicast() || to_many || is_error_v6(&header, payload)
-    {
+    // What follows headers that are damaged, or too many, cannot be told from an error.
+    let walked = walk_ipv6_extensions(header.next_header(), payload).ok()?;
+    let carried = payload.get(walked.length..).unwrap_or(&[]);
+    let is_icmp = walked.protocol == IpProtocol::ICMPV6;
+    let is_error = is_icmp && (walked.fragment == Fragment::Later || !is_query_v6(carried.first()));
+    if !is_host_v6(sender) || to_many || is_error {
         return None;
     }
-    let (kind, code, second) = error.v6();
+    let (kind, code, second) = error.v6(walked.protocol_at as u32);
     let length = (IPV6_HEADER_LENGTH + usize::from(header.payload_length())).min(packet.len());
     let quoted = packet.get(..length.min(ERROR_MAX_V6 - IPV6_HEADER_LENGTH - 8))?;
     let mut message = vec![kind, code, 0, 0];
     message.extend(second.to_be_bytes());
     message.extend(quoted);
-    Some(ipv6(source, sender, message))
+    Some(ipv6(source, sender, 0, message))
 }
 
-/// True when a packet is an ICMPv6 error or a redirect, behind whatever extension headers.
-fn is_error_v6(header: &Ipv6Header<'_>, payload: &[u8]) -> bool {
-    let mut next = header.next_header().0;
-    let mut rest = payload;
-    for _ in 0..=IPV6_EXTENSIONS_MAX {
-        match (next, rest) {
-            (ICMPV6, [kind, ..]) => return *kind < 128 || *kind == 137,
-            // Hop-by-hop, routing, destination options; a fragment that is not the first one says nothing.
-            (0 | 43 | 60, [after, units, ..]) => {
-                next = *after;
-                rest = rest.get(8 * (usize::from(*units) + 1)..).unwrap_or(&[]);
-            }
-            (44, [after, ..]) => {
-                next = *after;
-                rest = rest.get(8..).unwrap_or(&[]);
-            }
-            _ => return false,
-        }
-    }
-    // So many headers are nobody's honest packet.
-    true
+/// Informational messages (RFC 4443, section 2.1) but redirects (section 2.4 (e.2)).
+const fn is_query_v6(kind: Option<&u8>) -> bool {
+    matches!(kind, Some(128..=136 | 138..))
 }
 
 /// How many errors may be sent: so many a second, and a tenth of that at once (RFC 1812, section 4.3.2.8; RFC 4443,
@@ -262,7 +283,8 @@ impl RateLimit {
         // A tenth of a second's at once.
         let most = (u64::from(self.per_second) * 100_000).max(1_000_000);
         let since = now.saturating_sub(self.filled).as_micros() as u64;
-        self.filled = now;
+        // Parts of a microsecond count the next time.
+        self.filled += Duration::from_micros(since);
         let more = since.saturating_mul(u64::from(self.per_second));
         self.tokens = self.tokens.saturating_add(more).min(most);
         let may = self.tokens >= 1_000_000;

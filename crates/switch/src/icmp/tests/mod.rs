@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod rules;
+
 use etherparse::{IpNumber, Ipv4Header, Ipv4Slice, Ipv6Slice, PacketBuilder};
 use proptest::prelude::*;
 
