@@ -22,6 +22,8 @@ mod metrics;
 pub mod neighbour;
 pub mod report;
 pub mod route;
+#[cfg(test)]
+mod scapy;
 mod service;
 mod show;
 mod switch;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod oracle;
 mod rules;
 
 use std::net::Ipv4Addr;
