@@ -192,6 +192,16 @@ impl Switch {
             .clone()
     }
 
+    /// Changes the switch: `quietwire switch` with these arguments.
+    pub(crate) fn change(&self, arguments: &[&str]) {
+        let mut command = Command::new(quietwire());
+        command
+            .arg("switch")
+            .args(arguments)
+            .arg("--control-socket");
+        run(command.arg(&self.control));
+    }
+
     /// What `switch show ports` prints for people.
     pub(crate) fn table(&self) -> String {
         let mut command = Command::new(quietwire());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::rig::{DEADLINE, Namespace, Switch, run, until};
+use crate::rig::{DEADLINE, Namespace, Switch, lossless, quietwire, run, until};
 
 const OCTETS: usize = 4 << 20;
 
@@ -147,4 +147,84 @@ fn a_tap_joins_the_kernel_to_other_ports() {
         assert_eq!(switch.end(), Some(0));
     }
     assert!(!ends[0].ip(&["link"]).contains("t0"));
+}
+
+#[test]
+fn interfaces_that_vanish_cost_their_own_ports_only() {
+    let namespace = Namespace::with_pairs("vanish");
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let ports = [
+        ("tap", "tap:t0".to_owned()),
+        ("packet", "af-packet:v0".to_owned()),
+        ("xdp", "af-xdp:v2".to_owned()),
+        ("a", format!("memif:{}?role=server", path("a.sock"))),
+        ("b", format!("memif:{}?role=server", path("b.sock"))),
+    ];
+    let arguments = ["--bridge", "lan=tap,packet,xdp", "--cross-connect", "a,b"];
+    let switch = Switch::start(&namespace, directory.path(), &ports, &arguments);
+    for port in ["tap", "packet", "xdp"] {
+        assert_eq!(switch.port(port)["state"], "up", "{port}");
+    }
+    for interface in ["t0", "v1", "v3"] {
+        namespace.ip(&["link", "delete", interface]);
+    }
+    for port in ["tap", "packet", "xdp"] {
+        until("the loss of the interface is seen", || {
+            (switch.port(port)["state"] == "down").then_some(())
+        });
+    }
+    lossless("ports beside them", || {
+        let mut command = namespace.command(quietwire());
+        command.arg("generate");
+        for name in ["a.sock", "b.sock"] {
+            command.args(["--port", &format!("memif:{}?role=client", path(name))]);
+        }
+        command.args(["--rate", "2000", "--duration", "500ms", "--json"]);
+        command.args(["--warm-up", "0s", "--drain", "2s", "--direction", "both"]);
+        command.args([
+            "--memory-mib",
+            "96",
+            "--no-huge",
+            "--realtime-priority",
+            "0",
+        ]);
+        command
+    });
+    switch.change(&["del", "port", "tap"]);
+    switch.change(&["add", "port", "tap", "tap:t0", "--bridge", "lan"]);
+    assert_eq!(switch.port("tap")["state"], "up");
+    assert_eq!(switch.end(), Some(0));
+}
+
+#[test]
+fn signals_of_a_tap_do_not_disturb_who_waits_for_a_peer() {
+    let namespace = Namespace::new("signals");
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let back = path("back");
+    std::fs::create_dir(&back).unwrap();
+    let socket = path("l.sock").display().to_string();
+    let vhost = [("link", format!("vhost:{socket}"))];
+    let peer = Switch::start(&namespace, &back, &vhost, &[]);
+    // The kernel sends a few frames, and so signals, whenever an interface comes up.
+    let ports = [
+        ("tap", "tap:t0".to_owned()),
+        ("link", format!("virtio-user:{socket}")),
+    ];
+    let switch = Switch::start(
+        &namespace,
+        directory.path(),
+        &ports,
+        &["--bridge", "lan=tap,link"],
+    );
+    for _ in 0..5 {
+        switch.change(&["del", "port", "link"]);
+        switch.change(&["add", "port", "link", &ports[1].1, "--bridge", "lan"]);
+        until("the link is up", || {
+            (switch.port("link")["state"] == "connected").then_some(())
+        });
+    }
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(peer.end(), Some(0));
 }

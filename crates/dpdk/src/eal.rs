@@ -77,7 +77,7 @@ impl Eal {
     ///
     /// All CPUs are named explicitly: without that the EAL pins the calling thread to one CPU of its
     /// own choice and every thread made later inherits it. The caller's affinity is the same
-    /// afterwards as before. No file is left in the huge page mount, since memory is anonymous
+    /// afterwards as before; real-time signals no longer go to it. No file is left in the huge page mount, since memory is anonymous
     /// (`--in-memory`, `--no-huge`); the huge page pool itself is never changed.
     ///
     /// # Errors
@@ -87,6 +87,8 @@ impl Eal {
         if STARTED.swap(true, Ordering::AcqRel) {
             return Err(Error::EalTwice);
         }
+        // DPDK's own threads inherit this.
+        thread::refuse_realtime_signals();
         let before = thread::affinity()?;
         // Threads that the EAL makes get the caller's CPUs less those of lcores, or those of the main
         // lcore when nothing is left (eal_common_options.c, compute_ctrl_threads_cpuset): with the

@@ -6,8 +6,9 @@
 //! device and socket go, when the last of them is dropped.
 
 use std::ffi::CString;
+use std::path::Path;
 use std::sync::Arc;
-use std::{mem, ptr};
+use std::{fs, mem, ptr};
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
@@ -19,7 +20,7 @@ use crate::interrupt;
 use crate::mempool::Mempool;
 use crate::uri::{DeviceSizes, PortUri, Role};
 use crate::vhost::{self, Guest};
-use crate::{place, sys};
+use crate::{place, sys, thread};
 
 /// How a port is to be set up.
 #[derive(Clone, Debug)]
@@ -334,6 +335,11 @@ impl PortHandle {
     /// True while a peer is connected or the cable carries.
     #[must_use]
     pub fn link_is_up(&self) -> bool {
+        // Drivers of the kernel's interfaces don't look again after they were opened.
+        if let Some(interface) = self.device.uri.interface() {
+            let carrier = Path::new("/sys/class/net").join(interface).join("carrier");
+            return fs::read_to_string(carrier).is_ok_and(|text| text.trim() == "1");
+        }
         // SAFETY: plain integers; the port exists.
         unsafe {
             let mut link: sys::rte_eth_link = mem::zeroed();
@@ -668,6 +674,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
     };
     if matches!(uri, PortUri::Tap { .. }) {
         ignore_sigio();
+        thread::take_realtime_signals()?;
     }
     // SAFETY: the EAL is started; strings are terminated; the structures are plain integers and
     // pointers for which zero is a value.

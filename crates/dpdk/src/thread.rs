@@ -2,6 +2,7 @@
 //! The calling thread: its CPUs, its priority, and DPDK's knowledge of it.
 
 use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
 
 use nix::libc;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -100,6 +101,57 @@ fn refuse_signals() -> Result<(), Error> {
     signals
         .thread_block()
         .map_err(|cause| failed("refusing signals in a thread".to_owned(), cause))
+}
+
+/// Real-time signals, which DPDK's tap driver has the kernel send.
+fn realtime_signals() -> libc::sigset_t {
+    // SAFETY: a set is plain integers, made empty before it is used; the signals exist.
+    unsafe {
+        let mut signals = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+            libc::sigaddset(&raw mut signals, signal);
+        }
+        signals
+    }
+}
+
+fn mask_realtime_signals(how: libc::c_int) {
+    let signals = realtime_signals();
+    // SAFETY: `signals` outlives the call; nothing is to be written back.
+    let code = unsafe { libc::pthread_sigmask(how, &raw const signals, std::ptr::null_mut()) };
+    if code != 0 {
+        tracing::warn!(
+            "the signals of a thread were not set: {}",
+            std::io::Error::from_raw_os_error(code)
+        );
+    }
+}
+
+/// Keeps real-time signals from the calling thread, and from those that it and DPDK make from now on: a signal ends a
+/// wait for a peer's answer early (signal(7): also where system calls are restarted, when a socket has a time-out).
+pub(crate) fn refuse_realtime_signals() {
+    mask_realtime_signals(libc::SIG_BLOCK);
+}
+
+/// Makes the one thread of the process that real-time signals go to, unless there is one.
+pub(crate) fn take_realtime_signals() -> Result<(), Error> {
+    static TAKER: Mutex<bool> = Mutex::new(false);
+    let mut taken = TAKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if *taken {
+        return Ok(());
+    }
+    std::thread::Builder::new()
+        .name("qw-signals".to_owned())
+        .spawn(|| {
+            mask_realtime_signals(libc::SIG_UNBLOCK);
+            loop {
+                std::thread::park();
+            }
+        })
+        .map_err(|cause| failed("making the thread that takes signals".to_owned(), cause))?;
+    *taken = true;
+    Ok(())
 }
 
 /// The calling thread as one that DPDK knows, with a buffer cache of its own. Ends with the value.
