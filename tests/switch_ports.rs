@@ -9,6 +9,8 @@ mod bystander;
 mod files;
 #[path = "switch_ports/guests.rs"]
 mod guests;
+#[path = "switch_ports/kernel.rs"]
+mod kernel;
 #[path = "switch_ports/killed.rs"]
 mod killed;
 #[path = "switch_ports/memif_peers.rs"]

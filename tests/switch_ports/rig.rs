@@ -89,6 +89,10 @@ impl Namespace {
         namespace
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn ip(&self, arguments: &[&str]) -> String {
         run(Command::new("ip").args(["-n", &self.name]).args(arguments))
     }
@@ -166,6 +170,10 @@ impl Switch {
             std::thread::sleep(Duration::from_millis(20));
         }
         switch
+    }
+
+    pub(crate) fn control(&self) -> &Path {
+        &self.control
     }
 
     pub(crate) fn said(&self) -> String {

@@ -17,6 +17,7 @@ pub mod fdb;
 pub mod fib;
 mod forward;
 pub mod icmp;
+mod kernel;
 mod layer3;
 mod metrics;
 pub mod neighbour;

@@ -320,6 +320,8 @@ pub struct InterfaceReport {
     pub mtu: u16,
     /// Its addresses.
     pub addresses: Vec<IpNet>,
+    /// Name of the kernel's tap.
+    pub kernel: Option<String>,
 }
 
 /// One way of a route.
@@ -401,6 +403,10 @@ pub struct RouterCounts {
     pub errors: u64,
     /// Packets for the router itself that nobody here takes.
     pub unclaimed: u64,
+    /// Frames given to the kernel.
+    pub to_kernel: u64,
+    /// Frames that the kernel did not take.
+    pub kernel_refused: u64,
     /// Questions for neighbours sent.
     pub neighbours_asked: u64,
     /// Those that were not sent since too many had been.

@@ -254,6 +254,8 @@ impl Engine {
             echoed: layer3.counts.echoed,
             errors: layer3.counts.errors,
             unclaimed: layer3.counts.unclaimed,
+            to_kernel: layer3.counts.to_kernel,
+            kernel_refused: layer3.counts.kernel_refused,
             neighbours_asked: neighbours.asked,
             neighbours_not_asked: neighbours.not_asked,
             neighbours_overflowed: neighbours.overflowed,

@@ -7,7 +7,7 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use super::bridging::{BridgingSetting, StaticSetting};
-use super::layer3::{InterfaceSetting, Placed, VrfSetting};
+use super::layer3::{InterfaceSetting, Placed, VRF_MAIN, VrfSetting};
 use super::{BridgeSetting, CrossConnectSetting, Place, PortSetting, Settings};
 use crate::error::SwitchError;
 
@@ -112,6 +112,8 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// Changes a VRF: everything about it is as said here from then on.
+    SetVrf(VrfSetting),
     /// Makes an interface of the router.
     AddInterface(InterfaceSetting),
     /// Changes an interface: everything about it is as said here from then on.
@@ -312,6 +314,15 @@ impl Settings {
             Change::DelVrf { name } => {
                 let vrfs = self.vrfs.get_or_insert_default();
                 remove(vrfs, "VRF", &name, |vrf| &vrf.name)?;
+            }
+            Change::SetVrf(value) => {
+                let vrfs = self.vrfs.get_or_insert_default();
+                match vrfs.iter_mut().find(|one| one.value.name == value.name) {
+                    Some(vrf) => *vrf = asked(value),
+                    // It is there without having been named.
+                    None if value.name == VRF_MAIN => vrfs.push(asked(value)),
+                    None => return Err(absent("VRF", &value.name)),
+                }
             }
             Change::AddInterface(value) => {
                 self.interfaces.get_or_insert_default().push(asked(value));

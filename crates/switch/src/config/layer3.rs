@@ -36,8 +36,11 @@ pub struct Placed<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct VrfSetting {
-    /// Its name.
+    /// Its name; `main` is there always, and named only to say more about it.
     pub name: String,
+    /// The kernel's routing table whose routes it follows; none when not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_table: Option<u32>,
 }
 
 /// Whether a source address has to have a way back (RFC 3704).
@@ -76,6 +79,9 @@ pub struct InterfaceSetting {
     pub mtu: Option<u16>,
     /// The check of source addresses.
     pub urpf: Option<Urpf>,
+    /// Name of a tap that the kernel is given, with the interface's addresses: packets to the router itself go there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
 }
 
 /// One way of a route.
@@ -165,6 +171,8 @@ pub struct InterfacePlan {
     pub mtu: u16,
     /// The check of source addresses.
     pub urpf: Urpf,
+    /// Name of the kernel's tap.
+    pub kernel: Option<String>,
 }
 
 /// Everything at layer 3 that the control thread makes anew at each change. Routes and neighbours, of which there can be
@@ -173,6 +181,8 @@ pub struct InterfacePlan {
 pub struct Layer3Plan {
     /// Names of VRFs; the first is the main one.
     pub vrfs: Vec<String>,
+    /// The kernel's table that each of them follows.
+    pub kernel_tables: Vec<Option<u32>>,
     /// Interfaces.
     pub interfaces: Vec<InterfacePlan>,
 }
@@ -213,10 +223,17 @@ pub(super) fn plan(
     interfaces: &[Placed<InterfaceSetting>],
     places: &Places<'_>,
 ) -> Result<Layer3Plan, SwitchError> {
+    let names = plan_vrfs(vrfs)?;
+    let table_of = |name: &String| {
+        let setting = vrfs.iter().find(|vrf| vrf.value.name == *name);
+        setting.and_then(|vrf| vrf.value.kernel_table)
+    };
     let mut plan = Layer3Plan {
-        vrfs: plan_vrfs(vrfs)?,
+        kernel_tables: names.iter().map(table_of).collect(),
+        vrfs: names,
         interfaces: Vec::new(),
     };
+    check_kernel(vrfs, interfaces)?;
     let mut taken: BTreeMap<(Attachment, Option<u16>), &str> = BTreeMap::new();
     for Placed { value, place } in interfaces {
         let interface = plan_interface(value, place, &plan, places)?;
@@ -236,6 +253,42 @@ pub(super) fn plan(
         });
     }
     Ok(plan)
+}
+
+/// Names of taps, and tables, each once.
+fn check_kernel(
+    vrfs: &[Placed<VrfSetting>],
+    interfaces: &[Placed<InterfaceSetting>],
+) -> Result<(), SwitchError> {
+    let mut tables = BTreeMap::new();
+    for Placed { value, place } in vrfs {
+        let Some(table) = value.kernel_table else {
+            continue;
+        };
+        if table == 0 || table == 255 {
+            return Err(place.wrong(format!(
+                "kernel-table is {table}, which holds no routes to follow; the main one is 254"
+            )));
+        }
+        if let Some(other) = tables.insert(table, &value.name) {
+            return Err(place.wrong(format!(
+                "the VRFs '{other}' and '{}' follow the same table {table} of the kernel",
+                value.name
+            )));
+        }
+    }
+    let mut taps = BTreeMap::new();
+    for Placed { value, place } in interfaces {
+        if let Some(tap) = &value.kernel
+            && let Some(other) = taps.insert(tap, &value.name)
+        {
+            return Err(place.wrong(format!(
+                "the interfaces '{other}' and '{}' have the same tap '{tap}'",
+                value.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn plan_vrfs(settings: &[Placed<VrfSetting>]) -> Result<Vec<String>, SwitchError> {
@@ -317,6 +370,7 @@ fn plan_interface(
         mac: setting.mac,
         mtu,
         urpf: setting.urpf.unwrap_or_default(),
+        kernel: setting.kernel.clone(),
     })
 }
 
@@ -370,6 +424,7 @@ mod tests {
         let vrf = Placed {
             value: VrfSetting {
                 name: "blue".to_owned(),
+                kernel_table: None,
             },
             place: Place::Request,
         };
@@ -410,6 +465,13 @@ mod tests {
                 "say either the port or the bridge",
             ),
             (&["name='x'\nport='c'"], "there is no port 'c'"),
+            (
+                &[
+                    "name='x'\nport='a'\nkernel='t'",
+                    "name='y'\nport='b'\nkernel='t'",
+                ],
+                "have the same tap 't'",
+            ),
             (&["name='x'\nbridge='wan'"], "there is no bridge 'wan'"),
             (&["name='x'\nport='a'\nvrf='red'"], "there is no VRF 'red'"),
             (&["name='x'\nport='a'\nmtu=67"], "has to be 68 to 9198"),
@@ -456,6 +518,35 @@ mod tests {
             let error = planned(interfaces).unwrap_err();
             assert!(error.contains(part), "{interfaces:?}: {error}");
             assert!(error.starts_with("the request: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn vrfs_follow_tables_of_the_kernel() {
+        let vrf = |name: &str, kernel_table| Placed {
+            value: VrfSetting {
+                name: name.to_owned(),
+                kernel_table,
+            },
+            place: Place::Request,
+        };
+        let places = Places {
+            ports: &[],
+            bridges: &BTreeSet::new(),
+        };
+        let planned = |vrfs: &[Placed<VrfSetting>]| plan(vrfs, &[], &places);
+        let both = planned(&[vrf("blue", Some(100)), vrf("main", Some(254))]).unwrap();
+        assert_eq!(both.vrfs, ["main", "blue"]);
+        assert_eq!(both.kernel_tables, [Some(254), Some(100)]);
+        for (vrfs, part) in [
+            ([vrf("blue", Some(0)), vrf("red", None)], "holds no routes"),
+            (
+                [vrf("blue", Some(7)), vrf("red", Some(7))],
+                "the same table 7",
+            ),
+        ] {
+            let error = planned(&vrfs).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
         }
     }
 }

@@ -267,7 +267,11 @@ fn wrong_files_are_named_with_line_and_key() {
             "max-entries = 0",
             ["line 27, key 'bridge'", "max-entries is 0"],
         ),
-        ("\"null:\"", "\"tap:x\"", ["line 16, key 'port'", "'tap:x'"]),
+        (
+            "\"null:\"",
+            "\"token:x\"",
+            ["line 16, key 'port'", "'token:x'"],
+        ),
     ] {
         let error = message(
             parse(&FILE.replace(from, to)).unwrap().plan(&online()),

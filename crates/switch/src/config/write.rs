@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::engine::Rules;
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
-use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VrfSetting};
+use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
 use super::{Group, HugePages, Idle, Pinning, Plan};
 
 #[derive(Serialize)]
@@ -132,13 +132,7 @@ impl Plan {
             cross_connect,
             bridge,
             fdb,
-            vrf: self
-                .layer3
-                .vrfs
-                .iter()
-                .skip(1)
-                .map(|name| VrfSetting { name: name.clone() })
-                .collect(),
+            vrf: self.written_vrfs(),
             interface: self
                 .layer3
                 .interfaces
@@ -146,6 +140,18 @@ impl Plan {
                 .map(|interface| self.written(interface))
                 .collect(),
         })
+    }
+
+    /// VRFs as they would be asked for; the main one only when there is something to say of it.
+    fn written_vrfs(&self) -> Vec<VrfSetting> {
+        let named = self.layer3.vrfs.iter().zip(&self.layer3.kernel_tables);
+        let settings = named.map(|(name, kernel_table)| VrfSetting {
+            name: name.clone(),
+            kernel_table: *kernel_table,
+        });
+        settings
+            .filter(|vrf| vrf.name != VRF_MAIN || vrf.kernel_table.is_some())
+            .collect()
     }
 
     /// An interface as it would be asked for.
@@ -164,6 +170,7 @@ impl Plan {
             mac: interface.mac,
             mtu: Some(interface.mtu),
             urpf: Some(interface.urpf),
+            kernel: interface.kernel.clone(),
         }
     }
 }

@@ -73,6 +73,9 @@ impl Engine {
         };
         let copies = self.copies(next)?;
         self.layer3.lock().add_vrfs(&next.layer3.vrfs)?;
+        let interfaces = next.layer3.interfaces.iter();
+        let taps = interfaces.filter_map(|one| one.kernel.as_deref()).collect();
+        self.layer3.lock().prepare_taps(&taps)?;
         let running: BTreeSet<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         let threads = next
             .forwarding_cpus

@@ -84,6 +84,7 @@ impl Engine {
                 },
                 vrf: layer3.vrf(vrf)?,
                 mtu: one.mtu,
+                kernel: one.kernel.clone(),
             })
         };
         self.numbered(&self.plan)
@@ -162,7 +163,15 @@ impl Engine {
     /// Makes the router's tables follow the plan. Before [`Self::show_router`].
     pub(super) fn settle_router(&mut self) -> Result<(), SwitchError> {
         let known = self.known();
-        self.layer3.lock().set_interfaces(known.clone())?;
+        let mut layer3 = self.layer3.lock();
+        let plan = &self.plan.layer3;
+        let followed = plan.vrfs.iter().zip(&plan.kernel_tables);
+        let tables: BTreeMap<u32, u16> = followed
+            .filter_map(|(name, table)| Some(((*table)?, layer3.vrf(name)?)))
+            .collect();
+        layer3.follow(tables)?;
+        layer3.set_interfaces(known.clone())?;
+        drop(layer3);
         self.domain = Arc::new(self.domain_of(&known));
         Ok(())
     }
@@ -299,6 +308,7 @@ impl Engine {
                 mac: mac_of(one, &self.plan),
                 mtu: one.mtu,
                 addresses: one.addresses.clone(),
+                kernel: one.kernel.clone(),
             }
         };
         self.plan.layer3.interfaces.iter().map(report).collect()

@@ -4,6 +4,7 @@
 
 mod ask;
 mod exchange;
+mod kernel;
 mod service;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use quietwire_packet::MacAddress;
 use crate::arena::Epoch;
 use crate::error::SwitchError;
 use crate::icmp::RateLimit;
+use crate::kernel::{Follower, Tap};
 use crate::neighbour::{Action, Facts, Limits, Neighbours, State};
 use crate::route::Vrf;
 use crate::route::rib::{Link, Rib, Sizes};
@@ -32,6 +34,8 @@ pub(crate) struct Known {
     pub(crate) facts: Facts,
     pub(crate) vrf: u16,
     pub(crate) mtu: u16,
+    /// Name of the kernel's tap.
+    pub(crate) kernel: Option<String>,
 }
 
 /// A frame that waits for a neighbour.
@@ -54,6 +58,10 @@ pub(crate) struct Counts {
     pub(crate) errors: u64,
     /// Packets for the router itself that nobody here takes.
     pub(crate) unclaimed: u64,
+    /// Frames given to the kernel.
+    pub(crate) to_kernel: u64,
+    /// Frames that the kernel did not take.
+    pub(crate) kernel_refused: u64,
     /// Frames that could not be sent: no buffer, or too many at once.
     pub(crate) not_sent: u64,
 }
@@ -68,6 +76,13 @@ pub(crate) struct Layer3 {
     errors: RateLimit,
     exchange: Exchange,
     actions: Vec<Action<Waiting>>,
+    /// By number of the interface.
+    taps: BTreeMap<u16, Tap>,
+    /// Made and not in use yet.
+    spare_taps: Vec<Tap>,
+    follower: Option<Follower>,
+    /// VRFs that follow a table of the kernel's.
+    kernel_tables: BTreeMap<u32, u16>,
     pub(crate) counts: Counts,
     started: Instant,
     epoch: Epoch,
@@ -89,6 +104,10 @@ impl SharedLayer3 {
             errors: RateLimit::new(ERRORS_PER_SECOND),
             exchange,
             actions: Vec::new(),
+            taps: BTreeMap::new(),
+            spare_taps: Vec::new(),
+            follower: None,
+            kernel_tables: BTreeMap::new(),
             counts: Counts::default(),
             started,
             epoch: 0,
@@ -211,7 +230,8 @@ impl Layer3 {
             }
         }
         self.settle();
-        settled
+        settled?;
+        self.settle_taps()
     }
 
     /// Neighbours of an interface that were set.

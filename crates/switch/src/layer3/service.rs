@@ -14,13 +14,19 @@ use crate::route::{NextHop, Punt};
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// Places in frames without tags: the second octet of an ARP operation, the type of an ICMPv6 message.
+const ARP_OPERATION: usize = ETHERNET_HEADER_LENGTH + 7;
+const ARP_REPLY: u8 = 2;
+const ND_TYPE: usize = ETHERNET_HEADER_LENGTH + 40;
+const ND_SOLICITATION: u8 = 135;
 
 impl Layer3 {
     /// Does what there is to do; true when there was something.
     pub(crate) fn turn(&mut self) -> bool {
         let received = self.exchange.receive();
         let now = self.now();
-        let busy = !received.is_empty();
+        let busy = !received.is_empty() | self.take_from_kernel();
+        self.follow_kernel();
         for (mark, frame) in received {
             self.counts.received += 1;
             if let Mark::Punt(punt, interface) = mark {
@@ -72,9 +78,14 @@ impl Layer3 {
         };
         let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
         match punt {
-            Punt::Arp => self
-                .neighbours
-                .received_arp(now, &known.facts, frame, &mut self.actions),
+            Punt::Arp => {
+                self.neighbours
+                    .received_arp(now, &known.facts, frame, &mut self.actions);
+                // Questions are answered here, so that nobody is answered twice.
+                if frame.get(ARP_OPERATION) == Some(&ARP_REPLY) {
+                    self.give_to_kernel(interface, frame);
+                }
+            }
             Punt::ForUs => self.take_own(now, interface, frame),
             Punt::Neighbour => self.wait_for_neighbour(now, interface, frame),
             Punt::NoRoute => self.report(now, interface, packet, icmp::Error::NetUnreachable),
@@ -97,6 +108,12 @@ impl Layer3 {
             .neighbours
             .received_nd(now, &known.facts, frame, &mut self.actions)
         {
+            if frame.get(ND_TYPE) != Some(&ND_SOLICITATION) {
+                self.give_to_kernel(interface, frame);
+            }
+            return;
+        }
+        if self.give_to_kernel(interface, frame) {
             return;
         }
         let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
@@ -156,7 +173,7 @@ impl Layer3 {
         self.push(Mark::Route(interface), frame);
     }
 
-    fn push(&mut self, mark: Mark, frame: &[u8]) {
+    pub(super) fn push(&mut self, mark: Mark, frame: &[u8]) {
         if self.exchange.is_full() {
             self.counts.not_sent += self.exchange.send();
         }

@@ -107,6 +107,9 @@ enum Add {
     Vrf {
         /// Its name.
         name: String,
+        /// The kernel's routing table whose routes it follows. [default: none]
+        #[arg(long, value_name = "N")]
+        kernel_table: Option<u32>,
     },
     /// An interface of the router, on a port, a VLAN of it, or a bridge.
     Interface(InterfaceArgs),
@@ -236,6 +239,14 @@ enum Set {
         #[arg(long, value_name = "N")]
         ageing_s: Option<u32>,
     },
+    /// A VRF, such as main: everything about it is as said here from then on.
+    Vrf {
+        /// Its name.
+        name: String,
+        /// The kernel's routing table whose routes it follows, such as 254, the main one. [default: none]
+        #[arg(long, value_name = "N")]
+        kernel_table: Option<u32>,
+    },
     /// An interface of the router: everything about it is as said here from then on.
     Interface(InterfaceArgs),
     /// Forwarding CPUs: threads are made and ended, and receive queues go over without loss.
@@ -333,7 +344,7 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             untagged,
             native,
         },
-        Add::Vrf { name } => Change::AddVrf(VrfSetting { name }),
+        Add::Vrf { name, kernel_table } => Change::AddVrf(VrfSetting { name, kernel_table }),
         Add::Interface(interface) => Change::AddInterface(interface.setting()),
         Add::Route(route) => return request(&route.request(), &args.asking),
         Add::Neighbour(neighbour) => return request(&neighbour.request(), &args.asking),
@@ -392,6 +403,7 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
             max_entries,
             ageing_s,
         },
+        Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
         Set::Queue { port, queue, cpu } => {

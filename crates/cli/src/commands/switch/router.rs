@@ -50,6 +50,9 @@ pub(super) struct InterfaceArgs {
     /// Whether a source address has to have a way back (RFC 3704). [default: off]
     #[arg(long, value_enum)]
     urpf: Option<UrpfArg>,
+    /// A tap of this name for the kernel: it gets the interface's addresses, and packets to the router itself.
+    #[arg(long, value_name = "NAME")]
+    kernel: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -78,6 +81,7 @@ impl InterfaceArgs {
                 UrpfArg::Loose => Urpf::Loose,
                 UrpfArg::Strict => Urpf::Strict,
             }),
+            kernel: self.kernel,
         }
     }
 }

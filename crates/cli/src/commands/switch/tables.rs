@@ -237,6 +237,8 @@ fn router(counts: &RouterCounts) -> Table {
         ("echo requests answered", counts.echoed),
         ("errors sent", counts.errors),
         ("for the router, not taken", counts.unclaimed),
+        ("to the kernel", counts.to_kernel),
+        ("not taken by the kernel", counts.kernel_refused),
         ("neighbours asked", counts.neighbours_asked),
         ("neighbours not asked", counts.neighbours_not_asked),
         ("waiting packets dropped", counts.neighbours_overflowed),

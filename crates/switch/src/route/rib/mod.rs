@@ -413,6 +413,17 @@ impl Rib {
         former.is_some()
     }
 
+    /// Removes all routes of a source.
+    pub fn remove_all(&mut self, vrf: u16, source: Source) {
+        let shown = self
+            .routes(vrf)
+            .filter(|shown| shown.route.source == source);
+        let prefixes: Vec<IpNet> = shown.map(|shown| shown.prefix).collect();
+        for prefix in prefixes {
+            self.remove(vrf, prefix, source);
+        }
+    }
+
     fn tables(&mut self, vrf: u16) -> Option<&mut Tables> {
         self.vrfs.get_mut(usize::from(vrf))?.as_mut()
     }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kernel's part: taps of interfaces, and routes that are followed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Layer3, no_memory};
+use crate::error::SwitchError;
+use crate::forward::Mark;
+use crate::kernel::{Event, Follower, KernelTarget, Tap};
+use crate::route::rib::{Route, Source, Target, Via};
+
+impl Layer3 {
+    /// Makes the taps that are not there yet, so that nothing else has to be undone when one cannot be made.
+    ///
+    /// # Errors
+    /// [`SwitchError::Lacks`] for a tap that cannot be made.
+    pub(crate) fn prepare_taps(&mut self, names: &BTreeSet<&str>) -> Result<(), SwitchError> {
+        self.spare_taps.clear();
+        let there: BTreeSet<String> = self
+            .taps
+            .values()
+            .map(|tap| tap.name().to_owned())
+            .collect();
+        for name in names.iter().filter(|name| !there.contains(**name)) {
+            match Tap::new(name) {
+                Ok(tap) => self.spare_taps.push(tap),
+                Err(error) => {
+                    self.spare_taps.clear();
+                    return Err(no_memory(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has each interface's tap look like the interface; taps of others go.
+    pub(super) fn settle_taps(&mut self) -> Result<(), SwitchError> {
+        let mut all: BTreeMap<String, Tap> = std::mem::take(&mut self.taps)
+            .into_values()
+            .chain(std::mem::take(&mut self.spare_taps))
+            .map(|tap| (tap.name().to_owned(), tap))
+            .collect();
+        let mut outcome = Ok(());
+        for (number, known) in &self.interfaces {
+            let tap = known.kernel.as_ref().and_then(|name| all.remove(name));
+            if let Some(tap) = tap {
+                outcome = outcome.and(tap.dress(&known.facts, known.mtu).map_err(no_memory));
+                self.taps.insert(*number, tap);
+            }
+        }
+        // Routes by new taps may have been told of before the taps were known.
+        let mut events = Vec::new();
+        if let Some(follower) = &mut self.follower {
+            follower.begin_anew(&mut |event| events.push(event));
+        }
+        for event in events {
+            self.take_event(event);
+        }
+        outcome
+    }
+
+    /// From now on these tables of the kernel's are followed, each by a VRF.
+    ///
+    /// # Errors
+    /// [`SwitchError::Lacks`] when the kernel refuses.
+    pub(crate) fn follow(&mut self, tables: BTreeMap<u32, u16>) -> Result<(), SwitchError> {
+        if self.kernel_tables == tables {
+            return Ok(());
+        }
+        let gone: Vec<u16> = self
+            .kernel_tables
+            .iter()
+            .filter(|(table, vrf)| tables.get(table) != Some(vrf))
+            .map(|(_, vrf)| *vrf)
+            .collect();
+        for vrf in gone {
+            self.rib.remove_all(vrf, Source::Kernel);
+        }
+        self.kernel_tables = tables;
+        self.follower = None;
+        if !self.kernel_tables.is_empty() {
+            let wanted = self.kernel_tables.keys().copied().collect();
+            let follower = Follower::new(wanted).map_err(|error| {
+                SwitchError::Lacks(format!("the kernel's routes cannot be followed: {error}"))
+            })?;
+            self.follower = Some(follower);
+        }
+        Ok(())
+    }
+
+    /// Frames that the kernel sent go out of their interfaces.
+    pub(super) fn take_from_kernel(&mut self) -> bool {
+        let mut frames = Vec::new();
+        for (number, tap) in &self.taps {
+            tap.receive(|frame| frames.push((*number, frame.to_vec())));
+        }
+        let busy = !frames.is_empty();
+        for (interface, frame) in frames {
+            self.push(Mark::Send(interface), &frame);
+        }
+        busy
+    }
+
+    /// Gives the kernel a frame of an interface; false when it has no tap there.
+    pub(super) fn give_to_kernel(&mut self, interface: u16, frame: &[u8]) -> bool {
+        let Some(tap) = self.taps.get(&interface) else {
+            return false;
+        };
+        if tap.send(frame) {
+            self.counts.to_kernel += 1;
+        } else {
+            self.counts.kernel_refused += 1;
+        }
+        true
+    }
+
+    /// Takes over what has changed among the kernel's routes.
+    pub(super) fn follow_kernel(&mut self) {
+        let Some(mut follower) = self.follower.take() else {
+            return;
+        };
+        let mut events = Vec::new();
+        if let Err(error) = follower.turn(&mut |event| events.push(event)) {
+            tracing::warn!("the kernel's routes: {error}");
+        }
+        self.follower = Some(follower);
+        for event in events {
+            self.take_event(event);
+        }
+    }
+
+    fn take_event(&mut self, event: Event) {
+        let Some(vrf) = self.kernel_tables.get(&event.table).copied() else {
+            return;
+        };
+        let target = event.route.and_then(|(metric, target)| {
+            let target = match target {
+                KernelTarget::Blackhole => Target::Blackhole,
+                KernelTarget::Unreachable => Target::Unreachable,
+                KernelTarget::Prohibit => Target::Prohibit,
+                KernelTarget::Via(ways) => Target::Via(self.ways(ways)?),
+            };
+            Some((metric, target))
+        });
+        let Some((metric, target)) = target else {
+            self.rib.remove(vrf, event.prefix, Source::Kernel);
+            return;
+        };
+        let route = Route {
+            source: Source::Kernel,
+            metric,
+            target,
+        };
+        if let Err(error) = self.rib.add(vrf, event.prefix, route) {
+            tracing::warn!("the kernel's route to {}: {error}", event.prefix);
+            // Better none than the one before, which the kernel has no more.
+            self.rib.remove(vrf, event.prefix, Source::Kernel);
+        }
+    }
+
+    /// Ways of the kernel's that are by taps; none when no way is.
+    fn ways(&self, ways: Vec<(Option<std::net::IpAddr>, u32, u8)>) -> Option<Vec<Via>> {
+        let ways: Vec<Via> = ways
+            .into_iter()
+            .filter_map(|(gateway, index, weight)| {
+                let (interface, _) = self.taps.iter().find(|(_, tap)| tap.index() == index)?;
+                Some(Via {
+                    gateway,
+                    interface: *interface,
+                    weight,
+                })
+            })
+            .collect();
+        (!ways.is_empty()).then_some(ways)
+    }
+}

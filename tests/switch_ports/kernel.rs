@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kernel beside the router: a routing daemon in the switch's namespace speaks OSPF with another router over taps, and
+//! what it learns forwards.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::rig::{Namespace, Switch, quietwire, run, until};
+
+/// A host, the switch, and another router, each in a namespace; veth pairs between them.
+struct Net {
+    host: Namespace,
+    switch: Namespace,
+    router: Namespace,
+}
+
+impl Net {
+    /// `kind` has to be the test's own.
+    fn new(kind: &str) -> Self {
+        let named = |end: &str| Namespace::new(&format!("{kind}-{end}"));
+        let net = Self {
+            host: named("host"),
+            switch: named("switch"),
+            router: named("router"),
+        };
+        for (own, theirs, other) in [("h0", "h1", &net.host), ("r0", "r1", &net.router)] {
+            net.switch.ip(&[
+                "link",
+                "add",
+                own,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                theirs,
+                "netns",
+                other.name(),
+            ]);
+            // The kernel keeps off: all frames there are the switch's.
+            net.switch.ip(&[
+                "link",
+                "set",
+                own,
+                "arp",
+                "off",
+                "addrgenmode",
+                "none",
+                "up",
+            ]);
+            other.ip(&["link", "set", theirs, "up"]);
+            other.ip(&["link", "set", "lo", "up"]);
+        }
+        net.switch.ip(&["link", "set", "lo", "up"]);
+        net.host
+            .ip(&["addr", "add", "198.51.100.2/24", "dev", "h1"]);
+        net.host
+            .ip(&["route", "add", "default", "via", "198.51.100.1"]);
+        net.router.ip(&["addr", "add", "192.0.2.2/24", "dev", "r1"]);
+        net.router.ip(&["addr", "add", "10.99.0.1/24", "dev", "lo"]);
+        net
+    }
+
+    fn start(&self, directory: &Path) -> Switch {
+        let ports = [
+            ("h", "af-packet:h0".to_owned()),
+            ("r", "af-packet:r0".to_owned()),
+        ];
+        let switch = Switch::start(&self.switch, directory, &ports, &[]);
+        for arguments in [
+            &["set", "vrf", "main", "--kernel-table", "254"][..],
+            &[
+                "add",
+                "interface",
+                "h-if",
+                "--port",
+                "h",
+                "--address",
+                "198.51.100.1/24",
+                "--kernel",
+                "qw-h",
+            ],
+            &[
+                "add",
+                "interface",
+                "r-if",
+                "--port",
+                "r",
+                "--address",
+                "192.0.2.1/24",
+                "--kernel",
+                "qw-r",
+            ],
+        ] {
+            change(&switch, arguments);
+        }
+        switch
+    }
+}
+
+fn command(switch: &Switch, arguments: &[&str]) -> Command {
+    let mut command = Command::new(quietwire());
+    command.arg("switch").args(arguments);
+    command.arg("--control-socket").arg(switch.control());
+    command
+}
+
+fn change(switch: &Switch, arguments: &[&str]) {
+    run(&mut command(switch, arguments));
+}
+
+/// The active route to a prefix, as JSON.
+fn route(switch: &Switch, prefix: &str) -> Option<Value> {
+    let text = run(&mut command(
+        switch,
+        &["show", "routes", "--json", "--prefix", prefix],
+    ));
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let routes = report["routes"].as_array()?.iter();
+    let mut active = routes.filter(|route| route["prefix"] == prefix && route["is_active"] == true);
+    active.next().cloned()
+}
+
+fn ping(from: &Namespace, to: &str) -> bool {
+    let mut ping = from.command("busybox");
+    ping.args(["ping", "-c", "1", "-W", "1", to]);
+    ping.stdout(Stdio::null()).stderr(Stdio::null());
+    ping.status().unwrap().success()
+}
+
+#[test]
+fn the_kernel_has_the_addresses_and_its_routes_forward() {
+    let net = Net::new("kr");
+    let directory = TempDir::new().unwrap();
+    let switch = net.start(directory.path());
+    // The kernel answers at the router's own address.
+    until("the router's kernel answers", || {
+        ping(&net.host, "198.51.100.1").then_some(())
+    });
+    // Its routes are followed: added, replaced, shared out, taken away.
+    let ip = |arguments: &[&str]| net.switch.ip(&[&["route"], arguments].concat());
+    ip(&["add", "10.99.0.0/24", "via", "192.0.2.2", "dev", "qw-r"]);
+    let via = until("the route is followed", || route(&switch, "10.99.0.0/24"));
+    assert_eq!(via["source"], "kernel");
+    assert_eq!(via["via"][0]["address"], "192.0.2.2");
+    net.router
+        .ip(&["route", "add", "198.51.100.0/24", "via", "192.0.2.1"]);
+    until("the other side answers", || {
+        ping(&net.host, "10.99.0.1").then_some(())
+    });
+    ip(&["replace", "blackhole", "10.99.0.0/24"]);
+    until("it leads nowhere", || {
+        (route(&switch, "10.99.0.0/24")?["kind"] == "blackhole").then_some(())
+    });
+    ip(&["del", "blackhole", "10.99.0.0/24"]);
+    until("it is gone", || {
+        route(&switch, "10.99.0.0/24").is_none().then_some(())
+    });
+    ip(&[
+        "add",
+        "10.98.0.0/16",
+        "nexthop",
+        "via",
+        "192.0.2.2",
+        "dev",
+        "qw-r",
+        "weight",
+        "3",
+        "nexthop",
+        "via",
+        "198.51.100.2",
+        "dev",
+        "qw-h",
+    ]);
+    let two = until("both ways are followed", || route(&switch, "10.98.0.0/16"));
+    let weights: Vec<&Value> = two["via"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|via| &via["weight"])
+        .collect();
+    assert_eq!(weights.len(), 2);
+    assert!(weights.contains(&&Value::from(3)), "{two}");
+    // Many at once, compared with what the kernel has in the end.
+    let batch: String = (0..2000)
+        .map(|n| {
+            format!(
+                "route add 10.{}.{}.0/24 via 192.0.2.2 dev qw-r\n",
+                100 + n / 250,
+                n % 250
+            )
+        })
+        .chain(
+            (0..2000)
+                .step_by(3)
+                .map(|n| format!("route del 10.{}.{}.0/24\n", 100 + n / 250, n % 250)),
+        )
+        .collect();
+    let file = directory.path().join("batch");
+    fs::write(&file, batch).unwrap();
+    net.switch.ip(&["-batch", file.to_str().unwrap()]);
+    let kernels: usize = net
+        .switch
+        .ip(&["route", "show"])
+        .lines()
+        .filter(|line| line.starts_with("10.1"))
+        .count();
+    assert_eq!(kernels, 2000 - 667);
+    until("all of them are followed", || {
+        let text = run(&mut command(
+            &switch,
+            &["show", "routes", "--json", "--limit", "100000"],
+        ));
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let routes = report["routes"].as_array()?.iter();
+        let ours = routes
+            .filter(|route| route["prefix"].as_str().unwrap().starts_with("10.1"))
+            .count();
+        (ours == kernels).then_some(())
+    });
+    // A link that goes down takes its routes without a word.
+    net.switch.ip(&["link", "set", "qw-r", "down"]);
+    until("its routes are gone", || {
+        route(&switch, "10.101.1.0/24").is_none().then_some(())
+    });
+    change(&switch, &["set", "vrf", "main"]);
+    until("none is followed any more", || {
+        route(&switch, "10.98.0.0/16").is_none().then_some(())
+    });
+    change(&switch, &["del", "interface", "h-if"]);
+    until("its tap is gone", || {
+        (!net.switch.ip(&["link"]).contains("qw-h")).then_some(())
+    });
+    assert_eq!(switch.end(), Some(0));
+    assert!(!net.switch.ip(&["link"]).contains("qw-r"));
+}
+
+/// A BIRD that ends with this value.
+struct Bird(Child);
+
+impl Bird {
+    fn start(namespace: &Namespace, directory: &Path, name: &str, config: &str) -> Self {
+        let path = |ending: &str| directory.join(format!("{name}.{ending}"));
+        fs::write(path("conf"), config).unwrap();
+        let mut command = namespace.command("bird");
+        command.arg("-f").arg("-c").arg(path("conf"));
+        command
+            .arg("-s")
+            .arg(path("ctl"))
+            .arg("-P")
+            .arg(path("pid"));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Bird {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn bird_config(id: &str, speaks: &str, stub: &str) -> String {
+    format!(
+        "router id {id};\nprotocol device {{ scan time 1; }}\n\
+         protocol kernel {{ ipv4 {{ export all; }}; }}\n\
+         protocol ospf v2 {{ ipv4 {{ import all; }}; area 0 {{\n\
+         interface \"{speaks}\" {{ hello 1; dead 4; type ptp; }};\n\
+         interface \"{stub}\" {{ stub; }};\n}}; }}\n"
+    )
+}
+
+#[test]
+fn bird_learns_by_ospf_and_the_switch_forwards() {
+    if Command::new("bird")
+        .arg("--version")
+        .stderr(Stdio::null())
+        .status()
+        .is_err()
+    {
+        println!("skipped: there is no BIRD here; `make test` installs bird2");
+        return;
+    }
+    let net = Net::new("ko");
+    let directory = TempDir::new().unwrap();
+    let switch = net.start(directory.path());
+    let _ours = Bird::start(
+        &net.switch,
+        directory.path(),
+        "ours",
+        &bird_config("192.0.2.1", "qw-r", "qw-h"),
+    );
+    let _theirs = Bird::start(
+        &net.router,
+        directory.path(),
+        "theirs",
+        &bird_config("192.0.2.2", "r1", "lo"),
+    );
+    let learned = until("OSPF brings the other side's network", || {
+        route(&switch, "10.99.0.1/32").or_else(|| route(&switch, "10.99.0.0/24"))
+    });
+    assert_eq!(learned["source"], "kernel");
+    assert_eq!(learned["via"][0]["interface"], "r-if");
+    // There and back: the other router has learned of the host's network too.
+    until("the host reaches it", || {
+        ping(&net.host, "10.99.0.1").then_some(())
+    });
+    assert_eq!(switch.end(), Some(0));
+}
