@@ -411,6 +411,10 @@ pub struct RouterCounts {
     pub neighbours_asked: u64,
     /// Those that were not sent since too many had been.
     pub neighbours_not_asked: u64,
+    /// Neighbours that made room for others.
+    pub neighbours_evicted: u64,
+    /// Neighbours that there was no room for.
+    pub neighbours_no_room: u64,
     /// Packets dropped since too many waited for a neighbour.
     pub neighbours_overflowed: u64,
     /// Frames that claim one of the router's own addresses.

@@ -258,6 +258,8 @@ impl Engine {
             kernel_refused: layer3.counts.kernel_refused,
             neighbours_asked: neighbours.asked,
             neighbours_not_asked: neighbours.not_asked,
+            neighbours_evicted: neighbours.evicted,
+            neighbours_no_room: neighbours.no_room,
             neighbours_overflowed: neighbours.overflowed,
             address_conflicts: neighbours.conflicts,
         }

@@ -186,11 +186,16 @@ impl Layer3 {
         }
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
-        self.neighbours
+        let has_room = self
+            .neighbours
             .set(now, number, setting.address, setting.mac, &mut actions);
         self.actions = actions;
         self.settle();
-        Ok(())
+        if has_room {
+            Ok(())
+        } else {
+            Err(wrong(&place, "there is no room for another that was set"))
+        }
     }
 
     /// Forgets a neighbour, set or found.

@@ -225,8 +225,12 @@ impl Layer3 {
             // What was set stays set where it still makes sense.
             let facts = self.interfaces.get(&number).map(|known| &known.facts);
             if facts.is_some_and(|facts| facts.is_on_link(address) && !facts.is_own(address)) {
-                self.neighbours
+                let has_room = self
+                    .neighbours
                     .set(now, number, address, mac, &mut self.actions);
+                if !has_room {
+                    tracing::warn!("there is no room any more for the neighbour {address}");
+                }
             }
         }
         self.settle();

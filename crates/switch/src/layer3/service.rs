@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, Ipv6Header, MacAddress, walk_ipv6_extensions};
 
 use super::{Layer3, Waiting};
 use crate::forward::Mark;
@@ -128,6 +128,9 @@ impl Layer3 {
             return;
         }
         self.counts.unclaimed += 1;
+        if is_to_many(frame) {
+            return;
+        }
         match protocol_of(packet) {
             // Whoever knocks at a port learns that nobody is there.
             Some(17) => self.report(now, interface, packet, icmp::Error::PortUnreachable),
@@ -323,10 +326,20 @@ fn addresses_of(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
+/// What a packet carries, behind extension headers too.
 fn protocol_of(packet: &[u8]) -> Option<u8> {
     match packet.first()? >> 4 {
         4 => packet.get(9).copied(),
-        6 => packet.get(6).copied(),
+        6 => {
+            let (header, payload) = Ipv6Header::split(packet).ok()?;
+            let walked = walk_ipv6_extensions(header.next_header(), payload).ok()?;
+            Some(walked.protocol.0)
+        }
         _ => None,
     }
+}
+
+/// True for a frame to a group of stations: no error is sent about what it carries (RFC 1812, section 4.3.2.7).
+fn is_to_many(frame: &[u8]) -> bool {
+    frame.first().is_some_and(|octet| octet & 1 == 1)
 }

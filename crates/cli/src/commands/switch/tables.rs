@@ -241,6 +241,8 @@ fn router(counts: &RouterCounts) -> Table {
         ("not taken by the kernel", counts.kernel_refused),
         ("neighbours asked", counts.neighbours_asked),
         ("neighbours not asked", counts.neighbours_not_asked),
+        ("neighbours evicted", counts.neighbours_evicted),
+        ("neighbours without room", counts.neighbours_no_room),
         ("waiting packets dropped", counts.neighbours_overflowed),
         ("address conflicts", counts.address_conflicts),
     ];
