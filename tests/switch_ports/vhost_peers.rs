@@ -220,6 +220,31 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
         vec![(mem_table(1, u64::MAX, 0), &file)],
         vec![(mem_table(1, MEMORY, u64::MAX), &file)],
         vec![(mem_table(1, 0, 0), &file)],
+        // More memory than its file has.
+        vec![
+            (mem_table(1, 2 * MEMORY, 0), &file),
+            (vring(SET_VRING_NUM, 0, 256), &[]),
+            (
+                vring_addr(0, USER + MEMORY, USER + MEMORY, USER + MEMORY),
+                &[],
+            ),
+            (vring_file(SET_VRING_KICK, 0), &event),
+            (vring(SET_VRING_NUM, 1, 256), &[]),
+            (
+                vring_addr(1, USER + MEMORY, USER + MEMORY, USER + MEMORY),
+                &[],
+            ),
+            (vring_file(SET_VRING_KICK, 1), &event),
+        ],
+        vec![
+            (mem_table(1, MEMORY, 4096), &file),
+            (vring(SET_VRING_NUM, 0, 256), &[]),
+            (
+                vring_addr(0, USER + MEMORY - 4096, USER + MEMORY - 4096, USER),
+                &[],
+            ),
+            (vring_file(SET_VRING_KICK, 0), &event),
+        ],
         vec![(mem_table(1, MEMORY, 0), &event)],
         vec![(vring(SET_VRING_NUM, 0, 0), &[])],
         vec![(vring(SET_VRING_NUM, 0, 3), &[])],
@@ -279,6 +304,8 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
         (&told["rings"], &told["ring_size"]),
         (&2.into(), &SLOTS.into())
     );
+    // The memory cannot be taken back.
+    assert!(guest.memory.set_len(0).is_err());
     let features = told["features"].as_array().unwrap();
     assert!(features.contains(&"version-1".into()), "{told}");
     drop(guest);

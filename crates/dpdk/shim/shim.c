@@ -4,8 +4,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "shim.h"
 
@@ -137,9 +142,9 @@ qw_vhost_guest(uint16_t port, uint64_t *features, uint16_t *rings, uint16_t *rin
 #define PEER_PATIENCE_MS 30000
 #define MESSAGE_PATIENCE_S 2
 
-/* Whether code at this address is one of DPDK's libraries. */
+/* Whether code at this address is in a library whose file name begins so. */
 static int
-is_dpdk(const void *address)
+is_in(const void *address, const char *library)
 {
 	const char *name;
 	Dl_info info;
@@ -147,7 +152,13 @@ is_dpdk(const void *address)
 	if (dladdr(address, &info) == 0 || info.dli_fname == NULL)
 		return 0;
 	name = strrchr(info.dli_fname, '/');
-	return strncmp(name == NULL ? info.dli_fname : name + 1, "librte_", 7) == 0;
+	return strncmp(name == NULL ? info.dli_fname : name + 1, library, strlen(library)) == 0;
+}
+
+static int
+is_dpdk(const void *address)
+{
+	return is_in(address, "librte_");
 }
 
 /* A peer that falls silent in the midst of a message is given up, or the thread that serves all ports hung. */
@@ -198,4 +209,32 @@ connect(int fd, const struct sockaddr *address, socklen_t length)
 	if (address->sa_family == AF_UNIX && is_dpdk(__builtin_return_address(0)))
 		limit_patience(fd);
 	return real(fd, address, length);
+}
+
+/* Whether a file of a peer's has so much; it is mapped in whole blocks. Keeps it from shrinking, where that can be. */
+static int
+is_backed(int fd, off_t offset, size_t length)
+{
+	struct stat status;
+	uint64_t size;
+
+	if (fstat(fd, &status) != 0)
+		return 0;
+	fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);
+	size = RTE_ALIGN_CEIL((uint64_t)status.st_size, (uint64_t)status.st_blksize);
+	return offset >= 0 && (uint64_t)offset <= size && length <= size - (uint64_t)offset;
+}
+
+/*
+ * Stands in for the C library's function, for the vhost library, which maps as much of a peer's file as the peer says:
+ * what is not there ends the process when it is looked at. For other callers nothing changes.
+ */
+void *
+mmap64(void *address, size_t length, int protection, int flags, int fd, off64_t offset)
+{
+	if (fd >= 0 && is_in(__builtin_return_address(0), "librte_vhost") && !is_backed(fd, offset, length)) {
+		errno = EINVAL;
+		return MAP_FAILED;
+	}
+	return (void *)syscall(SYS_mmap, address, length, protection, flags, fd, offset);
 }
