@@ -238,10 +238,18 @@ fn follow(router: &Router, read: &Read, hop: u32, frame: &[u8]) -> Decision {
     }
 }
 
-/// A packet that would go on and has been on its way for too long; a source that is not forwarded.
+/// A packet that would go on and has been on its way for too long; addresses of a link, which are not forwarded
+/// whatever the routes say (RFC 3927, section 7; RFC 4291, section 2.5.6).
 #[inline(always)]
 fn time_is_over(read: &Read) -> Option<Decision> {
     let ttl = match read.header {
+        Header::V4 {
+            source,
+            destination,
+            ..
+        } if header::is_link_local_v4(source) || header::is_link_local_v4(destination) => {
+            return Some(Decision::Drop(DropReason::Martian));
+        }
         Header::V4 { ttl, .. } => ttl,
         Header::V6 { source, .. } if header::is_link_local(source) => {
             return Some(Decision::Drop(DropReason::Martian));

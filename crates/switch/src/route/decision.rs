@@ -69,7 +69,7 @@ pub enum DropReason {
     HeaderError,
     /// The checksum of the IPv4 header is wrong.
     ChecksumError,
-    /// An address that nobody can have there (RFC 1812, section 5.3.7; RFC 4291; RFC 6890).
+    /// An address that nobody can have there (RFC 1812, section 5.3.7; RFC 3927; RFC 4291; RFC 6890).
     Martian,
     /// The source has no way back (RFC 3704).
     Urpf,

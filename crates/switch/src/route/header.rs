@@ -219,3 +219,9 @@ const fn is_martian_v6(address: u128) -> bool {
 pub(super) const fn is_link_local(address: u128) -> bool {
     address >> 118 == 0xfe80 >> 6
 }
+
+/// 169.254.0.0/16.
+#[inline(always)]
+pub(super) const fn is_link_local_v4(address: u32) -> bool {
+    address >> 16 == 0xa9fe
+}

@@ -38,6 +38,8 @@ const ROUTES: &[(u16, &str, usize)] = &[
     (0, "203.0.113.128/25", 1),
     (0, "203.0.113.200/32", 6),
     (0, "10.0.0.0/8", 7),
+    (0, "169.254.0.0/24", 2),
+    (0, "169.254.1.0/24", 5),
     (1, "0.0.0.0/0", 5),
     (0, "2001:db8:a::/48", 3),
     (0, "2001:db8:a::1/128", 2),
@@ -137,7 +139,7 @@ fn address4() -> impl Strategy<Value = [u8; 4]> {
         ],
         2 => prop_oneof![
             Just([0, 0, 0, 0]), Just([127, 0, 0, 1]), Just([224, 0, 0, 5]), Just([239, 1, 1, 1]),
-            Just([240, 0, 0, 1]), Just([255, 255, 255, 255]),
+            Just([240, 0, 0, 1]), Just([255, 255, 255, 255]), Just([169, 254, 1, 2]),
         ],
     ]
 }
@@ -304,6 +306,18 @@ fn packets_meet_what_the_rules_say() {
         (
             udp([127, 0, 0, 1], far, 64, 10),
             Decision::Drop(DropReason::Martian),
+        ),
+        (
+            udp([169, 254, 1, 2], far, 64, 10),
+            Decision::Drop(DropReason::Martian),
+        ),
+        (
+            udp(host, [169, 254, 1, 2], 64, 10),
+            Decision::Drop(DropReason::Martian),
+        ),
+        (
+            udp(host, [169, 254, 0, 2], 64, 10),
+            Decision::Punt(Punt::ForUs),
         ),
         (
             udp(host, [224, 0, 0, 5], 1, 10),

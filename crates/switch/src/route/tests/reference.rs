@@ -160,11 +160,20 @@ impl Packet {
         }
         let ways = each(world, world.next_hop(interface.vrf, self.destination));
         ways.into_iter()
-            .map(|way| self.follow(world, way, is_link_local))
+            .map(|way| self.follow(world, way))
             .collect()
     }
 
-    fn follow(&self, world: &World, way: NextHop, is_link_local: bool) -> Decision {
+    /// Addresses that mean something on one link only, and so are not forwarded.
+    fn is_of_a_link(&self) -> bool {
+        match (self.source, self.destination) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => from.is_link_local() || to.is_link_local(),
+            (IpAddr::V6(from), _) => from.is_unicast_link_local(),
+            _ => false,
+        }
+    }
+
+    fn follow(&self, world: &World, way: NextHop) -> Decision {
         let on = match way {
             NextHop::None | NextHop::Group(_) => return Decision::Punt(Punt::NoRoute),
             NextHop::Local => return Decision::Punt(Punt::ForUs),
@@ -173,7 +182,7 @@ impl Packet {
             NextHop::Prohibit => return Decision::Punt(Punt::Prohibited),
             on => on,
         };
-        if is_link_local {
+        if self.is_of_a_link() {
             return Decision::Drop(DropReason::Martian);
         }
         if self.ttl < 2 {
