@@ -235,6 +235,7 @@ impl LabBench {
             directions: self.file.traffic.directions,
             flows: self.file.traffic.flows,
             mac_addresses: self.file.traffic.mac_addresses,
+            destinations: 1,
         }
     }
 

@@ -324,6 +324,7 @@ impl Runner<'_> {
             directions: self.file.traffic.directions,
             flows: self.file.traffic.flows,
             mac_addresses: self.file.traffic.mac_addresses,
+            destinations: 1,
         }
     }
 

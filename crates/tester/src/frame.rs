@@ -90,10 +90,13 @@ impl Signature {
 pub(crate) struct FrameWriter {
     /// Length without FCS and first octets, one a position of the size pattern.
     pattern: Vec<(u16, [u8; HEAD])>,
+    /// Sums of the IPv4 headers without their destinations and checksums, one a position of the pattern.
+    sums: Vec<u32>,
     epoch: Epoch,
     port: u8,
     flows: u16,
     addresses: u32,
+    destinations: u32,
     learned: u32,
     cursor: Cursor,
 }
@@ -106,6 +109,7 @@ struct Cursor {
     sequence: u64,
     address: u32,
     written: u64,
+    random: u64,
 }
 
 /// First octets of a frame of `size` octets with FCS. Addresses are of the range set aside for
@@ -133,6 +137,18 @@ fn head(size: u16, port: u8, peer: u8) -> Result<[u8; HEAD], BuildError> {
     Ok(head)
 }
 
+/// 16.0.0.0.
+const FIRST_DESTINATION: u32 = 0x1000_0000;
+
+/// The sum of an IPv4 header's words, but for the destination and the checksum.
+fn sum_without_destination(head: &[u8; HEAD]) -> u32 {
+    let words = head[14..34].as_chunks::<2>().0.iter().enumerate();
+    words
+        .filter(|(index, _)| !matches!(index, 5 | 8 | 9))
+        .map(|(_, [a, b])| u32::from(u16::from_be_bytes([*a, *b])))
+        .sum()
+}
+
 /// A MAC address of the tester: locally administered, the port, and a number.
 fn mac_address(port: u8, number: u32) -> [u8; 6] {
     let [a, b, c, d] = number.to_be_bytes();
@@ -143,18 +159,23 @@ impl FrameWriter {
     /// # Errors
     /// A size that does not hold the headers and the signature.
     pub(crate) fn new(trial: &Trial, port: u8, peer: u8) -> Result<Self, BuildError> {
-        let pattern = trial
+        let pattern: Vec<(u16, [u8; HEAD])> = trial
             .frame_sizes
             .pattern()
             .into_iter()
             .map(|size| Ok((size - FCS, head(size, port, peer)?)))
             .collect::<Result<_, BuildError>>()?;
+        let sums = pattern
+            .iter()
+            .map(|(_, head)| sum_without_destination(head));
         Ok(Self {
+            sums: sums.collect(),
             pattern,
             epoch: Epoch(0),
             port,
             flows: trial.flows,
             addresses: trial.mac_addresses,
+            destinations: trial.destinations,
             learned: 0,
             cursor: Cursor::default(),
         })
@@ -218,6 +239,9 @@ impl FrameWriter {
             head[2..6].copy_from_slice(&number);
             head[8..12].copy_from_slice(&number);
         }
+        if self.destinations > 1 {
+            self.address_network(cursor, head);
+        }
         head[34..36].copy_from_slice(&cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes());
         let signature = Signature {
             epoch: self.epoch,
@@ -229,9 +253,30 @@ impl FrameWriter {
         signature.write(head);
     }
 
+    /// Writes the destination that the random number says, and the checksum of the header with it (RFC 1071).
+    #[inline(always)]
+    fn address_network(&self, cursor: &Cursor, head: &mut [u8; HEAD]) {
+        let drawn = ((cursor.random >> 32) * u64::from(self.destinations)) >> 32;
+        let destination = FIRST_DESTINATION + ((drawn as u32) << 8) + 1;
+        head[30..34].copy_from_slice(&destination.to_be_bytes());
+        let rest = self.sums.get(cursor.position).copied().unwrap_or_default();
+        let sum = rest + (destination >> 16) + (destination & 0xffff);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        head[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    }
+
     #[inline(always)]
     fn advance(&self, cursor: &mut Cursor) {
         cursor.written += 1;
+        // xorshift64 (Marsaglia, 2003); 0 is its one fixed point, and where each epoch begins.
+        if self.destinations > 1 {
+            let mut random = cursor.random | u64::from(cursor.random == 0);
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            cursor.random = random;
+        }
         cursor.flow += 1;
         if cursor.flow >= self.flows {
             cursor.flow = 0;
@@ -270,6 +315,7 @@ mod tests {
             directions: Directions::Both,
             flows,
             mac_addresses,
+            destinations: 1,
         }
     }
 
@@ -315,6 +361,31 @@ mod tests {
             [3, 2, 2]
         );
         assert_eq!(writer.written(), 7);
+    }
+
+    #[test]
+    fn destinations_are_drawn_and_their_headers_are_sound() {
+        let trial = Trial {
+            destinations: 8,
+            ..trial(FrameSizes::Imix, 1, 1)
+        };
+        let mut writer = FrameWriter::new(&trial, 0, 1).unwrap();
+        writer.begin(Epoch(2));
+        let mut seen = std::collections::BTreeMap::new();
+        for frame in frames(&mut writer, 4000) {
+            assert_eq!(quietwire_packet::checksum(&frame[14..34]), 0);
+            let destination: [u8; 4] = frame[30..34].try_into().unwrap();
+            *seen.entry(Ipv4Addr::from(destination)).or_insert(0) += 1;
+        }
+        let expected = (0..8).map(|number| Ipv4Addr::new(16, 0, number, 1));
+        assert_eq!(
+            seen.keys().copied().collect::<Vec<_>>(),
+            expected.collect::<Vec<_>>()
+        );
+        assert!(
+            seen.values().all(|count| (350..650).contains(count)),
+            "{seen:?}"
+        );
     }
 
     #[test]

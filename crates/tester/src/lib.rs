@@ -25,6 +25,6 @@ pub use error::TesterError;
 pub use judge::Limits;
 pub use tester::{Tester, TesterOptions};
 pub use trial::{
-    Directions, FlowResult, FrameSizes, LatencySummary, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX,
-    PortResult, TesterHealth, Trial, TrialResult, Validity,
+    DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, LatencySummary, MAC_ADDRESSES_MAX,
+    OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial, TrialResult, Validity,
 };

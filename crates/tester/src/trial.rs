@@ -42,6 +42,14 @@ pub struct Trial {
     pub flows: u16,
     /// Distinct destination MAC addresses per transmitting port, at least 1.
     pub mac_addresses: u32,
+    /// Distinct IPv4 destinations per transmitting port, at least 1. With more than one they are drawn at random, each of
+    /// a /24 of its own from 16.0.0.0 on.
+    #[serde(default = "one")]
+    pub destinations: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// Latency of all counted frames of one trial, nanoseconds. All zero when `samples` is zero.
@@ -202,6 +210,8 @@ pub const OFFERED_RATE_PPS_MAX: f64 = 1e10;
 
 /// Most destination addresses of one transmitting port.
 pub const MAC_ADDRESSES_MAX: u32 = 1 << 24;
+/// IPv4 destinations at most: networks of 24 bits from 16.0.0.0 to 47.255.255.0.
+pub const DESTINATIONS_MAX: u32 = 1 << 21;
 
 /// Smallest and largest frame, octets with FCS.
 const FRAME_SIZES: std::ops::RangeInclusive<u16> = 64..=9000;
@@ -250,6 +260,12 @@ impl Trial {
             return Err(format!(
                 "mac_addresses is {}, and has to be 1 to {MAC_ADDRESSES_MAX}",
                 self.mac_addresses
+            ));
+        }
+        if !(1..=DESTINATIONS_MAX).contains(&self.destinations) {
+            return Err(format!(
+                "destinations is {}, and has to be 1 to {DESTINATIONS_MAX}",
+                self.destinations
             ));
         }
         Ok(())

@@ -18,6 +18,7 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
         directions,
         flows: 3,
         mac_addresses: 100,
+        destinations: 1,
     }
 }
 

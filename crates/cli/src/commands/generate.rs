@@ -15,8 +15,8 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    Directions, FrameSizes, Limits, MAC_ADDRESSES_MAX, Tester, TesterOptions, Trial, TrialResult,
-    Validity,
+    DESTINATIONS_MAX, Directions, FrameSizes, Limits, MAC_ADDRESSES_MAX, Tester, TesterOptions,
+    Trial, TrialResult, Validity,
 };
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
@@ -54,6 +54,9 @@ pub(crate) struct GenerateArgs {
     /// Destination MAC addresses of each port that sends: 1 to 16777216.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAC_ADDRESSES_MAX)))]
     mac_addresses: u32,
+    /// IPv4 destinations of each port that sends, drawn at random, each of a /24 of its own from 16.0.0.0 on: 1 to 2097152.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(DESTINATIONS_MAX)))]
+    destinations: u32,
     /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports.
     #[arg(long, value_name = "LIST", default_value = "0")]
     cpus: CpuList,
@@ -251,6 +254,7 @@ fn trial(args: &GenerateArgs) -> Trial {
         directions,
         flows: args.flows,
         mac_addresses: args.mac_addresses,
+        destinations: args.destinations,
     }
 }
 

@@ -210,6 +210,7 @@ fn a_result_that_could_not_be_read_back_is_refused() {
         directions: quietwire_tester::Directions::Both,
         flows: 1,
         mac_addresses: 1,
+        destinations: 1,
     };
     let mut measured = bench.run(&trial).unwrap();
     store.add_trial(step, 0, &trial, &measured).unwrap();
