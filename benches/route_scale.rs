@@ -117,7 +117,11 @@ impl Router {
             assert!(self.command(arguments), "{arguments:?}");
         }
         let mut text = String::new();
-        for number in 0..self.routes {
+        if self.routes == 1 {
+            // A tester of one destination sends there.
+            text.push_str("198.18.0.0/15 198.51.100.2,b0\n");
+        }
+        for number in (0..self.routes).filter(|_| self.routes > 1) {
             let network = std::net::Ipv4Addr::from_bits(0x1000_0000 + (number << 8));
             writeln!(text, "{network}/24 198.51.100.2,b0").unwrap();
         }

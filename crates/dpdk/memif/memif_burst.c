@@ -20,6 +20,9 @@
 /* Octets of the longest frame: what a length of 16 bits says. */
 #define MEMIF_FRAME_MAX 65535
 
+/* Buffers given back to the peer at once, unless the ring is small. */
+#define MEMIF_REFILL_MIN 32
+
 /* A descriptor as it stands now. */
 static inline memif_desc_t
 memif_read_desc(const memif_ring_t *ring, uint16_t slot)
@@ -130,7 +133,8 @@ memif_refill(struct memif_queue *mq, memif_ring_t *ring)
 	uint16_t head = mq->last_head;
 	uint16_t count = size - (uint16_t)(head - mq->last_tail);
 
-	if (count == 0)
+	/* Few at a time would have both sides write to the same cache lines in turn. */
+	if (count < RTE_MIN(MEMIF_REFILL_MIN, size / 4))
 		return;
 	while (count-- > 0)
 		ring->desc[head++ & (size - 1)].length = mq->pmd->run.pkt_buffer_size;
@@ -289,6 +293,9 @@ eth_memif_tx(void *queue, struct rte_mbuf **bufs, uint16_t nb_pkts)
 		mq->n_errors++;
 		return 0;
 	}
+	/* Nothing is written while there is no room: whoever tries again and again would keep the line from the peer. */
+	if (slots == 0)
+		return 0;
 
 	while (n_tx < nb_pkts && slots > 0) {
 		used = memif_put(mq, ring, slot, slots, bufs[n_tx]);

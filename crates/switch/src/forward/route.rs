@@ -134,6 +134,14 @@ impl Path<'_> {
             counters.short.add(short);
         }
         let untagged = stage.interfaces.untagged();
+        if let Some(interface) = untagged
+            && !stage.interfaces.has_tagged()
+            && short == 0
+        {
+            // All belong to one interface; what has a tag all the same is of no protocol that it knows.
+            std::mem::swap(self.received, &mut means.routing.local);
+            return self.route_burst(&stage.domain, &[interface; BURST_MAX], means);
+        }
         let mut homeless = 0;
         for mut frame in self.received.drain() {
             let found = match tag_of(&frame).filter(|_| stage.interfaces.has_tagged()) {
@@ -164,6 +172,17 @@ impl Path<'_> {
         for (mark, interface) in means.routing.local.marks().zip(&mut interfaces) {
             *interface = mark as u16;
         }
+        self.route_burst(domain, &interfaces, means);
+    }
+
+    /// Routes the frames that wait for the router, with the interface of each.
+    #[inline(always)]
+    fn route_burst(
+        &mut self,
+        domain: &Domain,
+        interfaces: &[u16; BURST_MAX],
+        means: &mut Means<'_>,
+    ) {
         let Routing {
             local,
             decisions,
@@ -171,7 +190,7 @@ impl Path<'_> {
             punts,
             ..
         } = &mut *means.routing;
-        let tally = decide(&domain.router, local.frames(), &interfaces, decisions);
+        let tally = decide(&domain.router, local.frames(), interfaces, decisions);
         means.counters.count(&tally);
         let mut touched = Touched::default();
         let mut lost = 0;
@@ -193,7 +212,7 @@ impl Path<'_> {
                     lost += u64::from(sent.is_none());
                 }
                 Decision::Punt(punt) => {
-                    frame.set_mark(Mark::Punt(punt, from).number());
+                    frame.set_mark(Mark::Punt(punt, *from).number());
                     drop(punts.push(frame));
                 }
                 Decision::Drop(_) => {}
