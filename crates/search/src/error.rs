@@ -63,6 +63,27 @@ pub enum ConfigError {
         /// Highest rate allowed.
         max_rate_pps: f64,
     },
+    /// An exceed ratio outside \[0, 1), or not a number.
+    #[error(
+        "the exceed ratio {0} is not in [0, 1); 0 means that no trial may lose too much, 0.5 that half of the time may"
+    )]
+    ExceedRatio(f64),
+    /// A width that bounds can't have.
+    #[error("the width {0} is not from 1e-9 to under 1; 0.005 means bounds 0.5 % apart")]
+    Width(f64),
+    /// First trials longer than full-length ones.
+    #[error(
+        "initial_trial_duration_s {initial_s} is over final_trial_duration_s {final_s}; first trials must not be longer than full-length ones"
+    )]
+    InitialOverFinal {
+        /// Length of first trials, seconds.
+        initial_s: f64,
+        /// Length of full-length trials, seconds.
+        final_s: f64,
+    },
+    /// A search for nothing.
+    #[error("goals is empty; a search needs at least one goal")]
+    NoGoals,
     /// A sweep without rates.
     #[error("rates_pps is empty; a sweep needs at least one rate")]
     NoRates,
@@ -92,6 +113,11 @@ pub enum RecordError {
         "the loss ratio {0} of the trial is not in [0, 1]; a trial without a usable ratio must be recorded as invalid"
     )]
     LossRatio(f64),
+    /// A duration that no trial can have.
+    #[error(
+        "the effective duration {0} s of the trial is not a finite number above zero; leave it out where it is not known"
+    )]
+    EffectiveDuration(f64),
 }
 
 /// `value` when it is finite and above zero.

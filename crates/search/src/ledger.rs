@@ -35,12 +35,20 @@ impl Ledger {
         max_invalid_repeats: u32,
     ) -> Result<(TrialRequest, Verdict), RecordError> {
         let request = self.pending.ok_or(RecordError::NothingPending)?;
+        if let Outcome::Valid {
+            effective_duration_s: Some(duration_s),
+            ..
+        } = outcome
+            && !(duration_s.is_finite() && duration_s > 0.0)
+        {
+            return Err(RecordError::EffectiveDuration(duration_s));
+        }
         let verdict = match &outcome {
-            Outcome::Valid { loss_ratio } if (0.0..=1.0).contains(loss_ratio) => {
+            Outcome::Valid { loss_ratio, .. } if (0.0..=1.0).contains(loss_ratio) => {
                 self.invalid_in_a_row = 0;
                 Verdict::Loss(*loss_ratio)
             }
-            Outcome::Valid { loss_ratio } => return Err(RecordError::LossRatio(*loss_ratio)),
+            Outcome::Valid { loss_ratio, .. } => return Err(RecordError::LossRatio(*loss_ratio)),
             Outcome::Invalid { .. } => {
                 self.invalid_in_a_row += 1;
                 if self.invalid_in_a_row > max_invalid_repeats as usize {

@@ -27,7 +27,7 @@
 //!         Step::Run(request) => {
 //!             // Here a device that forwards 7.3 Mpps stands for the real trial.
 //!             let loss_ratio = (1.0 - 7.3e6 / request.rate_pps).max(0.0);
-//!             search.record(Outcome::Valid { loss_ratio })?;
+//!             search.record(Outcome::lost(loss_ratio))?;
 //!         }
 //!         Step::Done(result) => break result,
 //!     }
@@ -41,6 +41,7 @@ mod ledger;
 mod loss_ratio;
 mod loss_sweep;
 mod method;
+mod mlrsearch;
 mod single_run;
 #[cfg(test)]
 mod tests;
@@ -49,4 +50,8 @@ pub use error::{ConfigError, RecordError};
 pub use loss_ratio::LossRatio;
 pub use loss_sweep::{LossSweep, LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
 pub use method::{Attempt, Findings, Method, Outcome, SearchResult, Step, TrialRequest};
+pub use mlrsearch::{
+    DurationSums, LoadClass, MlrBound, MlrEnd, MlrFindings, MlrGoal, MlrGoalResult,
+    MlrIrregularity, MlrSearch, MlrSearchConfig,
+};
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};

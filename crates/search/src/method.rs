@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LossSweepFindings, RecordError, SingleRunFindings};
+use crate::{LossSweepFindings, MlrFindings, RecordError, SingleRunFindings};
 
 /// One trial that a search wants run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,12 +23,27 @@ pub enum Outcome {
     Valid {
         /// Lost over offered frames, 0 to 1.
         loss_ratio: f64,
+        /// What the trial counts for where a method sums durations up, seconds; may include the time around the trial
+        /// itself (RFC 9971, "Trial Effective Duration"). None: as long as was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effective_duration_s: Option<f64>,
     },
     /// The tester itself failed: the trial says nothing about the device, and is never counted against it.
     Invalid {
         /// What went wrong, one sentence.
         reason: String,
     },
+}
+
+impl Outcome {
+    /// A valid trial that lost this much of what was offered, 0 to 1, and counts for as long as was asked for.
+    #[must_use]
+    pub fn lost(loss_ratio: f64) -> Self {
+        Self::Valid {
+            loss_ratio,
+            effective_duration_s: None,
+        }
+    }
 }
 
 /// One trial of a search: what was asked, what was seen.
@@ -67,6 +82,9 @@ pub enum Findings {
     SingleRun(SingleRunFindings),
     /// Of [`crate::LossSweep`].
     LossSweep(LossSweepFindings),
+    /// Of [`crate::MlrSearch`].
+    #[serde(rename = "mlrsearch")]
+    MlrSearch(MlrFindings),
 }
 
 /// A search: asks for a trial, is told the outcome, until it is done.
@@ -85,7 +103,8 @@ pub trait Method {
     ///
     /// # Errors
     /// [`RecordError::NothingPending`] when no trial was asked for since the last outcome, and
-    /// [`RecordError::LossRatio`] for a loss ratio outside \[0, 1]. Either leaves the search as it was, with the
+    /// [`RecordError::LossRatio`] for a loss ratio outside \[0, 1], [`RecordError::EffectiveDuration`] for an
+    /// effective duration that is not above zero. Each leaves the search as it was, with the
     /// request (if any) still pending.
     fn record(&mut self, outcome: Outcome) -> Result<(), RecordError>;
 

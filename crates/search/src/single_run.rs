@@ -210,7 +210,7 @@ impl SingleRun {
             .history()
             .iter()
             .filter(move |attempt| match attempt.outcome {
-                Outcome::Valid { loss_ratio } => {
+                Outcome::Valid { loss_ratio, .. } => {
                     self.config.loss_tolerance.allows(loss_ratio) == held
                 }
                 Outcome::Invalid { .. } => false,

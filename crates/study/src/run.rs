@@ -399,9 +399,7 @@ fn record(
 
 fn outcome(result: &TrialResult) -> Outcome {
     match &result.validity {
-        Validity::Valid => Outcome::Valid {
-            loss_ratio: result.loss_ratio,
-        },
+        Validity::Valid => Outcome::lost(result.loss_ratio),
         Validity::Invalid(reasons) => Outcome::Invalid {
             reason: reasons.join("; "),
         },

@@ -40,7 +40,7 @@ fn best_of_two_forgives_one_loss_at_each_visit_of_a_rate() {
     // An unlucky loss at the first trial of all and at the first trial at 18.
     let result = drive(&mut search, 100, |trial, rate| {
         if trial == 0 || trial == 3 {
-            Outcome::Valid { loss_ratio: 0.5 }
+            Outcome::lost(0.5)
         } else {
             loss_of(19.0, rate)
         }
@@ -132,8 +132,8 @@ fn tolerance_lets_a_little_loss_pass() {
     };
     // Exactly the tolerance up to 20 pps, a little more above.
     let mut search = SingleRun::new(config).unwrap();
-    let result = drive(&mut search, 100, |_, rate| Outcome::Valid {
-        loss_ratio: if rate <= 20.0 { 0.05 } else { 0.06 },
+    let result = drive(&mut search, 100, |_, rate| {
+        Outcome::lost(if rate <= 20.0 { 0.05 } else { 0.06 })
     });
     assert_eq!(
         rates(&result),
@@ -164,7 +164,7 @@ fn invalid_trials_are_repeated_and_not_held_against_the_device() {
 fn too_many_invalid_trials_end_the_search_with_their_reasons() {
     let mut search = SingleRun::new(small()).unwrap();
     let result = drive(&mut search, 100, |trial, _| match trial {
-        0 => Outcome::Valid { loss_ratio: 0.0 },
+        0 => Outcome::lost(0.0),
         n => invalid(&format!("gap {n}")),
     });
     assert_eq!(rates(&result), [10.0, 14.0, 14.0, 14.0]);
@@ -198,7 +198,7 @@ fn a_device_that_contradicts_itself_is_seen() {
     // 18 holds in the linear phase and loses in the binary one.
     let mut search = SingleRun::new(small()).unwrap();
     let result = drive(&mut search, 100, |trial, rate| match trial {
-        4 => Outcome::Valid { loss_ratio: 0.1 },
+        4 => Outcome::lost(0.1),
         _ => loss_of(19.0, rate),
     });
     assert_eq!(
@@ -214,7 +214,7 @@ fn a_device_that_contradicts_itself_is_seen() {
 #[test]
 fn misuse_is_an_error_and_changes_nothing() {
     let mut search = SingleRun::new(small()).unwrap();
-    let good = Outcome::Valid { loss_ratio: 0.0 };
+    let good = Outcome::lost(0.0);
     assert_eq!(
         search.record(good.clone()),
         Err(RecordError::NothingPending)
@@ -223,17 +223,11 @@ fn misuse_is_an_error_and_changes_nothing() {
     assert_eq!(search.step(), first, "asking twice gives the same request");
     for bad in [-0.1, 1.1, f64::INFINITY] {
         assert_eq!(
-            search.record(Outcome::Valid { loss_ratio: bad }),
+            search.record(Outcome::lost(bad)),
             Err(RecordError::LossRatio(bad))
         );
     }
-    assert!(
-        search
-            .record(Outcome::Valid {
-                loss_ratio: f64::NAN
-            })
-            .is_err()
-    );
+    assert!(search.record(Outcome::lost(f64::NAN)).is_err());
     assert!(search.history().is_empty());
     search.record(good.clone()).unwrap();
     assert_eq!(
@@ -306,9 +300,7 @@ fn results_survive_storing() {
         let mut search = SingleRun::new(small()).unwrap();
         let result = drive(&mut search, 100, |trial, rate| match trial {
             1 => invalid("gap"),
-            _ => Outcome::Valid {
-                loss_ratio: if rate <= capacity { 0.0 } else { 0.25 },
-            },
+            _ => Outcome::lost(if rate <= capacity { 0.0 } else { 0.25 }),
         });
         let json = serde_json::to_string(&result).unwrap();
         assert!(json.contains(r#""method":"single-run""#), "{json}");

@@ -10,9 +10,7 @@ use crate::{Findings, LossRatio, Method, Outcome, SearchResult, SingleRunConfig,
 
 /// Loss of a device that forwards up to `capacity_pps` and drops the rest.
 fn loss_of(capacity_pps: f64, rate_pps: f64) -> Outcome {
-    Outcome::Valid {
-        loss_ratio: (1.0 - capacity_pps / rate_pps).clamp(0.0, 1.0),
-    }
+    Outcome::lost((1.0 - capacity_pps / rate_pps).clamp(0.0, 1.0))
 }
 
 fn invalid(reason: &str) -> Outcome {

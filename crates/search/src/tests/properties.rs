@@ -37,9 +37,9 @@ fn configs() -> impl Strategy<Value = SingleRunConfig> {
 /// Any device at all, as the list of what it answers, over and over.
 fn scripts() -> impl Strategy<Value = Vec<Outcome>> {
     let outcome = prop_oneof![
-        4 => Just(Outcome::Valid { loss_ratio: 0.0 }),
-        3 => (0.0..=1.0f64).prop_map(|loss_ratio| Outcome::Valid { loss_ratio }),
-        1 => (0.0..0.1f64).prop_map(|loss_ratio| Outcome::Valid { loss_ratio }),
+        4 => Just(Outcome::lost(0.0)),
+        3 => (0.0..=1.0f64).prop_map(Outcome::lost),
+        1 => (0.0..0.1f64).prop_map(Outcome::lost),
         1 => "[a-c]".prop_map(|reason| Outcome::Invalid { reason }),
     ];
     prop::collection::vec(outcome, 1..60)
@@ -89,7 +89,7 @@ proptest! {
         }
         let holds = |rate: f64| result.history.iter().any(|attempt| {
             attempt.request.rate_pps == rate
-                && matches!(attempt.outcome, Outcome::Valid { loss_ratio }
+                && matches!(attempt.outcome, Outcome::Valid { loss_ratio, .. }
                     if loss_ratio <= config.loss_tolerance.get())
         });
         let found = single(&result);

@@ -39,7 +39,7 @@ impl Bench<'_> {
             let outcome = (self.device)(self.seen.len(), rate);
             self.seen.push((rate, outcome.clone()));
             match outcome {
-                Outcome::Valid { loss_ratio } => {
+                Outcome::Valid { loss_ratio, .. } => {
                     return Ok(loss_ratio <= self.config.loss_tolerance.get());
                 }
                 Outcome::Invalid { reason } => reasons.push(reason),
@@ -56,7 +56,7 @@ impl Bench<'_> {
     fn highest_held(&self) -> Option<f64> {
         let mut best: Option<f64> = None;
         for (rate, outcome) in &self.seen {
-            if let Outcome::Valid { loss_ratio } = outcome
+            if let Outcome::Valid { loss_ratio, .. } = outcome
                 && *loss_ratio <= self.config.loss_tolerance.get()
                 && best.is_none_or(|b| *rate > b)
             {

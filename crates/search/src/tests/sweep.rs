@@ -53,7 +53,7 @@ fn every_rate_once_and_an_invalid_point_does_not_stop_it() {
         ]
     );
     assert_eq!(
-        sweep.record(Outcome::Valid { loss_ratio: 0.0 }),
+        sweep.record(Outcome::lost(0.0)),
         Err(RecordError::NothingPending)
     );
     let json = serde_json::to_string(&result).unwrap();

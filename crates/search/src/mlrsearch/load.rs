@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the trials at one load say about one goal: class and conditional throughput, as the pseudocode of RFC 9971
+//! ("Load Classification Code", "Conditional Throughput Code") has them.
+
+use serde::{Deserialize, Serialize};
+
+use super::MlrGoal;
+
+/// What a load is for a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadClass {
+    /// It holds, and what is still to be measured could not change that.
+    LowerBound,
+    /// It does not hold, and what is still to be measured could not change that.
+    UpperBound,
+    /// More has to be measured.
+    Undecided,
+}
+
+/// A valid trial, as far as a goal is concerned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measured {
+    /// How long frames were to be offered, seconds: tells full-length trials from short ones.
+    pub(super) intended_s: f64,
+    /// What it counts for in sums, seconds.
+    pub(super) effective_s: f64,
+    pub(super) loss_ratio: f64,
+}
+
+/// Effective durations of the trials at one load, seconds, summed up for one goal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DurationSums {
+    /// Full-length trials with loss at or under the goal's.
+    pub full_low_s: f64,
+    /// Full-length trials with more loss.
+    pub full_high_s: f64,
+    /// Shorter trials with loss at or under the goal's.
+    pub short_low_s: f64,
+    /// Shorter trials with more loss.
+    pub short_high_s: f64,
+}
+
+impl DurationSums {
+    /// Takes one more trial.
+    pub(super) fn add(&mut self, goal: &MlrGoal, trial: Measured) {
+        let is_full = trial.intended_s >= goal.final_trial_duration_s;
+        let sum = match (is_full, goal.loss_ratio.allows(trial.loss_ratio)) {
+            (true, true) => &mut self.full_low_s,
+            (true, false) => &mut self.full_high_s,
+            (false, true) => &mut self.short_low_s,
+            (false, false) => &mut self.short_high_s,
+        };
+        *sum += trial.effective_s;
+    }
+
+    /// The class of a load with these sums.
+    #[must_use]
+    pub fn class(&self, goal: &MlrGoal) -> LoadClass {
+        let exceed = goal.exceed_ratio;
+        // Short high-loss trials count against the load, unless short low-loss ones make up for them.
+        let balance_s = self.short_low_s * exceed / (1.0 - exceed);
+        let high_s = self.full_high_s + (self.short_high_s - balance_s).max(0.0);
+        let whole_s = (self.full_low_s + high_s).max(goal.duration_sum_s);
+        let allowed_s = whole_s * exceed;
+        // All that is missing holds; all that is missing loses too much.
+        let optimistic = high_s <= allowed_s;
+        let pessimistic = whole_s - self.full_low_s <= allowed_s;
+        match (optimistic, pessimistic) {
+            (true, true) => LoadClass::LowerBound,
+            (false, false) => LoadClass::UpperBound,
+            _ => LoadClass::Undecided,
+        }
+    }
+
+    /// How far the load is from looking like the opposite of what it does: seconds of one kind of trials, weighted.
+    pub(super) fn margin_s(&self, goal: &MlrGoal) -> f64 {
+        let low_s = self.full_low_s + self.short_low_s;
+        let high_s = self.full_high_s + self.short_high_s;
+        (high_s * (1.0 - goal.exceed_ratio) - low_s * goal.exceed_ratio).abs()
+    }
+
+    /// Whether the load looks like a lower bound by what is there, however little that is.
+    pub(super) fn leans_low(&self, goal: &MlrGoal) -> bool {
+        match self.class(goal) {
+            LoadClass::LowerBound => true,
+            LoadClass::UpperBound => false,
+            LoadClass::Undecided => {
+                let high_s = self.full_high_s + self.short_high_s;
+                let all_s = high_s + self.full_low_s + self.short_low_s;
+                high_s <= all_s * goal.exceed_ratio
+            }
+        }
+    }
+}
+
+/// Conditional throughput at a lower bound, frames per second: what passed in the worst trial that the exceed ratio does
+/// not let aside. Less than the goal's loss was lost in it, when the load is a lower bound.
+pub(super) fn conditional_throughput(goal: &MlrGoal, rate_pps: f64, trials: &[Measured]) -> f64 {
+    let mut full: Vec<&Measured> = trials
+        .iter()
+        .filter(|trial| trial.intended_s >= goal.final_trial_duration_s)
+        .collect();
+    full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
+    let measured_s: f64 = full.iter().map(|trial| trial.effective_s).sum();
+    let mut remaining_s = goal.duration_sum_s.max(measured_s) * (1.0 - goal.exceed_ratio);
+    let mut loss_ratio = None;
+    for trial in full {
+        if loss_ratio.is_some() && remaining_s <= 0.0 {
+            break;
+        }
+        loss_ratio = Some(trial.loss_ratio);
+        remaining_s -= trial.effective_s;
+    }
+    // What is missing counts as lost; what is missing only by rounding is not.
+    let is_enough = remaining_s <= measured_s * 1e-9;
+    let loss_ratio = loss_ratio.filter(|_| is_enough).unwrap_or(1.0);
+    rate_pps * (1.0 - loss_ratio)
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! MLRsearch (RFC 9971): several loss ratio goals in one search, short trials summed up to a duration.
+
+mod goal;
+mod load;
+mod select;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use self::load::{Measured, conditional_throughput};
+use self::select::Selector;
+use self::table::{Load, Table};
+use crate::ledger::{Ledger, Verdict};
+use crate::{
+    Attempt, ConfigError, Findings, Method, Outcome, RecordError, SearchResult, Step, TrialRequest,
+};
+
+pub use goal::{MlrGoal, MlrSearchConfig};
+pub use load::{DurationSums, LoadClass};
+
+/// How an [`MlrSearch`] ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "end")]
+pub enum MlrEnd {
+    /// Every goal has its bounds, or the end of the range in place of one.
+    Finished,
+    /// A trial and all its repeats were invalid: the tester failed, not the device.
+    InvalidTrials {
+        /// Rate of those trials.
+        rate_pps: f64,
+        /// Reason of each, oldest first.
+        reasons: Vec<String>,
+    },
+    /// `max_trials` trials were run before.
+    TrialLimit,
+}
+
+/// A relevant bound.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MlrBound {
+    /// The load, frames per second.
+    pub rate_pps: f64,
+    /// What was measured there, as the goal counts it.
+    pub sums: DurationSums,
+}
+
+/// Why a goal's result is irregular.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MlrIrregularity {
+    /// No load was found to hold: the lowest rate allowed is over what the goal takes, or the search ended early.
+    NoLowerBound,
+    /// No load was found to lose too much: the highest rate allowed holds, or the search ended early.
+    NoUpperBound,
+    /// There are both bounds, farther apart than the goal's width.
+    NotNarrowed,
+}
+
+/// What was found for one goal. A report shows `lower` with all attributes of the goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MlrGoalResult {
+    /// The goal.
+    pub goal: MlrGoal,
+    /// The relevant lower bound: the result.
+    pub lower: Option<MlrBound>,
+    /// The relevant upper bound.
+    pub upper: Option<MlrBound>,
+    /// The conditional throughput at the relevant lower bound, frames per second; none without one.
+    pub conditional_throughput_pps: Option<f64>,
+    /// None for a regular result; an irregular one has to be marked wherever it is shown.
+    pub irregularity: Option<MlrIrregularity>,
+}
+
+/// What an [`MlrSearch`] found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MlrFindings {
+    /// The parameters it ran with.
+    pub config: MlrSearchConfig,
+    /// How it ended.
+    pub end: MlrEnd,
+    /// One result a goal, in the goals' order.
+    pub goals: Vec<MlrGoalResult>,
+}
+
+/// Multiple loss ratio search (RFC 9971), the controller.
+///
+/// Every trial counts for all goals. For each goal in turn, the ones with the longest trials first, the search works
+/// with what each load *looks like* by the trials that it had so far: while the bounds that these looks make are too
+/// far apart, a load between them gets one short trial; once they are near enough, more trials make them certain, or
+/// turn a look over, and the search goes on from there. A load without trials between the bounds comes from the
+/// forwarding rate in the last trial with too much loss, from a few steps of a width off the bound that was measured
+/// last, or from halving the gap.
+#[derive(Clone, Debug)]
+pub struct MlrSearch {
+    config: MlrSearchConfig,
+    table: Table,
+    selectors: Vec<Selector>,
+    ledger: Ledger,
+    /// The trial to make next, when the search is not over.
+    next: Option<TrialRequest>,
+    end: Option<MlrEnd>,
+}
+
+impl MlrSearch {
+    /// A search that has not begun.
+    ///
+    /// # Errors
+    /// What [`MlrSearchConfig::validate`] finds.
+    pub fn new(config: MlrSearchConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let mut search = Self {
+            selectors: Selector::in_turn(&config.goals),
+            table: Table::default(),
+            ledger: Ledger::default(),
+            next: None,
+            end: None,
+            config,
+        };
+        search.choose();
+        Ok(search)
+    }
+
+    /// Sets the next trial: the first one that a goal still wants.
+    fn choose(&mut self) {
+        let (config, table) = (&self.config, &self.table);
+        self.next = self
+            .selectors
+            .iter_mut()
+            .find_map(|selector| selector.next(config, table));
+        if self.next.is_none() {
+            self.end = Some(MlrEnd::Finished);
+        }
+    }
+
+    fn goal_result(&self, index: usize, goal: &MlrGoal) -> MlrGoalResult {
+        let bounds = self.table.relevant(goal, index);
+        let bound = |load: &Load| MlrBound {
+            rate_pps: load.rate_pps,
+            sums: load.sums[index],
+        };
+        let irregularity = match (bounds.lower, bounds.upper) {
+            (None, _) => Some(MlrIrregularity::NoLowerBound),
+            (Some(_), None) => Some(MlrIrregularity::NoUpperBound),
+            (Some(lower), Some(upper)) if goal.is_narrow(lower.rate_pps, upper.rate_pps) => None,
+            (Some(_), Some(_)) => Some(MlrIrregularity::NotNarrowed),
+        };
+        MlrGoalResult {
+            goal: goal.clone(),
+            lower: bounds.lower.map(bound),
+            upper: bounds.upper.map(bound),
+            conditional_throughput_pps: bounds
+                .lower
+                .map(|load| conditional_throughput(goal, load.rate_pps, &load.trials)),
+            irregularity,
+        }
+    }
+
+    fn result(&self, end: MlrEnd) -> SearchResult {
+        let goals = self.config.goals.iter().enumerate();
+        let findings = MlrFindings {
+            config: self.config.clone(),
+            end,
+            goals: goals
+                .map(|(index, goal)| self.goal_result(index, goal))
+                .collect(),
+        };
+        SearchResult {
+            findings: Findings::MlrSearch(findings),
+            history: self.ledger.history().to_vec(),
+        }
+    }
+}
+
+impl Method for MlrSearch {
+    fn name(&self) -> &'static str {
+        "mlrsearch"
+    }
+
+    fn step(&mut self) -> Step {
+        match (&self.end, self.next) {
+            (None, Some(request)) => Step::Run(self.ledger.issue(request)),
+            (end, _) => Step::Done(self.result(end.clone().unwrap_or(MlrEnd::Finished))),
+        }
+    }
+
+    fn record(&mut self, outcome: Outcome) -> Result<(), RecordError> {
+        let effective_s = match outcome {
+            Outcome::Valid {
+                effective_duration_s,
+                ..
+            } => effective_duration_s,
+            Outcome::Invalid { .. } => None,
+        };
+        let (request, verdict) = self
+            .ledger
+            .settle(outcome, self.config.max_invalid_repeats)?;
+        match verdict {
+            Verdict::Loss(loss_ratio) => {
+                let trial = Measured {
+                    intended_s: request.duration_s,
+                    effective_s: effective_s.unwrap_or(request.duration_s),
+                    loss_ratio,
+                };
+                self.table.add(&self.config.goals, request.rate_pps, trial);
+                self.choose();
+            }
+            Verdict::Repeat => {}
+            Verdict::GiveUp => {
+                self.end = Some(MlrEnd::InvalidTrials {
+                    rate_pps: request.rate_pps,
+                    reasons: self.ledger.invalid_reasons(),
+                });
+            }
+        }
+        if self.end.is_none() && self.ledger.history().len() >= self.config.max_trials as usize {
+            self.end = Some(MlrEnd::TrialLimit);
+        }
+        Ok(())
+    }
+
+    fn history(&self) -> &[Attempt] {
+        self.ledger.history()
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which trial a goal wants next. Steps are made in natural logarithms of rates, since widths are relative.
+
+use super::load::LoadClass;
+use super::table::{Load, Table};
+use super::{MlrGoal, MlrSearchConfig};
+use crate::TrialRequest;
+
+/// Steps of a width off a bound, until the gap is halved instead: a device of some noise is found again within them.
+const STEPS_MAX: u32 = 5;
+/// Two loads so many widths apart, or more, tell how forwarding changes with the load; nearer ones tell more of noise.
+const SLOPE_WIDTHS: f64 = 4.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+/// What the search remembers for one goal beside the loads.
+#[derive(Clone, Debug)]
+pub(super) struct Selector {
+    /// Position of the goal.
+    index: usize,
+    /// Where the steps go, and how many were made there in a row.
+    steps: Option<(Direction, u32)>,
+    /// The rate of the upper bound whose loss was made use of last.
+    hinted_by_pps: Option<f64>,
+}
+
+/// The bounds as they look, and the loads that may be tried between them.
+#[derive(Clone, Copy, Debug)]
+struct Gap<'a> {
+    lower: Option<&'a Load>,
+    upper: Option<&'a Load>,
+    /// Natural logarithms of the bounds' rates, or of the range's end where there is none.
+    from: f64,
+    to: f64,
+}
+
+impl Selector {
+    /// One a goal, in the order in which they are served: long trials count for the goals with shorter ones too, and
+    /// upper bounds of a small loss are lower bounds of a larger one.
+    pub(super) fn in_turn(goals: &[MlrGoal]) -> Vec<Self> {
+        let mut order: Vec<(usize, &MlrGoal)> = goals.iter().enumerate().collect();
+        order.sort_by(|(_, a), (_, b)| {
+            b.final_trial_duration_s
+                .total_cmp(&a.final_trial_duration_s)
+                .then(a.loss_ratio.get().total_cmp(&b.loss_ratio.get()))
+        });
+        order
+            .into_iter()
+            .map(|(index, _)| Self {
+                index,
+                steps: None,
+                hinted_by_pps: None,
+            })
+            .collect()
+    }
+
+    /// The next trial; none when the goal is reached, or cannot be.
+    pub(super) fn next(&mut self, config: &MlrSearchConfig, table: &Table) -> Option<TrialRequest> {
+        let goal = config.goals.get(self.index)?;
+        let bounds = table.leaning(goal, self.index);
+        let (lower, upper) = (bounds.lower, bounds.upper);
+        let is_enough = match (lower, upper) {
+            (None, None) => return Some(first_at(config.max_rate_pps, goal)),
+            (Some(lower), None) => lower.rate_pps >= config.max_rate_pps,
+            (None, Some(upper)) => upper.rate_pps <= config.min_rate_pps,
+            (Some(lower), Some(upper)) => goal.is_narrow(lower.rate_pps, upper.rate_pps),
+        };
+        if !is_enough {
+            let rate_pps = self.between(config, goal, table, lower, upper);
+            // Between loads that rounding keeps apart, there is nothing left to try.
+            let mut ends = [lower, upper].into_iter().flatten();
+            if ends.all(|load| load.rate_pps != rate_pps) {
+                return Some(first_at(rate_pps, goal));
+            }
+        }
+        // The one that is likelier to turn over, which would move the bounds; the upper one first when both are alike.
+        let sums = |load: &Load| load.sums[self.index];
+        let load = [upper, lower]
+            .into_iter()
+            .flatten()
+            .filter(|load| sums(load).class(goal) == LoadClass::Undecided)
+            .min_by(|a, b| sums(a).margin_s(goal).total_cmp(&sums(b).margin_s(goal)))?;
+        Some(TrialRequest {
+            rate_pps: load.rate_pps,
+            duration_s: goal.final_trial_duration_s,
+        })
+    }
+
+    /// A load between the bounds that leaves as little as possible of the gap.
+    fn between(
+        &mut self,
+        config: &MlrSearchConfig,
+        goal: &MlrGoal,
+        table: &Table,
+        lower: Option<&Load>,
+        upper: Option<&Load>,
+    ) -> f64 {
+        let gap = Gap {
+            lower,
+            upper,
+            from: lower.map_or(config.min_rate_pps, |load| load.rate_pps).ln(),
+            to: upper.map_or(config.max_rate_pps, |load| load.rate_pps).ln(),
+        };
+        let (direction, stepped) = self.step(goal, gap);
+        let hint = self.hint(goal, table, gap);
+        let chosen = match (direction, hint) {
+            (_, None) => stepped,
+            // Downwards, the longer way: where loss does not go away with the load, hints only crawl.
+            (Direction::Down, Some(hint)) => stepped.min(hint),
+            (Direction::Up, Some(hint)) => hint,
+        };
+        gap.rate_at(config, chosen)
+    }
+
+    /// A step off the bound that was measured last.
+    fn step(&mut self, goal: &MlrGoal, gap: Gap<'_>) -> (Direction, f64) {
+        let direction = match (gap.lower, gap.upper) {
+            (None, _) => Direction::Down,
+            (Some(lower), Some(upper)) if lower.last_trial < upper.last_trial => Direction::Down,
+            (Some(_), _) => Direction::Up,
+        };
+        let count = match self.steps {
+            Some((last, count)) if last == direction => count + 1,
+            _ => 0,
+        };
+        self.steps = Some((direction, count));
+        // No step goes beyond the middle; where a bound is missing, the end of the range may itself be one.
+        let whole = gap.to - gap.from;
+        let is_open = gap.lower.is_none() || gap.upper.is_none();
+        let most = if is_open { whole } else { whole / 2.0 };
+        let step = if count < STEPS_MAX {
+            most.min(goal.log_width())
+        } else {
+            most
+        };
+        let is_all = step >= whole;
+        let stepped = match direction {
+            Direction::Up if is_all => gap.to,
+            Direction::Up => gap.from + step,
+            Direction::Down if is_all => gap.from,
+            Direction::Down => gap.to - step,
+        };
+        (direction, stepped)
+    }
+
+    /// Half a width under the load at which the device would just hold, as the frames that came through at the upper
+    /// bound suggest; once for each bound. None when that is too near the lower bound to be worth a trial.
+    fn hint(&mut self, goal: &MlrGoal, table: &Table, gap: Gap<'_>) -> Option<f64> {
+        let upper = gap.upper?;
+        if self.hinted_by_pps == Some(upper.rate_pps) {
+            return None;
+        }
+        self.hinted_by_pps = Some(upper.rate_pps);
+        let width = goal.log_width();
+        let passed_pps = passed_pps(goal, upper)?;
+        let holds = 1.0 - goal.loss_ratio.get();
+        // Overload may cost a device what it forwards: then the line through two loads that lost is followed.
+        let slope = table
+            .above(upper)
+            .filter(|above| above.rate_pps.ln() - gap.to >= SLOPE_WIDTHS * width)
+            .and_then(|above| {
+                let change_pps = self::passed_pps(goal, above)? - passed_pps;
+                Some(change_pps / (above.rate_pps - upper.rate_pps))
+            })
+            .map_or(0.0, |slope| slope.min(0.0));
+        let meeting_pps = (passed_pps - slope * upper.rate_pps) / (holds - slope);
+        let hint = meeting_pps.ln() - width / 2.0;
+        match gap.lower {
+            Some(_) => (hint > gap.from + width / 2.0).then_some(hint),
+            None => Some(hint.max(gap.from)),
+        }
+    }
+}
+
+impl Gap<'_> {
+    /// The rate for a logarithm, within the gap, and exact at the ends of the range.
+    fn rate_at(&self, config: &MlrSearchConfig, log_rate: f64) -> f64 {
+        if self.lower.is_none() && log_rate <= self.from {
+            return config.min_rate_pps;
+        }
+        if self.upper.is_none() && log_rate >= self.to {
+            return config.max_rate_pps;
+        }
+        let floor = self.lower.map_or(config.min_rate_pps, |load| load.rate_pps);
+        let ceiling = self.upper.map_or(config.max_rate_pps, |load| load.rate_pps);
+        log_rate.exp().clamp(floor, ceiling)
+    }
+}
+
+/// What came through in the last trial at a load with too much loss, frames per second.
+fn passed_pps(goal: &MlrGoal, load: &Load) -> Option<f64> {
+    load.trials
+        .iter()
+        .rev()
+        .find(|trial| !goal.loss_ratio.allows(trial.loss_ratio))
+        .map(|trial| load.rate_pps * (1.0 - trial.loss_ratio))
+}
+
+/// The first trial at a load.
+fn first_at(rate_pps: f64, goal: &MlrGoal) -> TrialRequest {
+    TrialRequest {
+        rate_pps,
+        duration_s: goal.initial_trial_duration_s,
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All loads that were tried, in ascending order, and the bounds among them.
+
+use super::MlrGoal;
+use super::load::{DurationSums, LoadClass, Measured};
+
+/// One load with all its valid trials.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) rate_pps: f64,
+    pub(super) trials: Vec<Measured>,
+    /// One a goal, in the goals' order.
+    pub(super) sums: Vec<DurationSums>,
+    /// Number of the last trial here, counted over the whole search.
+    pub(super) last_trial: usize,
+}
+
+/// The loads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    loads: Vec<Load>,
+    trials: usize,
+}
+
+/// A pair of bounds; either may be missing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds<'a> {
+    pub(super) lower: Option<&'a Load>,
+    pub(super) upper: Option<&'a Load>,
+}
+
+impl Table {
+    /// Takes one valid trial.
+    pub(super) fn add(&mut self, goals: &[MlrGoal], rate_pps: f64, trial: Measured) {
+        let at = self.loads.partition_point(|load| load.rate_pps < rate_pps);
+        if self
+            .loads
+            .get(at)
+            .is_none_or(|load| load.rate_pps > rate_pps)
+        {
+            let load = Load {
+                rate_pps,
+                trials: Vec::new(),
+                sums: vec![DurationSums::default(); goals.len()],
+                last_trial: 0,
+            };
+            self.loads.insert(at, load);
+        }
+        self.trials += 1;
+        if let Some(load) = self.loads.get_mut(at) {
+            load.trials.push(trial);
+            load.last_trial = self.trials;
+            for (sums, goal) in load.sums.iter_mut().zip(goals) {
+                sums.add(goal, trial);
+            }
+        }
+    }
+
+    /// The relevant bounds of the goal at `index` (RFC 9971): the smallest upper bound, and the largest lower bound
+    /// under it.
+    pub(super) fn relevant(&self, goal: &MlrGoal, index: usize) -> Bounds<'_> {
+        let class = |load: &Load| load.sums[index].class(goal);
+        self.bounds(
+            |load| class(load) == LoadClass::UpperBound,
+            |load| class(load) == LoadClass::LowerBound,
+        )
+    }
+
+    /// What the relevant bounds would be, were each load what it looks like so far. No other load is between them.
+    pub(super) fn leaning(&self, goal: &MlrGoal, index: usize) -> Bounds<'_> {
+        let is_low = |load: &Load| load.sums[index].leans_low(goal);
+        self.bounds(|load| !is_low(load), is_low)
+    }
+
+    /// The next load above this one.
+    pub(super) fn above(&self, load: &Load) -> Option<&Load> {
+        self.loads
+            .iter()
+            .find(|above| above.rate_pps > load.rate_pps)
+    }
+
+    fn bounds(
+        &self,
+        is_upper: impl Fn(&Load) -> bool,
+        is_lower: impl Fn(&Load) -> bool,
+    ) -> Bounds<'_> {
+        let end = self.loads.iter().position(is_upper);
+        let below = &self.loads[..end.unwrap_or(self.loads.len())];
+        Bounds {
+            lower: below.iter().rev().find(|load| is_lower(load)),
+            upper: end.and_then(|at| self.loads.get(at)),
+        }
+    }
+}
