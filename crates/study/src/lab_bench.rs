@@ -12,7 +12,7 @@ use quietwire_lab::{
     Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions, NeighbourSpec,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
-use quietwire_tester::{Limits, Tester, TesterError, TesterOptions, Trial};
+use quietwire_tester::{Limits, Preparation, Tester, TesterError, TesterOptions, Trial};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
@@ -214,6 +214,7 @@ impl LabBench {
             ring_size: self.file.device.rx_ring_size,
             frame_size_max: frame_size_max(&self.file),
             limits: Limits::default(),
+            preparation: Preparation::default(),
         };
         let tester = Tester::open(
             &self.eal,

@@ -16,7 +16,9 @@ pub(crate) struct Timetable {
     /// Rate of each lane, in order of lanes over all threads.
     pub(crate) pace: Pace,
     pub(crate) ticks_per_second: u64,
-    /// When the warm-up begins: learning frames are sent before.
+    /// Until when learning frames are sent.
+    pub(crate) learning_end: u64,
+    /// When the warm-up begins.
     pub(crate) warm_up_start: u64,
     /// When the counted part begins.
     pub(crate) start: u64,
@@ -43,9 +45,13 @@ const MICROSECOND_HZ: u64 = 1_000_000;
 /// How long a schedule may overrun its end to send what is due, microseconds.
 const GRACE_US: u64 = 500;
 
+/// How long the tester sleeps at a time while the device settles, microseconds.
+const PAUSE_US: u64 = 500;
+
 /// Runs a trial over the lanes of one thread. Bounded in time by the timetable whatever the ports do.
 pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) -> LoopHealth {
     learn(lanes, times, abort);
+    settle(lanes, times, abort);
     if times.start > times.warm_up_start {
         begin(
             lanes,
@@ -108,12 +114,27 @@ fn learn(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) {
             done &= lane.learning_turn();
             lane.receive();
         }
-        if done || cycles::now() >= times.warm_up_start || abort.load(Ordering::Relaxed) {
+        if done || cycles::now() >= times.learning_end || abort.load(Ordering::Relaxed) {
             break;
         }
     }
     for lane in lanes {
         lane.give_up();
+    }
+}
+
+/// Leaves the device and the CPU alone until the warm-up, but keeps the receive rings empty.
+fn settle(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) {
+    if times.warm_up_start <= times.learning_end {
+        return;
+    }
+    let spare = times.ticks_per_second / MICROSECOND_HZ * 2 * PAUSE_US;
+    let wake = times.warm_up_start.saturating_sub(spare);
+    while cycles::now() < wake && !abort.load(Ordering::Relaxed) {
+        for lane in lanes.iter_mut() {
+            lane.receive();
+        }
+        std::thread::sleep(std::time::Duration::from_micros(PAUSE_US));
     }
 }
 

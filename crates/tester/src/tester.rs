@@ -32,6 +32,26 @@ pub struct TesterOptions {
     pub frame_size_max: u16,
     /// When a trial is invalid.
     pub limits: Limits,
+    /// What the device gets before the traffic.
+    pub preparation: Preparation,
+}
+
+/// What a device gets to make itself ready in, before the traffic of a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Preparation {
+    /// How long the learning frames of all addresses may take, seconds, where the device takes them slowly; unless said,
+    /// a second per million.
+    pub learning_s: Option<f64>,
+    /// How long nothing is sent after them (RFC 2544, section 23, waits as well), seconds.
+    pub settle_s: f64,
+}
+
+impl Preparation {
+    /// How long the threads and the learning frames get, seconds.
+    fn lead_s(self, trial: &Trial) -> f64 {
+        let usual = f64::from(trial.mac_addresses) / LEARNING_RATE_PPS;
+        LEAD_S + self.learning_s.unwrap_or(usual)
+    }
 }
 
 #[derive(Debug)]
@@ -201,11 +221,13 @@ impl Tester {
             .iter()
             .map(|port| port.port.handle.stats())
             .collect();
-        guard_realtime(trial, self.options.realtime_priority.is_some());
+        let Preparation { settle_s, .. } = self.options.preparation;
+        let lead_s = self.options.preparation.lead_s(trial);
+        guard_realtime(trial, lead_s, self.options.realtime_priority.is_some());
 
-        let lead_s = LEAD_S + f64::from(trial.mac_addresses) / LEARNING_RATE_PPS;
-        let started = SystemTime::now() + Duration::from_secs_f64(lead_s + trial.warm_up_s);
-        let times = timetable(trial, epoch, pace, lead_s);
+        let until_start = Duration::from_secs_f64(lead_s + settle_s + trial.warm_up_s);
+        let started = SystemTime::now() + until_start;
+        let times = timetable(trial, epoch, pace, (lead_s, settle_s));
         let count = self.ports.len();
         let mut lanes = Vec::new();
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -267,16 +289,18 @@ fn transmitting(trial: &Trial, ports: usize) -> Result<usize, TesterError> {
     }
 }
 
-fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, lead_s: f64) -> Timetable {
+fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, (lead_s, settle_s): (f64, f64)) -> Timetable {
     let ticks_per_second = cycles::hz();
     let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
-    let warm_up_start = cycles::now() + ticks(lead_s);
+    let learning_end = cycles::now() + ticks(lead_s);
+    let warm_up_start = learning_end + ticks(settle_s);
     let start = warm_up_start + ticks(trial.warm_up_s);
     let end = start + ticks(trial.duration_s);
     Timetable {
         epoch,
         pace,
         ticks_per_second,
+        learning_end,
         warm_up_start,
         start,
         end,
@@ -315,15 +339,11 @@ fn lane<'port>(
 
 /// Lets the kernel end the process when a real-time thread neither sleeps nor ends long after its trial
 /// (RLIMIT_RTTIME of setrlimit(2)): such a thread could keep everything else off its CPU for good.
-fn guard_realtime(trial: &Trial, realtime: bool) {
+fn guard_realtime(trial: &Trial, lead_s: f64, realtime: bool) {
     if !realtime {
         return;
     }
-    let trial_s = (trial.warm_up_s
-        + trial.duration_s
-        + trial.drain_s
-        + f64::from(trial.mac_addresses) / LEARNING_RATE_PPS)
-        .ceil() as u64;
+    let trial_s = (lead_s + trial.warm_up_s + trial.duration_s + trial.drain_s).ceil() as u64;
     let limit_us = (trial_s + OVERSTAY_S) * 1_000_000;
     let set = getrlimit(Resource::RLIMIT_RTTIME)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_RTTIME, limit_us.min(hard), hard));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
-use quietwire_tester::{Directions, FrameSizes, Limits, Tester, TesterOptions, Trial};
+use quietwire_tester::{Directions, FrameSizes, Limits, Preparation, Tester, TesterOptions, Trial};
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
     Trial {
@@ -38,6 +38,10 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
         // The machine that runs the tests may be busy: what is checked here is the counting.
         limits: Limits {
             pacing_miss_ratio: 1.0,
+        },
+        preparation: Preparation {
+            learning_s: Some(0.05),
+            settle_s: 0.02,
         },
     };
     let tester = Tester::open(
@@ -150,6 +154,7 @@ fn what_is_offered_is_seen_again() {
         ring_size: 1024,
         frame_size_max: 1518,
         limits: Limits::default(),
+        preparation: Preparation::default(),
     };
     let port = |role: &str| -> (String, PortUri) {
         let path = directory.path().join("nobody.sock");

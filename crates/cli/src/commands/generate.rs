@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -15,8 +15,8 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    DESTINATIONS_MAX, Directions, FrameSizes, Limits, MAC_ADDRESSES_MAX, Tester, TesterOptions,
-    Trial, TrialResult, Validity,
+    DESTINATIONS_MAX, Directions, FrameSizes, Limits, MAC_ADDRESSES_MAX, Preparation, Tester,
+    TesterOptions, Trial, TrialResult, Validity,
 };
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
@@ -42,6 +42,13 @@ pub(crate) struct GenerateArgs {
     /// How long the same load runs before anything is counted.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
+    /// How long the learning frames of all MAC addresses may take, where the device takes them slowly. Default: a second
+    /// per million.
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
+    learning_time: Option<Duration>,
+    /// How long the device is left alone once the ports are up, and again after the learning frames.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    settle: Duration,
     /// How long to go on receiving after the last frame.
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
     drain: Duration,
@@ -131,6 +138,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         ring_size: args.ring_size,
         frame_size_max: args.frame_size.largest(),
         limits: Limits::default(),
+        preparation: Preparation {
+            learning_s: args.learning_time.map(|time| time.as_secs_f64()),
+            settle_s: args.settle.as_secs_f64(),
+        },
     };
     let mut tester = Tester::open(&eal, "tester", &ports, options)?;
     let abort = tester.abort_flag();
@@ -139,6 +150,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         abort.store(true, Ordering::Relaxed);
     }
     tester.wait_for_links(LINK_DEADLINE)?;
+    leave_alone(args.settle, &abort);
     let spinner = spinner(&trial);
     let result = match args.rate {
         Rate::PacketsPerSecond(_) => tester.run(&trial),
@@ -161,6 +173,14 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
                 .to_owned(),
         )
         .into()),
+    }
+}
+
+/// Waits, or until it is to end.
+fn leave_alone(time: Duration, abort: &AtomicBool) {
+    let began = Instant::now();
+    while began.elapsed() < time && !abort.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(10).min(time));
     }
 }
 

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Open vSwitch on DPDK as the peer: a database, sockets and a log of its own in a directory of its own, nothing of the
+//! system's. Ports are vhost-user servers; one thread forwards, on the same CPU as quietwire's.
+//!
+//! It is given what it asks for to look its best with many addresses: a table of MAC addresses as large as it can be,
+//! no limit on flows that matters, no ageing, and threads beside the forwarding one that come before the tester where
+//! they share a CPU, since the forwarding thread waits for locks that they hold.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::{Running, TESTER_CPU, huge_pages_free, log_into, tail, wait_until};
+
+/// Of Debian's package openvswitch-switch-dpdk.
+const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const DATABASE_SERVER: &str = "/usr/sbin/ovsdb-server";
+/// The CPU that the forwarding thread has, as a mask: [`super::DEVICE_CPU`].
+const FORWARDING_MASK: &str = "0x2";
+const OTHERS_MASK: &str = "0x1";
+/// More than the tester's 50.
+const PRIORITY: &str = "60";
+/// The most that it takes.
+pub(crate) const MAC_TABLE: u32 = 1_000_000;
+const FLOW_LIMIT: &str = "4000000";
+
+/// Open vSwitch with one bridge, until the value is dropped.
+pub(crate) struct OpenVSwitch {
+    // Ended in this order.
+    daemon: Running,
+    _database: Running,
+    directory: PathBuf,
+}
+
+/// What it says of itself.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub(crate) struct Tables {
+    /// MAC addresses that it has learned.
+    pub(crate) mac_addresses: u64,
+    /// Flows that its forwarding thread finds without asking further.
+    pub(crate) flows: u64,
+}
+
+/// Whether it is installed.
+pub(crate) fn is_installed() -> bool {
+    [VSWITCHD, SCHEMA, DATABASE_SERVER]
+        .iter()
+        .all(|path| Path::new(path).exists())
+}
+
+impl OpenVSwitch {
+    /// With so many ports, in a new directory.
+    pub(crate) fn start(directory: &Path, ports: usize) -> Self {
+        std::fs::create_dir(directory).expect("a new directory");
+        let database = start_database(directory);
+        configure(directory);
+        let daemon = start_daemon(directory);
+        let mut ovs = Self {
+            daemon,
+            _database: database,
+            directory: directory.to_owned(),
+        };
+        wait_until("Open vSwitch answers", || {
+            ovs.daemon.assert_alive(&directory.join("out"));
+            ovs.asked(&["version"]).is_some()
+        });
+        ovs.add_bridge(ports);
+        ovs.put_first();
+        ovs
+    }
+
+    fn add_bridge(&self, ports: usize) {
+        let table = format!("other-config:mac-table-size={MAC_TABLE}");
+        let bridge = ["add-br", "br0", "--", "set", "bridge", "br0"];
+        let options = [
+            "datapath_type=netdev",
+            &table,
+            "other-config:mac-aging-time=3600",
+        ];
+        database(&self.directory, &[&bridge[..], &options[..]].concat());
+        for number in 0..ports {
+            let port = format!("p{number}");
+            let add = ["add-port", "br0", &port, "--", "set", "interface", &port];
+            database(
+                &self.directory,
+                &[&add[..], &["type=dpdkvhostuser"]].concat(),
+            );
+        }
+        // What it does not know yet would go to the kernel as well, which is slow and not what is compared.
+        let flood = self.tool("ovs-ofctl", &["mod-port", "br0", "br0", "no-flood"]);
+        assert!(flood.status.success(), "{}", said(&flood));
+    }
+
+    /// Every thread but the forwarding one comes before the tester.
+    fn put_first(&self) {
+        let tasks = format!("/proc/{}/task", self.daemon.pid());
+        for entry in std::fs::read_dir(tasks).expect("its threads").flatten() {
+            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            if name.starts_with("pmd") {
+                continue;
+            }
+            let thread = entry.file_name();
+            let mut command = Command::new("chrt");
+            command.args(["-f", "-p", PRIORITY]).arg(thread);
+            // A thread may have ended meanwhile.
+            let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+
+    /// Where the tester finds a port.
+    pub(crate) fn tester_uri(&self, port: usize) -> String {
+        format!(
+            "virtio-user:{}",
+            self.directory.join(format!("p{port}")).display()
+        )
+    }
+
+    /// Takes it off the CPUs until [`Self::go_on`].
+    pub(crate) fn pause(&self) {
+        self.daemon.signal("STOP");
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.daemon.signal("CONT");
+    }
+
+    /// It lowers the limit by itself when looking over its flows takes long; this puts it up again.
+    pub(crate) fn raise_flow_limit(&self) {
+        let _ = self.asked(&["upcall/set-flow-limit", FLOW_LIMIT]);
+    }
+
+    /// What it has learned; nothing where it does not answer in time.
+    pub(crate) fn tables(&self) -> Tables {
+        let macs = self.asked(&["fdb/stats-show", "br0"]).unwrap_or_default();
+        let flows = self.asked(&["upcall/show"]).unwrap_or_default();
+        Tables {
+            mac_addresses: after(&macs, "MAC entries in the table: "),
+            flows: after(&flows, "(current "),
+        }
+    }
+
+    fn asked(&self, question: &[&str]) -> Option<String> {
+        let control = self.directory.join("vswitchd.ctl");
+        let mut arguments = vec!["--timeout=5", "-t", control.to_str()?];
+        arguments.extend(question);
+        let output = self.tool("ovs-appctl", &arguments);
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then_some(text)
+    }
+
+    fn tool(&self, name: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new(name);
+        command.env("OVS_RUNDIR", &self.directory).args(arguments);
+        command.output().expect("a tool of Open vSwitch")
+    }
+}
+
+/// The number after a text.
+fn after(text: &str, key: &str) -> u64 {
+    let rest = text.split_once(key).map_or("", |(_, rest)| rest);
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn start_database(directory: &Path) -> Running {
+    let file = directory.join("conf.db");
+    let mut create = Command::new("ovsdb-tool");
+    create.arg("create").arg(&file).arg(SCHEMA);
+    let created = create.output().expect("ovsdb-tool");
+    assert!(created.status.success(), "{}", said(&created));
+    let socket = directory.join("db.sock");
+    let mut server = Command::new(DATABASE_SERVER);
+    server.env("OVS_RUNDIR", directory).arg(&file);
+    server.arg(format!("--remote=punix:{}", socket.display()));
+    server.arg(format!("--unixctl={}", directory.join("db.ctl").display()));
+    log_into(&mut server, &directory.join("db.out"));
+    let running = Running::spawn(&mut server);
+    wait_until("the database answers", || socket.exists());
+    database(directory, &["init"]);
+    running
+}
+
+/// On ordinary pages DPDK takes all its memory at once, and may not be told to keep it to itself.
+fn configure(directory: &Path) {
+    let memory = if huge_pages_free() > 0 {
+        "--no-pci"
+    } else {
+        "--no-pci --no-huge --legacy-mem -m 2048"
+    };
+    let options = [
+        "dpdk-init=true",
+        &format!("dpdk-extra=\"{memory}\""),
+        &format!("dpdk-lcore-mask={OTHERS_MASK}"),
+        &format!("pmd-cpu-mask={FORWARDING_MASK}"),
+        &format!("flow-limit={FLOW_LIMIT}"),
+        // Milliseconds: flows stay, and are looked over seldom.
+        "max-idle=3600000",
+        "max-revalidator=20000",
+    ]
+    .map(|option| format!("other_config:{option}"));
+    let mut arguments = vec!["set", "Open_vSwitch", "."];
+    arguments.extend(options.iter().map(String::as_str));
+    database(directory, &arguments);
+}
+
+/// `ovs-vsctl`; waits until the daemon has done it where there is one.
+fn database(directory: &Path, arguments: &[&str]) {
+    let mut command = Command::new("ovs-vsctl");
+    command.arg(format!("--db=unix:{}", directory.join("db.sock").display()));
+    command.arg("--timeout=20");
+    if !directory.join("vswitchd.ctl").exists() {
+        command.arg("--no-wait");
+    }
+    let output = command.args(arguments).output().expect("ovs-vsctl");
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+}
+
+fn start_daemon(directory: &Path) -> Running {
+    let log = directory.join("vswitchd.log");
+    let mut command = Command::new("taskset");
+    command.args([
+        "-c",
+        &format!("{TESTER_CPU},{}", super::DEVICE_CPU),
+        VSWITCHD,
+    ]);
+    command.env("OVS_RUNDIR", directory);
+    command.arg(format!("unix:{}", directory.join("db.sock").display()));
+    let control = directory.join("vswitchd.ctl");
+    command.arg(format!("--unixctl={}", control.display()));
+    command.arg(format!("--log-file={}", log.display()));
+    let out = directory.join("out");
+    log_into(&mut command, &out);
+    let mut running = Running::spawn(&mut command);
+    wait_until("Open vSwitch starts", || {
+        running.assert_alive(&log);
+        control.exists()
+    });
+    assert!(!tail(&out).contains("EMER"), "{}", tail(&out));
+    running
+}

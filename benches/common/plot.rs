@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Figures as SVG: one line for each series, with the range of the rounds.
+
+use std::ops::Range;
+use std::path::Path;
+
+use plotters::prelude::*;
+
+use super::Spread;
+
+/// A line of a figure.
+pub(crate) struct Series {
+    pub(crate) name: String,
+    /// Where on the axis below, and how much.
+    pub(crate) points: Vec<(u64, Spread)>,
+}
+
+/// What a figure says beside its lines.
+pub(crate) struct Labels<'a> {
+    pub(crate) title: &'a str,
+    /// Of the axis below, which is logarithmic.
+    pub(crate) below: &'a str,
+    /// Of the axis on the left, which begins at 0.
+    pub(crate) left: &'a str,
+    /// What a value is divided by before it is drawn.
+    pub(crate) unit: f64,
+}
+
+const SIZE: (u32, u32) = (860, 480);
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 90, 170),
+    RGBColor(200, 80, 0),
+    RGBColor(0, 130, 90),
+    RGBColor(140, 60, 150),
+    RGBColor(90, 90, 90),
+    RGBColor(180, 20, 60),
+];
+
+/// Draws `DIR/NAME.svg`; the directory is made where it is not there.
+pub(crate) fn draw(directory: &Path, name: &str, labels: &Labels<'_>, series: &[Series]) {
+    std::fs::create_dir_all(directory).expect("the directory for figures");
+    let path = directory.join(format!("{name}.svg"));
+    let (across, up) = (reach(series), highest(series) / labels.unit * 1.1);
+    let area = SVGBackend::new(&path, SIZE).into_drawing_area();
+    area.fill(&WHITE).expect("the figure is drawn");
+    let mut chart = ChartBuilder::on(&area)
+        .caption(labels.title, ("sans-serif", 20))
+        .margin(16)
+        .x_label_area_size(48)
+        .y_label_area_size(64)
+        .build_cartesian_2d((across.start..across.end).log_scale(), 0.0..up.max(1e-9))
+        .expect("the axes fit");
+    chart
+        .configure_mesh()
+        .x_desc(labels.below)
+        .y_desc(labels.left)
+        .x_label_formatter(&|x| super::grouped(x.round() as u64))
+        .label_style(("sans-serif", 15))
+        .draw()
+        .expect("the axes are drawn");
+    for (index, line) in series.iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let points = || {
+            line.points
+                .iter()
+                .map(|(x, y)| (*x as f64, y.median / labels.unit))
+        };
+        chart
+            .draw_series(LineSeries::new(points(), colour.stroke_width(2)))
+            .expect("a line is drawn")
+            .label(&line.name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(2)));
+        chart
+            .draw_series(points().map(|point| Circle::new(point, 4, colour.filled())))
+            .expect("points are drawn");
+        let ranges = line.points.iter().map(|(x, y)| {
+            let ends = [y.min, y.max].map(|end| (*x as f64, end / labels.unit));
+            PathElement::new(ends, colour.stroke_width(1))
+        });
+        chart.draw_series(ranges).expect("ranges are drawn");
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .label_font(("sans-serif", 15))
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .expect("the legend is drawn");
+    area.present().expect("the figure is written");
+}
+
+/// From somewhat before the first point to somewhat after the last.
+fn reach(series: &[Series]) -> Range<f64> {
+    let places = || series.iter().flat_map(|line| &line.points).map(|(x, _)| *x);
+    let first = places().min().unwrap_or(1).max(1) as f64;
+    let last = places().max().unwrap_or(1).max(1) as f64;
+    first / 1.3..last * 1.3
+}
+
+fn highest(series: &[Series]) -> f64 {
+    let points = series.iter().flat_map(|line| &line.points);
+    points.map(|(_, y)| y.max).fold(0.0, f64::max)
+}

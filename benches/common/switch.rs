@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! quietwire's switch as a benchmark's device.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, TESTER_CPU, log_into, wait_until};
+
+/// What a port of the switch is, and how the tester reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Memif,
+    VhostUser,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Memif => "memif",
+            Self::VhostUser => "vhost-user",
+        }
+    }
+
+    fn device_uri(self, socket: &Path) -> String {
+        match self {
+            Self::Memif => format!("memif:{}?role=server", socket.display()),
+            Self::VhostUser => format!("vhost:{}", socket.display()),
+        }
+    }
+
+    pub(crate) fn tester_uri(self, socket: &Path) -> String {
+        match self {
+            Self::Memif => format!("memif:{}?role=client", socket.display()),
+            Self::VhostUser => format!("virtio-user:{}", socket.display()),
+        }
+    }
+}
+
+/// A switch that runs until the value is dropped.
+pub(crate) struct Switch {
+    _running: Running,
+    directory: PathBuf,
+    kind: Kind,
+}
+
+impl Switch {
+    /// With ports `p0`, `p1` and so on, and more options; its sockets and log in a new directory.
+    pub(crate) fn start(directory: &Path, kind: Kind, ports: usize, more: &[&str]) -> Self {
+        std::fs::create_dir(directory).expect("a new directory");
+        let mut command = Command::new(QUIETWIRE);
+        command.args(["switch", "run", "--forwarding-cpus", DEVICE_CPU]);
+        command.args(["--service-cpus", TESTER_CPU, "--control-cpus", TESTER_CPU]);
+        command.args(["--rx-ring-size", RING_SIZE, "--tx-ring-size", RING_SIZE]);
+        command.args(more);
+        for number in 0..ports {
+            let socket = directory.join(format!("p{number}.sock"));
+            let port = format!("p{number}={}", kind.device_uri(&socket));
+            command.args(["--port", &port]);
+        }
+        command.arg("--control-socket");
+        command.arg(directory.join("control.sock"));
+        let log = directory.join("log");
+        log_into(&mut command, &log);
+        let mut running = Running::spawn(&mut command);
+        let control = directory.join("control.sock");
+        wait_until("the switch answers", || {
+            running.assert_alive(&log);
+            control.exists() && command_of(&control, &["show", "threads"])
+        });
+        Self {
+            _running: running,
+            directory: directory.to_owned(),
+            kind,
+        }
+    }
+
+    /// Where the tester finds a port.
+    pub(crate) fn tester_uri(&self, port: usize) -> String {
+        let socket = self.directory.join(format!("p{port}.sock"));
+        self.kind.tester_uri(&socket)
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.directory.join("control.sock")
+    }
+
+    /// `quietwire switch …`; false where it failed.
+    pub(crate) fn command(&self, arguments: &[&str]) -> bool {
+        command_of(&self.control_socket(), arguments)
+    }
+}
+
+fn command_of(control: &Path, arguments: &[&str]) -> bool {
+    let mut command = Command::new(QUIETWIRE);
+    command.arg("switch").args(arguments);
+    command.arg("--control-socket").arg(control);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
