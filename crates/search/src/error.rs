@@ -81,6 +81,12 @@ pub enum ConfigError {
         /// Length of full-length trials, seconds.
         final_s: f64,
     },
+    /// Two ways to say how many trials a rate gets.
+    #[error("best_of is {0} beside a number of trials at each rate; leave it at 1")]
+    BestOfBesideTrials(u32),
+    /// A confidence level outside (0, 1), or not a number.
+    #[error("the confidence {0} is not between 0 and 1; 0.95 is usual")]
+    Confidence(f64),
     /// A search for nothing.
     #[error("goals is empty; a search needs at least one goal")]
     NoGoals,

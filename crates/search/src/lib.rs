@@ -36,17 +36,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod best_worst;
 mod error;
 mod ledger;
+mod loss_distribution;
 mod loss_ratio;
 mod loss_sweep;
 mod method;
 mod mlrsearch;
+mod repeat;
 mod single_run;
+mod statistics;
 #[cfg(test)]
 mod tests;
+mod walk;
 
+pub use best_worst::{
+    BestWorst, BestWorstConfig, BestWorstFindings, RateTally, SideFindings, Sides,
+};
 pub use error::{ConfigError, RecordError};
+pub use loss_distribution::{
+    LossDistribution, LossDistributionConfig, LossDistributionFindings, RateLosses,
+};
 pub use loss_ratio::LossRatio;
 pub use loss_sweep::{LossSweep, LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
 pub use method::{Attempt, Findings, Method, Outcome, SearchResult, Step, TrialRequest};
@@ -54,4 +65,6 @@ pub use mlrsearch::{
     DurationSums, LoadClass, MlrBound, MlrEnd, MlrFindings, MlrGoal, MlrGoalResult,
     MlrIrregularity, MlrSearch, MlrSearchConfig,
 };
+pub use repeat::{Repeat, RepeatConfig, RepeatFindings, Repeated, RepeatedRun};
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
+pub use statistics::Statistics;

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LossSweepFindings, MlrFindings, RecordError, SingleRunFindings};
+use crate::{
+    BestWorstFindings, LossDistributionFindings, LossSweepFindings, MlrFindings, RecordError,
+    RepeatFindings, SingleRunFindings,
+};
 
 /// One trial that a search wants run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,6 +88,13 @@ pub enum Findings {
     /// Of [`crate::MlrSearch`].
     #[serde(rename = "mlrsearch")]
     MlrSearch(MlrFindings),
+    /// Of [`crate::BestWorst`].
+    #[serde(rename = "best-worst-of-n")]
+    BestWorst(Box<BestWorstFindings>),
+    /// Of [`crate::LossDistribution`].
+    LossDistribution(LossDistributionFindings),
+    /// Of [`crate::Repeat`].
+    Repeat(Box<RepeatFindings>),
 }
 
 /// A search: asks for a trial, is told the outcome, until it is done.

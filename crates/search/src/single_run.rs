@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::positive;
 use crate::ledger::{Ledger, Verdict};
+use crate::walk::{Walk, WalkEnd};
 use crate::{
     Attempt, ConfigError, Findings, LossRatio, Method, Outcome, RecordError, SearchResult, Step,
     TrialRequest,
@@ -97,10 +98,6 @@ impl SingleRunConfig {
         // The cast saturates.
         (bound as u32).min(self.max_trials)
     }
-
-    fn clamp(&self, rate_pps: f64) -> f64 {
-        rate_pps.clamp(self.min_rate_pps, self.max_rate_pps)
-    }
 }
 
 /// How a [`SingleRun`] ended.
@@ -157,12 +154,6 @@ impl SingleRunFindings {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
-    Linear,
-    Binary,
-}
-
 /// Single-run search, as used for published virtual-switch results: steps of `start_step_pps` up while trials hold; at
 /// the first that does not, one step down; from there halved steps, up after a trial that held and down after one that
 /// lost too much, until the step is under the resolution.
@@ -174,9 +165,7 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub struct SingleRun {
     config: SingleRunConfig,
-    phase: Phase,
-    rate_pps: f64,
-    step_pps: f64,
+    walk: Walk,
     ledger: Ledger,
     /// Valid trials that lost too much since the search came to the present rate.
     losses_here: u32,
@@ -193,9 +182,7 @@ impl SingleRun {
     pub fn new(config: SingleRunConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            phase: Phase::Linear,
-            rate_pps: config.start_rate_pps,
-            step_pps: config.start_step_pps,
+            walk: Walk::new(&config),
             ledger: Ledger::default(),
             losses_here: 0,
             published: None,
@@ -234,36 +221,28 @@ impl SingleRun {
 
     /// The published method, for the verdict on the present rate. Some when the search is over.
     fn advance(&mut self, held: bool) -> Option<SearchEnd> {
-        match self.phase {
-            Phase::Linear if held && self.rate_pps >= self.config.max_rate_pps => {
-                return Some(SearchEnd::HeldAtMaxRate);
+        let rate_pps = self.walk.rate_pps();
+        match self.walk.advance(&self.config, held)? {
+            WalkEnd::HeldAtMaxRate => Some(SearchEnd::HeldAtMaxRate),
+            WalkEnd::NothingHeldAtMinRate => Some(SearchEnd::NothingHeldAtMinRate),
+            WalkEnd::Stopped { held } => {
+                self.published = Some((rate_pps, held));
+                Some(self.converged())
             }
-            Phase::Linear if !held => self.phase = Phase::Binary,
-            Phase::Linear => {}
-            Phase::Binary if self.step_pps < self.config.resolution_pps => {
-                self.published = Some((self.rate_pps, held));
-                return Some(self.converged());
-            }
-            Phase::Binary => self.step_pps /= 2.0,
         }
-        if !held && self.rate_pps <= self.config.min_rate_pps && self.highest_held().is_none() {
-            return Some(SearchEnd::NothingHeldAtMinRate);
-        }
-        let step_pps = if held { self.step_pps } else { -self.step_pps };
-        self.rate_pps = self.config.clamp(self.rate_pps + step_pps);
-        None
     }
 
     fn converged(&self) -> SearchEnd {
         if self.highest_held().is_some() {
             return SearchEnd::Converged;
         }
-        if self.rate_pps <= self.config.min_rate_pps {
+        let rate_pps = self.walk.rate_pps();
+        if rate_pps <= self.config.min_rate_pps {
             return SearchEnd::NothingHeldAtMinRate;
         }
         let lowest = self.valid_rates(false).reduce(f64::min);
         SearchEnd::NothingHeldInReach {
-            lowest_tried_pps: lowest.unwrap_or(self.rate_pps),
+            lowest_tried_pps: lowest.unwrap_or(rate_pps),
         }
     }
 
@@ -297,7 +276,7 @@ impl Method for SingleRun {
         match &self.end {
             Some(end) => Step::Done(self.result(end.clone())),
             None => Step::Run(self.ledger.issue(TrialRequest {
-                rate_pps: self.rate_pps,
+                rate_pps: self.walk.rate_pps(),
                 duration_s: self.config.trial_duration_s,
             })),
         }

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Best-of-N and worst-of-N: the single-run search with up to N trials at each rate, from either side or from both.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Ledger, Verdict};
+use crate::walk::{Walk, WalkEnd};
+use crate::{
+    Attempt, ConfigError, Findings, Method, Outcome, RecordError, SearchEnd, SearchResult,
+    SingleRunConfig, Step, TrialRequest,
+};
+
+/// Which of the two searches are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sides {
+    /// Best-of-N: the rate falls only after N trials lost too much.
+    Best,
+    /// Worst-of-N: the rate rises only after N trials held.
+    Worst,
+    /// Both, best first. A trial at a rate counts for both and is never repeated.
+    Both,
+}
+
+/// Parameters of a [`BestWorst`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestWorstConfig {
+    /// Rates, steps and tolerance of the search. Its `best_of` is 1, since `trials` takes its place.
+    pub search: SingleRunConfig,
+    /// N: most valid trials at each rate. Five in practice.
+    pub trials: u32,
+    /// Which searches are made.
+    pub sides: Sides,
+}
+
+impl BestWorstConfig {
+    /// Checks every parameter.
+    ///
+    /// # Errors
+    /// The first [`ConfigError`] found.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.search.validate()?;
+        if self.trials == 0 {
+            return Err(ConfigError::Zero { name: "trials" });
+        }
+        if self.search.best_of != 1 {
+            return Err(ConfigError::BestOfBesideTrials(self.search.best_of));
+        }
+        Ok(())
+    }
+
+    /// Most trials that a search with these parameters can take, whatever the outcomes. Never over `max_trials`.
+    #[must_use]
+    pub fn trial_bound(&self) -> u32 {
+        let sides = match self.sides {
+            Sides::Best | Sides::Worst => 1,
+            Sides::Both => 2,
+        };
+        self.search
+            .trial_bound()
+            .saturating_mul(self.trials)
+            .saturating_mul(sides)
+            .min(self.search.max_trials)
+    }
+}
+
+/// What all trials at one rate told.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RateTally {
+    /// The rate, frames per second.
+    pub rate_pps: f64,
+    /// Valid trials that lost no more than the tolerance.
+    pub held: u32,
+    /// Valid trials that lost more.
+    pub lost: u32,
+}
+
+/// What one side's search found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SideFindings {
+    /// How it ended.
+    pub end: SearchEnd,
+    /// The result: the highest rate that held, which is one trial for the best and all N for the worst.
+    pub highest_held_pps: Option<f64>,
+    /// Rates at or under that which did not hold, when they were judged: the device contradicted itself.
+    pub lost_at_or_under_highest_held: u32,
+    /// The rate at which the method, as published, stops; none when it ended before.
+    pub published_pps: Option<f64>,
+    /// Whether that rate held.
+    pub published_held: Option<bool>,
+}
+
+/// What a [`BestWorst`] found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestWorstFindings {
+    /// The parameters it ran with.
+    pub config: BestWorstConfig,
+    /// Best-of-N, where asked for.
+    pub best: Option<SideFindings>,
+    /// Worst-of-N, where asked for.
+    pub worst: Option<SideFindings>,
+    /// All rates in ascending order.
+    pub rates: Vec<RateTally>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Best,
+    Worst,
+}
+
+/// How far a side got with the trials there are.
+enum Progress {
+    /// This rate needs another trial.
+    Needs(f64),
+    Ended(SideFindings),
+}
+
+/// Best-of-N and worst-of-N: the pair brackets what repeated
+/// searches will see. Each rate is judged once: when the search comes back to it, the judgement stands.
+#[derive(Clone, Debug)]
+pub struct BestWorst {
+    config: BestWorstConfig,
+    ledger: Ledger,
+    rates: Vec<RateTally>,
+    /// Set when the search ends before the sides have: by invalid trials or by the trial limit.
+    cut_short: Option<SearchEnd>,
+}
+
+impl BestWorst {
+    /// A search that has not begun.
+    ///
+    /// # Errors
+    /// What [`BestWorstConfig::validate`] finds.
+    pub fn new(config: BestWorstConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self {
+            config,
+            ledger: Ledger::default(),
+            rates: Vec::new(),
+            cut_short: None,
+        })
+    }
+
+    fn sides(&self) -> &'static [Side] {
+        match self.config.sides {
+            Sides::Best => &[Side::Best],
+            Sides::Worst => &[Side::Worst],
+            Sides::Both => &[Side::Best, Side::Worst],
+        }
+    }
+
+    fn tally(&self, rate_pps: f64) -> Result<&RateTally, usize> {
+        self.rates
+            .binary_search_by(|tally| tally.rate_pps.total_cmp(&rate_pps))
+            .map(|at| &self.rates[at])
+    }
+
+    /// Whether a rate held; none when that takes more trials.
+    fn judged(&self, side: Side, rate_pps: f64) -> Option<bool> {
+        let tally = self.tally(rate_pps).ok()?;
+        match side {
+            Side::Best if tally.held > 0 => Some(true),
+            Side::Worst if tally.lost > 0 => Some(false),
+            Side::Best if tally.lost >= self.config.trials => Some(false),
+            Side::Worst if tally.held >= self.config.trials => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Goes the whole way once more with what is known now: it is short, and nothing has to be kept in step.
+    fn follow(&self, side: Side) -> Progress {
+        let config = &self.config.search;
+        let mut walk = Walk::new(config);
+        let mut judged: Vec<(f64, bool)> = Vec::new();
+        loop {
+            let rate_pps = walk.rate_pps();
+            let Some(held) = self.judged(side, rate_pps) else {
+                return match &self.cut_short {
+                    None => Progress::Needs(rate_pps),
+                    Some(end) => Progress::Ended(found(end.clone(), &judged, None)),
+                };
+            };
+            judged.push((rate_pps, held));
+            if let Some(end) = walk.advance(config, held) {
+                return Progress::Ended(ended(config, end, &judged));
+            }
+        }
+    }
+
+    fn result(&self) -> SearchResult {
+        let of = |side| match self.sides().contains(&side).then(|| self.follow(side)) {
+            Some(Progress::Ended(findings)) => Some(findings),
+            Some(Progress::Needs(_)) | None => None,
+        };
+        SearchResult {
+            findings: Findings::BestWorst(Box::new(BestWorstFindings {
+                config: self.config.clone(),
+                best: of(Side::Best),
+                worst: of(Side::Worst),
+                rates: self.rates.clone(),
+            })),
+            history: self.ledger.history().to_vec(),
+        }
+    }
+
+    fn count(&mut self, rate_pps: f64, held: bool) {
+        let at = match self
+            .rates
+            .binary_search_by(|tally| tally.rate_pps.total_cmp(&rate_pps))
+        {
+            Ok(at) => at,
+            Err(at) => {
+                let tally = RateTally {
+                    rate_pps,
+                    held: 0,
+                    lost: 0,
+                };
+                self.rates.insert(at, tally);
+                at
+            }
+        };
+        let tally = &mut self.rates[at];
+        *(if held {
+            &mut tally.held
+        } else {
+            &mut tally.lost
+        }) += 1;
+    }
+}
+
+/// What a side found whose way came to its end.
+fn ended(config: &SingleRunConfig, end: WalkEnd, judged: &[(f64, bool)]) -> SideFindings {
+    let last = judged.last().map(|(rate_pps, _)| *rate_pps);
+    let has_held = judged.iter().any(|(_, held)| *held);
+    let (end, published) = match end {
+        WalkEnd::HeldAtMaxRate => (SearchEnd::HeldAtMaxRate, None),
+        WalkEnd::NothingHeldAtMinRate => (SearchEnd::NothingHeldAtMinRate, None),
+        WalkEnd::Stopped { held } => {
+            let end = if has_held {
+                SearchEnd::Converged
+            } else if last.is_some_and(|rate| rate <= config.min_rate_pps) {
+                SearchEnd::NothingHeldAtMinRate
+            } else {
+                let rates = judged.iter().map(|(rate_pps, _)| *rate_pps);
+                SearchEnd::NothingHeldInReach {
+                    lowest_tried_pps: rates.fold(f64::INFINITY, f64::min),
+                }
+            };
+            (end, last.map(|rate_pps| (rate_pps, held)))
+        }
+    };
+    found(end, judged, published)
+}
+
+fn found(end: SearchEnd, judged: &[(f64, bool)], published: Option<(f64, bool)>) -> SideFindings {
+    let held = judged.iter().filter(|(_, held)| *held);
+    let highest = held.map(|(rate_pps, _)| *rate_pps).reduce(f64::max);
+    let mut lost: Vec<f64> = judged
+        .iter()
+        .filter(|(rate, held)| !held && highest.is_some_and(|highest| *rate <= highest))
+        .map(|(rate_pps, _)| *rate_pps)
+        .collect();
+    lost.sort_by(f64::total_cmp);
+    lost.dedup();
+    SideFindings {
+        end,
+        highest_held_pps: highest,
+        lost_at_or_under_highest_held: u32::try_from(lost.len()).unwrap_or(u32::MAX),
+        published_pps: published.map(|(rate_pps, _)| rate_pps),
+        published_held: published.map(|(_, held)| held),
+    }
+}
+
+impl Method for BestWorst {
+    fn name(&self) -> &'static str {
+        "best-worst-of-n"
+    }
+
+    fn step(&mut self) -> Step {
+        let needs = self
+            .sides()
+            .iter()
+            .find_map(|side| match self.follow(*side) {
+                Progress::Needs(rate_pps) => Some(rate_pps),
+                Progress::Ended(_) => None,
+            });
+        match needs {
+            None => Step::Done(self.result()),
+            Some(rate_pps) => Step::Run(self.ledger.issue(TrialRequest {
+                rate_pps,
+                duration_s: self.config.search.trial_duration_s,
+            })),
+        }
+    }
+
+    fn record(&mut self, outcome: Outcome) -> Result<(), RecordError> {
+        let config = &self.config.search;
+        let (request, verdict) = self.ledger.settle(outcome, config.max_invalid_repeats)?;
+        let max_trials = config.max_trials as usize;
+        match verdict {
+            Verdict::Loss(loss_ratio) => {
+                let held = config.loss_tolerance.allows(loss_ratio);
+                self.count(request.rate_pps, held);
+            }
+            Verdict::Repeat => {}
+            Verdict::GiveUp => {
+                self.cut_short = Some(SearchEnd::InvalidTrials {
+                    rate_pps: request.rate_pps,
+                    reasons: self.ledger.invalid_reasons(),
+                });
+            }
+        }
+        if self.cut_short.is_none() && self.ledger.history().len() >= max_trials {
+            self.cut_short = Some(SearchEnd::TrialLimit);
+        }
+        Ok(())
+    }
+
+    fn history(&self) -> &[Attempt] {
+        self.ledger.history()
+    }
+}

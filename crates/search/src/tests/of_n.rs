@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Best-of-N, worst-of-N, loss distribution and repeated searches.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{drive, invalid, loss_of, rates, small};
+use crate::{
+    BestWorst, BestWorstConfig, BestWorstFindings, ConfigError, Findings, LossDistribution,
+    LossDistributionConfig, LossDistributionFindings, LossRatio, Method, MlrGoal, MlrSearchConfig,
+    Outcome, RecordError, Repeat, RepeatConfig, RepeatFindings, Repeated, SearchEnd, SearchResult,
+    Sides, SingleRunConfig,
+};
+
+fn of_n(result: &SearchResult) -> &BestWorstFindings {
+    match &result.findings {
+        Findings::BestWorst(findings) => findings,
+        other => panic!("findings of another method: {other:?}"),
+    }
+}
+
+fn config(trials: u32, sides: Sides) -> BestWorstConfig {
+    BestWorstConfig {
+        search: small(),
+        trials,
+        sides,
+    }
+}
+
+/// Holds up to 17; loses always over 21; between, every second trial at a rate loses, the first one held.
+fn uncertain() -> impl FnMut(usize, f64) -> Outcome {
+    let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
+    move |_, rate| {
+        let count = seen.entry(rate.to_bits()).or_default();
+        *count += 1;
+        let lost = rate > 21.0 || (rate > 17.0 && (*count).is_multiple_of(2));
+        Outcome::lost(if lost { 0.5 } else { 0.0 })
+    }
+}
+
+#[test]
+fn the_best_and_the_worst_bracket_what_a_device_does() {
+    let mut both = BestWorst::new(config(2, Sides::Both)).unwrap();
+    let result = drive(&mut both, 100, uncertain());
+    // Best: 10, 14, 18 hold, 22 loses twice; 18 is known, then 20, 21, 21.5 twice: step 0.5 is under 1, and it stops.
+    // Worst: 10 and 14 a second time, 18 loses at its second; 14 is known; 16, 17, 17.5 loses at its second.
+    let tried = [
+        10.0, 14.0, 18.0, 22.0, 22.0, 20.0, 21.0, 21.5, 21.5, 10.0, 14.0, 18.0, 16.0, 16.0, 17.0,
+        17.0, 17.5, 17.5,
+    ];
+    assert_eq!(rates(&result), tried);
+    let found = of_n(&result);
+    let best = found.best.as_ref().unwrap();
+    assert_eq!(best.end, SearchEnd::Converged);
+    assert_eq!(best.highest_held_pps, Some(21.0));
+    assert_eq!(
+        (best.published_pps, best.published_held),
+        (Some(21.5), Some(false))
+    );
+    let worst = found.worst.as_ref().unwrap();
+    assert_eq!(worst.highest_held_pps, Some(17.0));
+    assert_eq!(
+        (worst.published_pps, worst.published_held),
+        (Some(17.5), Some(false))
+    );
+    let at_18 = found
+        .rates
+        .iter()
+        .find(|tally| tally.rate_pps == 18.0)
+        .unwrap();
+    assert_eq!((at_18.held, at_18.lost), (1, 1));
+    let json = serde_json::to_string(&result).unwrap();
+    assert!(json.contains(r#""method":"best-worst-of-n""#), "{json}");
+    assert_eq!(serde_json::from_str::<SearchResult>(&json).unwrap(), result);
+}
+
+#[test]
+fn one_side_alone_finds_the_same_as_beside_the_other() {
+    let alone = |sides| {
+        let mut search = BestWorst::new(config(2, sides)).unwrap();
+        drive(&mut search, 100, uncertain())
+    };
+    let (both, best, worst) = (alone(Sides::Both), alone(Sides::Best), alone(Sides::Worst));
+    assert_eq!(of_n(&best).best, of_n(&both).best);
+    assert_eq!(of_n(&best).worst, None);
+    assert_eq!(of_n(&worst).worst, of_n(&both).worst);
+    assert!(both.history.len() < best.history.len() + worst.history.len());
+}
+
+#[test]
+fn of_n_names_bad_parameters_and_ends_early_with_a_reason() {
+    let error = |config| BestWorst::new(config).unwrap_err();
+    assert_eq!(
+        error(config(0, Sides::Both)),
+        ConfigError::Zero { name: "trials" }
+    );
+    let mut two_ways = config(2, Sides::Both);
+    two_ways.search.best_of = 2;
+    assert_eq!(error(two_ways), ConfigError::BestOfBesideTrials(2));
+    let mut short = config(2, Sides::Both);
+    short.search.max_trials = 4;
+    let result = drive(&mut BestWorst::new(short).unwrap(), 4, uncertain());
+    let found = of_n(&result);
+    for side in [&found.best, &found.worst] {
+        assert_eq!(side.as_ref().unwrap().end, SearchEnd::TrialLimit);
+    }
+    let mut search = BestWorst::new(config(2, Sides::Best)).unwrap();
+    let result = drive(&mut search, 3, |n, _| invalid(&format!("gap {n}")));
+    assert!(matches!(
+        &of_n(&result).best.as_ref().unwrap().end,
+        SearchEnd::InvalidTrials { reasons, .. } if reasons.len() == 3
+    ));
+}
+
+/// The search once more, as one loop with the device called from inside; each rate is judged once.
+fn reference(
+    config: &BestWorstConfig,
+    best: bool,
+    judge: &mut dyn FnMut(f64) -> (bool, bool),
+) -> (Option<f64>, Option<f64>) {
+    let search = &config.search;
+    let clamp = |rate: f64| rate.clamp(search.min_rate_pps, search.max_rate_pps);
+    let (mut rate, mut step, mut highest) =
+        (search.start_rate_pps, search.start_step_pps, None::<f64>);
+    let mut held = |rate: f64, highest: &mut Option<f64>| {
+        let (for_best, for_worst) = judge(rate);
+        let held = if best { for_best } else { for_worst };
+        if held {
+            *highest = Some(highest.map_or(rate, |highest| highest.max(rate)));
+        }
+        held
+    };
+    while held(rate, &mut highest) {
+        if rate >= search.max_rate_pps {
+            return (highest, None);
+        }
+        rate = clamp(rate + step);
+    }
+    if rate <= search.min_rate_pps && highest.is_none() {
+        return (highest, None);
+    }
+    rate = clamp(rate - step);
+    loop {
+        let is_held = held(rate, &mut highest);
+        if step < search.resolution_pps {
+            return (highest, Some(rate));
+        }
+        step /= 2.0;
+        if !is_held && rate <= search.min_rate_pps && highest.is_none() {
+            return (highest, None);
+        }
+        rate = clamp(if is_held { rate + step } else { rate - step });
+    }
+}
+
+prop_compose! {
+    fn searches()(
+        max in 10.0..1e6f64,
+        floor in 0.001..0.2f64,
+        start in 0.0..=1.0f64,
+        step in 0.01..0.6f64,
+        resolution in 0.01..=1.0f64,
+    ) -> SingleRunConfig {
+        let min = max * floor;
+        SingleRunConfig {
+            start_rate_pps: (min + start * (max - min)).min(max),
+            start_step_pps: max * step,
+            resolution_pps: max * step * resolution,
+            min_rate_pps: min,
+            max_rate_pps: max,
+            max_invalid_repeats: 0,
+            max_trials: 100_000,
+            ..small()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn both_do_what_the_text_says_with_no_trial_too_many(
+        search in searches(),
+        trials in 1..6u32,
+        capacity in 0.0..1.2f64,
+        spread in 0.0..0.5f64,
+        salt in any::<u64>(),
+    ) {
+        // Whether the n-th trial at a rate holds depends on the rate and on n alone.
+        let top = search.max_rate_pps;
+        let holds = |rate: f64, n: u32| {
+            let mixed = (rate.to_bits() ^ salt).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(n * 7);
+            let dice = (mixed.wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40) as f64 / f64::from(1 << 24);
+            rate <= top * (capacity + spread * (dice - 0.5))
+        };
+        let config = BestWorstConfig { search, trials, sides: Sides::Both };
+        let mut made: BTreeMap<u64, u32> = BTreeMap::new();
+        let bound = config.trial_bound() as usize;
+        let mut method = BestWorst::new(config.clone()).unwrap();
+        let result = drive(&mut method, bound, |_, rate| {
+            let n = made.entry(rate.to_bits()).or_default();
+            *n += 1;
+            Outcome::lost(if holds(rate, *n - 1) { 0.0 } else { 0.5 })
+        });
+        for count in made.values() {
+            prop_assert!(*count <= trials, "{} trials at one rate", count);
+        }
+        let found = of_n(&result);
+        let mut judge = |rate: f64| {
+            let all: Vec<bool> = (0..trials).map(|n| holds(rate, n)).collect();
+            (all.contains(&true), !all.contains(&false))
+        };
+        for (best, side) in [(true, &found.best), (false, &found.worst)] {
+            let side = side.as_ref().unwrap();
+            let expected = reference(&config, best, &mut judge);
+            prop_assert_eq!((side.highest_held_pps, side.published_pps), expected);
+        }
+        if trials == 1 {
+            prop_assert_eq!(&found.best, &found.worst);
+        }
+    }
+}
+
+fn distribution(result: &SearchResult) -> &LossDistributionFindings {
+    match &result.findings {
+        Findings::LossDistribution(findings) => findings,
+        other => panic!("findings of another method: {other:?}"),
+    }
+}
+
+#[test]
+fn losses_are_taken_in_turns_and_told_by_percentile() {
+    let config = LossDistributionConfig::between((30.0, 10.0), 3, 10, 1.0, 1).unwrap();
+    assert_eq!(config.rates_pps, [10.0, 20.0, 30.0]);
+    let mut method = LossDistribution::new(config.clone()).unwrap();
+    // The losses of a rate: 0.0 to 0.9, backwards. The very first trial is invalid and then again.
+    let result = drive(&mut method, 100, |trial, rate| match trial {
+        0 | 1 => invalid("gap"),
+        n if rate == 10.0 => Outcome::lost(n as f64 / 1000.0),
+        n => Outcome::lost(0.9 - 0.1 * f64::from(u32::try_from((n - 2) / 3).unwrap())),
+    });
+    assert_eq!(
+        rates(&result)[..7],
+        [10.0, 10.0, 20.0, 30.0, 10.0, 20.0, 30.0]
+    );
+    assert_eq!(result.history.len(), 31);
+    let found = distribution(&result);
+    assert_eq!(
+        (found.rates[0].loss_ratios.len(), found.rates[0].invalid),
+        (9, 1)
+    );
+    let twenty = &found.rates[1];
+    assert!(twenty.loss_ratios.is_sorted());
+    let near = |part: f64, loss: f64| (twenty.at(part).unwrap() - loss).abs() < 1e-9;
+    assert!(near(0.0, 0.0) && near(0.1, 0.0) && near(0.5, 0.4) && near(0.9, 0.8) && near(1.0, 0.9));
+    // Ten trials can't tell the 95th percentile from the worst one, nine not the 90th.
+    assert_eq!((twenty.at(0.95), twenty.at(0.91)), (None, None));
+    assert_eq!(found.rates[0].at(0.9), None);
+    assert!(found.rates[0].at(1.0).is_some());
+    assert_eq!(
+        method.record(Outcome::lost(0.0)),
+        Err(RecordError::NothingPending)
+    );
+    let json = serde_json::to_string(&result).unwrap();
+    assert!(json.contains(r#""method":"loss-distribution""#), "{json}");
+}
+
+#[test]
+fn a_distribution_names_bad_parameters() {
+    let between =
+        |ends, rates, trials| LossDistributionConfig::between(ends, rates, trials, 1.0, 0);
+    assert_eq!(between((1.0, 2.0), 0, 5), Err(ConfigError::NoRates));
+    assert_eq!(
+        between((1.0, 2.0), 3, 0),
+        Err(ConfigError::Zero { name: "trials" })
+    );
+    assert!(between((0.0, 2.0), 3, 1).is_err());
+    assert!(between((1.0, f64::NAN), 3, 1).is_err());
+    assert_eq!(between((2.0, 2.0), 3, 1).unwrap().rates_pps, [2.0]);
+    assert_eq!(between((1.0, 2.0), 1, 1).unwrap().rates_pps, [1.0]);
+}
+
+fn repeated(result: &SearchResult) -> &RepeatFindings {
+    match &result.findings {
+        Findings::Repeat(findings) => findings,
+        other => panic!("findings of another method: {other:?}"),
+    }
+}
+
+#[test]
+fn repeated_single_runs_have_a_mean_and_a_deviation() {
+    let config = RepeatConfig {
+        search: Repeated::SingleRun(small()),
+        runs: 3,
+        confidence: 0.95,
+    };
+    let mut method = Repeat::new(config).unwrap();
+    assert_eq!(
+        method.record(Outcome::lost(0.0)),
+        Err(RecordError::NothingPending)
+    );
+    // The device gets slower once the first run is through, and cannot be measured in the third one.
+    let result = drive(&mut method, 100, |trial, rate| match trial {
+        n if n < 8 => loss_of(19.0, rate),
+        n if n < 8 + 7 => loss_of(15.0, rate),
+        _ => invalid("gap"),
+    });
+    let found = repeated(&result);
+    assert_eq!(found.runs.len(), 3);
+    let results: Vec<_> = found.runs.iter().map(|run| run.results_pps[0]).collect();
+    assert_eq!(results[2], None);
+    let (first, second) = (results[0].unwrap(), results[1].unwrap());
+    assert!((18.0..=19.0).contains(&first) && (14.0..=15.0).contains(&second));
+    let statistics = found.statistics[0].unwrap();
+    assert_eq!(
+        (statistics.count, statistics.mean),
+        (2, (first + second) / 2.0)
+    );
+    let deviation = (first - second) / 2f64.sqrt();
+    assert!((statistics.standard_deviation.unwrap() - deviation).abs() < 1e-9);
+    let trials: u32 = found.runs.iter().map(|run| run.trials).sum();
+    assert_eq!(trials as usize, result.history.len());
+    assert_eq!(
+        found.runs[0].duration_s,
+        2.0 * f64::from(found.runs[0].trials)
+    );
+    assert_eq!(
+        method.record(Outcome::lost(0.0)),
+        Err(RecordError::NothingPending)
+    );
+    let json = serde_json::to_string(&result).unwrap();
+    assert!(json.contains(r#""method":"repeat""#), "{json}");
+    let back: SearchResult = serde_json::from_str(&json).unwrap();
+    assert_eq!(repeated(&back).runs, found.runs);
+}
+
+#[test]
+fn other_searches_are_repeated_with_a_result_for_each_goal_and_side() {
+    let of = |search| {
+        let config = RepeatConfig {
+            search,
+            runs: 4,
+            confidence: 0.99,
+        };
+        let mut method = Repeat::new(config).unwrap();
+        let result = drive(&mut method, 1000, |_, rate| loss_of(19.0, rate));
+        repeated(&result).clone()
+    };
+    let found = of(Repeated::BestWorstOfN(config(3, Sides::Both)));
+    assert_eq!(found.statistics.len(), 2);
+    let goals = vec![
+        MlrGoal::fdio(LossRatio::ZERO),
+        MlrGoal::fdio(LossRatio::new(0.005).unwrap()),
+    ];
+    let mlr = MlrSearchConfig {
+        goals,
+        min_rate_pps: 0.1,
+        max_rate_pps: 100.0,
+        max_invalid_repeats: 0,
+        max_trials: 1000,
+    };
+    for found in [found, of(Repeated::MlrSearch(mlr))] {
+        for statistics in &found.statistics {
+            let statistics = statistics.unwrap();
+            assert_eq!(
+                (statistics.count, statistics.standard_deviation),
+                (4, Some(0.0))
+            );
+        }
+    }
+}
+
+#[test]
+fn repeating_names_bad_parameters() {
+    let error = |change: fn(&mut RepeatConfig)| {
+        let mut config = RepeatConfig {
+            search: Repeated::SingleRun(small()),
+            runs: 2,
+            confidence: 0.95,
+        };
+        change(&mut config);
+        Repeat::new(config).unwrap_err()
+    };
+    assert_eq!(error(|c| c.runs = 0), ConfigError::Zero { name: "runs" });
+    assert_eq!(error(|c| c.confidence = 1.0), ConfigError::Confidence(1.0));
+    assert_eq!(error(|c| c.confidence = 0.0), ConfigError::Confidence(0.0));
+    assert_eq!(
+        error(|c| c.search = Repeated::SingleRun(SingleRunConfig {
+            best_of: 0,
+            ..small()
+        })),
+        ConfigError::Zero { name: "best_of" }
+    );
+}

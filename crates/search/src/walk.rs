@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way that the single-run search and its kin take from rate to rate: linear steps, then halved ones.
+
+use crate::SingleRunConfig;
+
+/// How the way ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum WalkEnd {
+    /// The highest rate allowed held in the linear phase.
+    HeldAtMaxRate,
+    /// The lowest rate allowed lost too much, and none had held before.
+    NothingHeldAtMinRate,
+    /// The step came under the resolution; whether the last rate held.
+    Stopped { held: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Linear,
+    Binary,
+}
+
+/// Where the search stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk {
+    phase: Phase,
+    rate_pps: f64,
+    step_pps: f64,
+    has_held: bool,
+}
+
+impl Walk {
+    pub(crate) fn new(config: &SingleRunConfig) -> Self {
+        Self {
+            phase: Phase::Linear,
+            rate_pps: config.start_rate_pps,
+            step_pps: config.start_step_pps,
+            has_held: false,
+        }
+    }
+
+    /// The rate to judge now.
+    pub(crate) fn rate_pps(&self) -> f64 {
+        self.rate_pps
+    }
+
+    /// Takes whether the present rate held, and goes to the next one. Some when the way ends here.
+    pub(crate) fn advance(&mut self, config: &SingleRunConfig, held: bool) -> Option<WalkEnd> {
+        self.has_held |= held;
+        match self.phase {
+            Phase::Linear if held && self.rate_pps >= config.max_rate_pps => {
+                return Some(WalkEnd::HeldAtMaxRate);
+            }
+            Phase::Linear if !held => self.phase = Phase::Binary,
+            Phase::Linear => {}
+            Phase::Binary if self.step_pps < config.resolution_pps => {
+                return Some(WalkEnd::Stopped { held });
+            }
+            Phase::Binary => self.step_pps /= 2.0,
+        }
+        if !held && self.rate_pps <= config.min_rate_pps && !self.has_held {
+            return Some(WalkEnd::NothingHeldAtMinRate);
+        }
+        let step_pps = if held { self.step_pps } else { -self.step_pps };
+        self.rate_pps = (self.rate_pps + step_pps).clamp(config.min_rate_pps, config.max_rate_pps);
+        None
+    }
+}
