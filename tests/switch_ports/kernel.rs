@@ -238,6 +238,96 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
     assert!(!net.switch.ip(&["link"]).contains("qw-r"));
 }
 
+/// The neighbour of an interface with an address, as JSON.
+fn neighbour(switch: &Switch, interface: &str, address: &str) -> Option<Value> {
+    let all = switch.show("neighbours");
+    all.into_iter()
+        .find(|one| one["interface"] == interface && one["address"] == address)
+}
+
+#[test]
+fn the_kernels_neighbours_are_the_switchs() {
+    let net = Net::new("kn");
+    let directory = TempDir::new().unwrap();
+    let switch = net.start(directory.path());
+    let ip = |arguments: &[&str]| net.switch.ip(&[&["neigh"], arguments].concat());
+    let set = |address: &str, mac: &str, dev: &str| {
+        ip(&[
+            "replace",
+            address,
+            "lladdr",
+            mac,
+            "dev",
+            dev,
+            "nud",
+            "permanent",
+        ]);
+    };
+    let told = |address: &str, mac: &str| {
+        until("the kernel's neighbour is taken over", || {
+            let one = neighbour(&switch, "r-if", address)?;
+            (one["mac"] == mac && one["source"] == "kernel").then_some(one)
+        })
+    };
+    // One that is set in the kernel, changed, and taken back.
+    set("192.0.2.77", "02:00:00:00:00:77", "qw-r");
+    let one = told("192.0.2.77", "02:00:00:00:00:77");
+    assert_eq!(one["state"], "permanent");
+    set("192.0.2.77", "02:00:00:00:00:78", "qw-r");
+    told("192.0.2.77", "02:00:00:00:00:78");
+    ip(&["del", "192.0.2.77", "dev", "qw-r"]);
+    until("it is gone", || {
+        neighbour(&switch, "r-if", "192.0.2.77")
+            .is_none()
+            .then_some(())
+    });
+    // What an operator has set here stays, and gives way when it is taken back.
+    let own = "02:00:00:00:00:01";
+    change(&switch, &["add", "neighbour", "r-if", "192.0.2.78", own]);
+    set("192.0.2.78", "02:00:00:00:00:79", "qw-r");
+    set("192.0.2.79", "02:00:00:00:00:79", "qw-r");
+    // Events come in order: when the second is there, the first has been looked at.
+    told("192.0.2.79", "02:00:00:00:00:79");
+    let kept = neighbour(&switch, "r-if", "192.0.2.78").unwrap();
+    assert_eq!(
+        (&kept["mac"], &kept["source"]),
+        (&own.into(), &"static".into())
+    );
+    let config = run(&mut command(&switch, &["show", "config"]));
+    assert!(
+        config.contains(own) && !config.contains("02:00:00:00:00:79"),
+        "{config}"
+    );
+    change(&switch, &["del", "neighbour", "r-if", "192.0.2.78"]);
+    told("192.0.2.78", "02:00:00:00:00:79");
+    // One that the kernel finds by itself. The switch gives the answer on, and has asked nothing.
+    until("the kernel reaches the router", || {
+        ping(&net.switch, "192.0.2.2").then_some(())
+    });
+    until("what it has found is taken over", || {
+        neighbour(&switch, "r-if", "192.0.2.2").filter(|one| one["mac"].is_string())
+    });
+    // All that there is when a tap comes is asked for: one on a tap that is made anew.
+    change(
+        &switch,
+        &[
+            "set",
+            "interface",
+            "r-if",
+            "--port",
+            "r",
+            "--address",
+            "192.0.2.1/24",
+        ],
+    );
+    until("what was set goes with the tap", || {
+        neighbour(&switch, "r-if", "192.0.2.79")
+            .is_none()
+            .then_some(())
+    });
+    assert_eq!(switch.end(), Some(0));
+}
+
 /// A BIRD that ends with this value.
 struct Bird(Child);
 

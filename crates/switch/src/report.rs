@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::neighbour::State;
+use crate::neighbour::{Origin, State};
 use crate::route::rib::Source;
 
 /// What a thread is there for.
@@ -378,6 +378,8 @@ pub struct NeighbourReport {
     pub mac: Option<MacAddress>,
     /// Its state (RFC 4861, section 7.3.2).
     pub state: State,
+    /// Who has told of it last.
+    pub source: Origin,
     /// Seconds since it was heard of last.
     pub age_s: f64,
 }

@@ -5,28 +5,19 @@
 //! what is not in the answer then is gone. Changes that come in between are taken as they come, as they are newer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
+
+use super::netlink::{Heard, Line};
 
 /// Groups of changes (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR,
 /// RTNLGRP_IPV6_ROUTE. IPv4 routes that go with a link or an address are not told of one by one.
 const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
-/// Room for changes that wait to be read, octets.
-const ROOM: usize = 4 << 20;
-/// Datagrams read in one turn: the service thread has more to do.
-const DATAGRAMS_A_TURN: usize = 64;
-
 /// Where a route of the kernel's leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelTarget {
@@ -51,7 +42,7 @@ type Key = (u32, IpNet, u32);
 
 /// Follows some tables.
 pub(crate) struct Follower {
-    socket: Socket,
+    line: Line,
     tables: BTreeSet<u32>,
     known: BTreeMap<Key, KernelTarget>,
     /// What the answer that is under way has named; the families that are still to be asked for.
@@ -79,18 +70,8 @@ impl Follower {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn new(tables: BTreeSet<u32>) -> std::io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        // As much as one may have.
-        if let Err(error) = socket.set_rx_buf_sz(ROOM) {
-            tracing::debug!("a larger buffer for the kernel's routes: {error}");
-        }
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
         let mut follower = Self {
-            socket,
+            line: Line::new(&GROUPS)?,
             tables,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
@@ -130,14 +111,7 @@ impl Follower {
         };
         let mut route = RouteMessage::default();
         route.header.address_family = family;
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        let payload = NetlinkPayload::from(RouteNetlinkMessage::GetRoute(route));
-        let mut request = NetlinkMessage::new(header, payload);
-        request.finalize();
-        let mut octets = vec![0; request.buffer_len()];
-        request.serialize(&mut octets);
-        self.socket.send_to(&octets, &SocketAddr::new(0, 0), 0)?;
+        self.line.ask(RouteNetlinkMessage::GetRoute(route))?;
         self.answering = Some(family);
         Ok(())
     }
@@ -148,70 +122,49 @@ impl Follower {
     /// What the kernel said.
     pub(crate) fn turn(&mut self, tell: &mut dyn FnMut(Event)) -> std::io::Result<()> {
         self.ask()?;
-        for _ in 0..DATAGRAMS_A_TURN {
-            match self.socket.recv_from_full() {
-                Ok((octets, _)) => self.read(&octets, tell)?,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {
+        for heard in self.line.hear()? {
+            match heard {
+                Heard::Message(message) => self.take(message, tell),
+                Heard::Done => self.answered(tell)?,
+                Heard::Refused(code) => {
+                    tracing::debug!("asking for the kernel's routes: error {code}");
+                    // A question that was not answered is asked anew.
+                    self.answering = None;
+                    self.ask_for_all();
+                }
+                Heard::Missed => {
                     tracing::debug!("changes of the kernel's routes were missed; asking anew");
                     self.ask_for_all();
                     self.ask()?;
                 }
-                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn read(&mut self, octets: &[u8], tell: &mut dyn FnMut(Event)) -> std::io::Result<()> {
-        let mut rest = octets;
-        while !rest.is_empty() {
-            let message = match NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
-                Ok(message) => message,
-                Err(error) => {
-                    // Of a kind that the library does not know: the next datagram may be better.
-                    tracing::debug!("a message of the kernel's was not understood: {error}");
-                    return Ok(());
-                }
-            };
-            let length = (message.header.length as usize).next_multiple_of(4);
-            rest = rest.get(length.max(16)..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::Done(_) => self.answered(tell)?,
-                NetlinkPayload::Error(error) => {
-                    if let Some(code) = error.code {
-                        tracing::debug!("asking for the kernel's routes: error {code}");
-                        // A question that was not answered is asked anew.
-                        self.answering = None;
-                        self.ask_for_all();
+    fn take(&mut self, message: RouteNetlinkMessage, tell: &mut dyn FnMut(Event)) {
+        match message {
+            RouteNetlinkMessage::NewRoute(route) => {
+                if let Some((key, target)) = self.understand(&route) {
+                    self.named.insert(key);
+                    if self.known.insert(key, target.clone()) != Some(target) {
+                        self.tell_best(key, tell);
                     }
                 }
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
-                    if let Some((key, target)) = self.understand(&route) {
-                        self.named.insert(key);
-                        if self.known.insert(key, target.clone()) != Some(target) {
-                            self.tell_best(key, tell);
-                        }
-                    }
-                }
-                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(route)) => {
-                    if let Some((key, _)) = self.understand(&route) {
-                        self.named.remove(&key);
-                        if self.known.remove(&key).is_some() {
-                            self.tell_best(key, tell);
-                        }
-                    }
-                }
-                NetlinkPayload::InnerMessage(
-                    RouteNetlinkMessage::NewLink(_)
-                    | RouteNetlinkMessage::DelLink(_)
-                    | RouteNetlinkMessage::DelAddress(_),
-                ) => self.ask_for_all(),
-                _ => {}
             }
+            RouteNetlinkMessage::DelRoute(route) => {
+                if let Some((key, _)) = self.understand(&route) {
+                    self.named.remove(&key);
+                    if self.known.remove(&key).is_some() {
+                        self.tell_best(key, tell);
+                    }
+                }
+            }
+            RouteNetlinkMessage::NewLink(_)
+            | RouteNetlinkMessage::DelLink(_)
+            | RouteNetlinkMessage::DelAddress(_) => self.ask_for_all(),
+            _ => {}
         }
-        Ok(())
     }
 
     /// All routes of a family were named.

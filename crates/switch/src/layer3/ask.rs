@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::Layer3;
 use crate::config::layer3::{NeighbourSetting, RouteKind, RouteSetting, VRF_MAIN, ViaSetting};
 use crate::error::SwitchError;
-use crate::neighbour::State;
+use crate::neighbour::Origin;
 use crate::report::{NeighbourReport, RouteReport, RoutesReport, ViaReport};
 use crate::route::rib::{Route, Shown, Source, Target, Via};
 
@@ -211,9 +211,9 @@ impl Layer3 {
         let (number, _) = self
             .interface(interface)
             .ok_or_else(|| wrong(&place, format!("there is no interface '{interface}'")))?;
-        let mut actions = std::mem::take(&mut self.actions);
-        let was_there = self.neighbours.remove(number, address, &mut actions);
-        self.actions = actions;
+        let was_there = self.neighbours.remove(number, address, &mut self.actions);
+        // What the kernel has been told of holds there, whatever is forgotten here.
+        self.recall_kernel_neighbours();
         self.settle();
         if was_there {
             Ok(())
@@ -285,6 +285,7 @@ impl Layer3 {
             address: shown.address,
             mac: shown.mac,
             state: shown.state,
+            source: shown.origin,
             age_s: shown.age.as_secs_f64(),
         })
         .collect()
@@ -302,9 +303,9 @@ impl Layer3 {
             of_vrf.sort_unstable_by_key(|setting| setting.prefix);
             routes.extend(of_vrf);
         }
-        let permanent = self.neighbours.list(self.now());
-        let permanent = permanent.filter(|shown| shown.state == State::Permanent);
-        let neighbours = permanent.filter_map(|shown| {
+        let all = self.neighbours.list(self.now());
+        let set = all.filter(|shown| shown.origin == Origin::Static);
+        let neighbours = set.filter_map(|shown| {
             Some(NeighbourSetting {
                 interface: self.interface_name(shown.interface).to_owned(),
                 address: shown.address,

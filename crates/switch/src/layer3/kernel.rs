@@ -2,11 +2,12 @@
 //! The kernel's part: taps of interfaces, and routes that are followed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use super::{Layer3, no_memory};
 use crate::error::SwitchError;
 use crate::forward::Mark;
-use crate::kernel::{Event, Follower, KernelTarget, Tap};
+use crate::kernel::{Event, Follower, KernelTarget, NeighbourEvent, NeighbourFollower, Tap};
 use crate::route::rib::{Route, Source, Target, Via};
 
 impl Layer3 {
@@ -35,6 +36,7 @@ impl Layer3 {
 
     /// Has each interface's tap look like the interface; taps of others go.
     pub(super) fn settle_taps(&mut self) -> Result<(), SwitchError> {
+        let former = self.tap_indexes();
         let mut all: BTreeMap<String, Tap> = std::mem::take(&mut self.taps)
             .into_values()
             .chain(std::mem::take(&mut self.spare_taps))
@@ -56,7 +58,7 @@ impl Layer3 {
         for event in events {
             self.take_event(event);
         }
-        outcome
+        outcome.and(self.settle_neighbours(&former))
     }
 
     /// From now on these tables of the kernel's are followed, each by a VRF.
@@ -159,7 +161,7 @@ impl Layer3 {
     }
 
     /// Ways of the kernel's that are by taps; none when no way is.
-    fn ways(&self, ways: Vec<(Option<std::net::IpAddr>, u32, u8)>) -> Option<Vec<Via>> {
+    fn ways(&self, ways: Vec<(Option<IpAddr>, u32, u8)>) -> Option<Vec<Via>> {
         let ways: Vec<Via> = ways
             .into_iter()
             .filter_map(|(gateway, index, weight)| {
@@ -172,5 +174,94 @@ impl Layer3 {
             })
             .collect();
         (!ways.is_empty()).then_some(ways)
+    }
+
+    /// Interfaces with the numbers of the kernel's taps there.
+    fn tap_indexes(&self) -> BTreeMap<u16, u32> {
+        let taps = self.taps.iter();
+        taps.map(|(number, tap)| (*number, tap.index())).collect()
+    }
+
+    /// Has the neighbours of the taps that there are now followed.
+    fn settle_neighbours(&mut self, former: &BTreeMap<u16, u32>) -> Result<(), SwitchError> {
+        let taps = self.tap_indexes();
+        if taps != *former {
+            let now = self.now();
+            for (interface, _) in former
+                .iter()
+                .filter(|(number, index)| taps.get(number) != Some(index))
+            {
+                self.neighbours
+                    .forget_kernel(now, *interface, &mut self.actions);
+            }
+            self.neighbour_follower = None;
+        }
+        if self.neighbour_follower.is_none() && !taps.is_empty() {
+            let indexes = taps.into_values().collect();
+            let follower = NeighbourFollower::new(indexes).map_err(|error| {
+                SwitchError::Lacks(format!(
+                    "the kernel's neighbours cannot be followed: {error}"
+                ))
+            })?;
+            self.neighbour_follower = Some(follower);
+        }
+        self.recall_kernel_neighbours();
+        self.settle();
+        Ok(())
+    }
+
+    /// Takes over once more what the kernel has said of neighbours that were set there.
+    pub(super) fn recall_kernel_neighbours(&mut self) {
+        let Some(follower) = &self.neighbour_follower else {
+            return;
+        };
+        let is_set = |event: &NeighbourEvent| event.neighbour.is_some_and(|one| one.is_permanent);
+        let events: Vec<NeighbourEvent> = follower.all().filter(is_set).collect();
+        for event in events {
+            self.take_neighbour(event);
+        }
+    }
+
+    /// Takes over what has changed among the kernel's neighbours.
+    pub(super) fn follow_neighbours(&mut self) {
+        let Some(mut follower) = self.neighbour_follower.take() else {
+            return;
+        };
+        let mut events = Vec::new();
+        if let Err(error) = follower.turn(&mut |event| events.push(event)) {
+            tracing::warn!("the kernel's neighbours: {error}");
+        }
+        self.neighbour_follower = Some(follower);
+        for event in events {
+            self.take_neighbour(event);
+        }
+    }
+
+    fn take_neighbour(&mut self, event: NeighbourEvent) {
+        let NeighbourEvent {
+            index,
+            address,
+            neighbour,
+        } = event;
+        let mut taps = self.taps.iter();
+        let Some((number, _)) = taps.find(|(_, tap)| tap.index() == index) else {
+            return;
+        };
+        let Some(known) = self.interfaces.get(number) else {
+            return;
+        };
+        let now = self.now();
+        match neighbour {
+            Some(one) => self.neighbours.kernel_has(
+                now,
+                &known.facts,
+                address,
+                (one.mac, one.is_permanent),
+                &mut self.actions,
+            ),
+            None => self
+                .neighbours
+                .kernel_lost(now, *number, address, &mut self.actions),
+        }
     }
 }

@@ -17,8 +17,8 @@ use quietwire_packet::MacAddress;
 use crate::arena::Epoch;
 use crate::error::SwitchError;
 use crate::icmp::RateLimit;
-use crate::kernel::{Follower, Tap};
-use crate::neighbour::{Action, Facts, Limits, Neighbours, State};
+use crate::kernel::{Follower, NeighbourFollower, Tap};
+use crate::neighbour::{Action, Facts, Limits, Neighbours, Origin};
 use crate::route::Vrf;
 use crate::route::rib::{Link, Rib, Sizes};
 
@@ -81,6 +81,8 @@ pub(crate) struct Layer3 {
     /// Made and not in use yet.
     spare_taps: Vec<Tap>,
     follower: Option<Follower>,
+    /// There while there are taps.
+    neighbour_follower: Option<NeighbourFollower>,
     /// VRFs that follow a table of the kernel's.
     kernel_tables: BTreeMap<u32, u16>,
     pub(crate) counts: Counts,
@@ -107,6 +109,7 @@ impl SharedLayer3 {
             taps: BTreeMap::new(),
             spare_taps: Vec::new(),
             follower: None,
+            neighbour_follower: None,
             kernel_tables: BTreeMap::new(),
             counts: Counts::default(),
             started,
@@ -206,7 +209,7 @@ impl Layer3 {
         let mut kept = Vec::new();
         for (number, known) in &former {
             if self.interfaces.get(number).map(|now| &now.facts) != Some(&known.facts) {
-                kept.extend(self.permanent_on(*number));
+                kept.extend(self.static_on(*number));
                 self.neighbours.flush(*number, &mut actions);
             }
         }
@@ -238,10 +241,10 @@ impl Layer3 {
         self.settle_taps()
     }
 
-    /// Neighbours of an interface that were set.
-    fn permanent_on(&self, interface: u16) -> Vec<(u16, IpAddr, MacAddress)> {
+    /// Neighbours of an interface that an operator set.
+    fn static_on(&self, interface: u16) -> Vec<(u16, IpAddr, MacAddress)> {
         let all = self.neighbours.list(self.now());
-        let of_it = all.filter(|one| one.interface == interface && one.state == State::Permanent);
+        let of_it = all.filter(|one| one.interface == interface && one.origin == Origin::Static);
         of_it
             .filter_map(|one| Some((interface, one.address, one.mac?)))
             .collect()

@@ -27,6 +27,7 @@ impl Layer3 {
         let now = self.now();
         let busy = !received.is_empty() | self.take_from_kernel();
         self.follow_kernel();
+        self.follow_neighbours();
         for (mark, frame) in received {
             self.counts.received += 1;
             if let Mark::Punt(punt, interface) = mark {

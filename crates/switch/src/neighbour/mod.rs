@@ -10,6 +10,7 @@
 
 mod arp;
 mod bounds;
+mod kernel;
 mod nd;
 mod table;
 #[cfg(test)]
@@ -168,8 +169,20 @@ pub enum State {
     Stale,
     /// It has not been heard of for long, and is asked.
     Probe,
-    /// It was set, and is not asked.
+    /// It was set, here or in the kernel, and is not asked.
     Permanent,
+}
+
+/// Who has told of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// It was asked for, or spoke by itself.
+    Found,
+    /// The kernel knows it, on the other side of a tap.
+    Kernel,
+    /// An operator set it.
+    Static,
 }
 
 /// A neighbour as it is shown.
@@ -183,6 +196,8 @@ pub struct Shown {
     pub mac: Option<MacAddress>,
     /// Its state.
     pub state: State,
+    /// Who has told of it last.
+    pub origin: Origin,
     /// Time since it was heard of last, or asked for first.
     pub age: Duration,
 }

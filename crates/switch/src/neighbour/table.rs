@@ -10,7 +10,7 @@ use std::time::Duration;
 use quietwire_packet::MacAddress;
 
 use super::bounds::{Rate, Worth};
-use super::{Action, Counts, Facts, Shown, State, arp, nd};
+use super::{Action, Counts, Facts, Origin, Shown, State, arp, nd};
 
 /// RFC 4861, section 10: RETRANS_TIMER, MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT, DELAY_FIRST_PROBE_TIME,
 /// REACHABLE_TIME.
@@ -48,6 +48,7 @@ pub(super) type Key = (u16, IpAddr);
 #[derive(Debug)]
 pub(super) struct Entry<P> {
     pub(super) state: State,
+    pub(super) origin: Origin,
     mac: Option<MacAddress>,
     pub(super) waiting: VecDeque<P>,
     asked: u32,
@@ -63,6 +64,7 @@ impl<P> Entry<P> {
     const fn new(state: State, now: Duration) -> Self {
         Self {
             state,
+            origin: Origin::Found,
             mac: None,
             waiting: VecDeque::new(),
             asked: 0,
@@ -177,7 +179,7 @@ impl<P> Neighbours<P> {
         out: &mut Vec<Action<P>>,
     ) -> bool {
         let key = (interface, address);
-        self.learn(now, key, mac, State::Permanent, out);
+        self.learn_from(now, key, mac, (State::Permanent, Origin::Static), out);
         self.entries.contains_key(&key)
     }
 
@@ -232,6 +234,7 @@ impl<P> Neighbours<P> {
                 address: *address,
                 mac: entry.mac,
                 state: entry.state,
+                origin: entry.origin,
                 age: now.saturating_sub(entry.heard),
             })
     }
@@ -297,13 +300,25 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Notes what a neighbour's MAC address is. Tells so when that is new.
+    /// Notes what a neighbour itself has said of its MAC address. Tells so when that is new.
     pub(super) fn learn(
         &mut self,
         now: Duration,
         key: Key,
         mac: MacAddress,
         state: State,
+        out: &mut Vec<Action<P>>,
+    ) {
+        self.learn_from(now, key, mac, (state, Origin::Found), out);
+    }
+
+    /// Notes what somebody has said of a neighbour's MAC address. Tells so when that is new.
+    pub(super) fn learn_from(
+        &mut self,
+        now: Duration,
+        key: Key,
+        mac: MacAddress,
+        (state, origin): (State, Origin),
         out: &mut Vec<Action<P>>,
     ) {
         if !self.entries.contains_key(&key) {
@@ -319,7 +334,13 @@ impl<P> Neighbours<P> {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
-        if entry.state == State::Permanent && state != State::Permanent {
+        // What an operator has set stays, and what the kernel has been told for good stays until it says otherwise.
+        let is_firm = entry.state == State::Permanent
+            && match entry.origin {
+                Origin::Static => origin != Origin::Static,
+                _ => origin == Origin::Found,
+            };
+        if is_firm {
             return;
         }
         let is_other = entry.mac.replace(mac) != Some(mac);
@@ -340,6 +361,7 @@ impl<P> Neighbours<P> {
             return;
         }
         entry.state = state;
+        entry.origin = origin;
         entry.heard = now;
         entry.confirmed |= state == State::Reachable;
         self.rank(key);

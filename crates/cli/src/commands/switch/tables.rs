@@ -293,15 +293,20 @@ fn interfaces(interfaces: Vec<InterfaceReport>) -> Table {
 }
 
 fn neighbours(neighbours: Vec<NeighbourReport>) -> Table {
-    let mut table = table(["interface", "address", "mac", "state", "age s"], 4);
+    let mut table = table(
+        ["interface", "address", "mac", "state", "source", "age s"],
+        5,
+    );
     for one in neighbours {
         let state = serde_json::to_value(one.state).unwrap_or_default();
+        let source = serde_json::to_value(one.source).unwrap_or_default();
         table.add_row([
             one.interface,
             one.address.to_string(),
             one.mac
                 .map_or_else(|| "-".to_owned(), |mac| mac.to_string()),
             state.as_str().unwrap_or_default().to_owned(),
+            source.as_str().unwrap_or_default().to_owned(),
             format!("{:.1}", one.age_s),
         ]);
     }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the kernel says of neighbours that it has found or been told of, on the other side of a tap.
+//!
+//! A neighbour that the kernel has heard of counts as if it had answered the router: from then on the router asks by itself,
+//! as the kernel's word may come late. One that was set in the kernel holds until the kernel takes it back. What an operator
+//! set here comes before either.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use quietwire_packet::MacAddress;
+
+use super::table::{Key, Neighbours};
+use super::{Action, Facts, Origin, State};
+
+impl<P> Neighbours<P> {
+    /// The kernel is sure of a neighbour. One that cannot be on the link of the interface is not taken over.
+    pub fn kernel_has(
+        &mut self,
+        now: Duration,
+        facts: &Facts,
+        address: IpAddr,
+        (mac, is_permanent): (MacAddress, bool),
+        out: &mut Vec<Action<P>>,
+    ) {
+        let is_station = !mac.is_multicast() && mac.to_u64() != 0 && mac != facts.mac;
+        if !is_station || !facts.may_be_neighbour(address) || !facts.is_on_link(address) {
+            return;
+        }
+        let key = (facts.number, address);
+        let state = if is_permanent {
+            State::Permanent
+        } else {
+            State::Reachable
+        };
+        self.learn_from(now, key, mac, (state, Origin::Kernel), out);
+    }
+
+    /// The kernel is not sure of a neighbour any more. One that was set there is gone; another is asked by the router.
+    pub fn kernel_lost(
+        &mut self,
+        now: Duration,
+        interface: u16,
+        address: IpAddr,
+        out: &mut Vec<Action<P>>,
+    ) {
+        let key = (interface, address);
+        let Some(entry) = self.entries.get(&key) else {
+            return;
+        };
+        match (entry.origin, entry.state) {
+            (Origin::Kernel, State::Permanent) => {
+                self.remove(interface, address, out);
+            }
+            (Origin::Kernel, State::Reachable) => self.doubt(now, key),
+            _ => {}
+        }
+    }
+
+    /// The kernel's word on an interface counts no more: its tap is gone.
+    pub fn forget_kernel(&mut self, now: Duration, interface: u16, out: &mut Vec<Action<P>>) {
+        let told = self
+            .entries
+            .iter()
+            .filter(|((on, _), entry)| *on == interface && entry.origin == Origin::Kernel);
+        let told: Vec<Key> = told.map(|(key, _)| *key).collect();
+        for (interface, address) in told {
+            self.kernel_lost(now, interface, address, out);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the kernel says beside what was found and what was set.
+
+use super::*;
+
+const OTHER: MacAddress = MacAddress::from_u64(0x0200_0000_0002);
+const ADDRESS: &str = "192.0.2.9";
+
+impl Table {
+    fn kernel_has(&mut self, now: Duration, address: &str, mac: MacAddress, is_permanent: bool) {
+        let told = (mac, is_permanent);
+        self.neighbours
+            .kernel_has(now, &self.facts, ip(address), told, &mut self.out);
+    }
+
+    fn kernel_lost(&mut self, now: Duration, address: &str) {
+        self.neighbours
+            .kernel_lost(now, 3, ip(address), &mut self.out);
+    }
+
+    fn seen(&self, address: &str) -> Option<(State, Origin, Option<MacAddress>)> {
+        let mut all = self.neighbours.list(Duration::ZERO);
+        all.find(|shown| shown.address == ip(address))
+            .map(|shown| (shown.state, shown.origin, shown.mac))
+    }
+}
+
+#[test]
+fn one_that_was_set_in_the_kernel_holds_until_the_kernel_takes_it_back() {
+    let mut table = Table::new();
+    table.kernel_has(s(0), ADDRESS, THEIRS, true);
+    let set = Some((State::Permanent, Origin::Kernel, Some(THEIRS)));
+    assert_eq!(table.seen(ADDRESS), set);
+    // Whatever is said on the link.
+    table.arp(s(1), &arp_reply([192, 0, 2, 9], OTHER));
+    assert_eq!(table.seen(ADDRESS), set);
+    assert!(table.tick(s(1_000)).is_empty());
+    // Another MAC address is news from the kernel.
+    table.kernel_has(s(2), ADDRESS, OTHER, true);
+    assert!(matches!(table.out[..], [Action::Found { mac: OTHER, .. }]));
+    table.out.clear();
+    table.kernel_lost(s(3), ADDRESS);
+    assert!(matches!(table.out[..], [Action::Lost { .. }]));
+    assert_eq!(table.seen(ADDRESS), None);
+}
+
+#[test]
+fn one_that_the_kernel_has_found_is_asked_by_the_router_from_then_on() {
+    let mut table = Table::new();
+    table.kernel_has(s(0), ADDRESS, THEIRS, false);
+    assert!(matches!(table.out[..], [Action::Found { mac: THEIRS, .. }]));
+    table.out.clear();
+    let kernels = (State::Reachable, Origin::Kernel, Some(THEIRS));
+    assert_eq!(table.seen(ADDRESS), Some(kernels));
+    table.kernel_lost(s(1), ADDRESS);
+    assert_eq!(table.state(ADDRESS), Some(State::Stale));
+    assert!(matches!(table.tick(s(6))[..], [Action::Transmit { .. }]));
+    table.arp(s(6), &arp_reply([192, 0, 2, 9], THEIRS));
+    let found = (State::Reachable, Origin::Found, Some(THEIRS));
+    assert_eq!(table.seen(ADDRESS), Some(found));
+    // What the kernel has lost is none of its own any more.
+    table.kernel_lost(s(7), ADDRESS);
+    assert_eq!(table.seen(ADDRESS), Some(found));
+}
+
+#[test]
+fn what_an_operator_set_comes_before_the_kernels_word() {
+    let mut table = Table::new();
+    for was_known in [false, true] {
+        if was_known {
+            table.kernel_has(s(0), ADDRESS, OTHER, true);
+        }
+        assert!(
+            table
+                .neighbours
+                .set(s(0), 3, ip(ADDRESS), THEIRS, &mut table.out)
+        );
+        let set = Some((State::Permanent, Origin::Static, Some(THEIRS)));
+        assert_eq!(table.seen(ADDRESS), set);
+        for is_permanent in [false, true] {
+            table.kernel_has(s(1), ADDRESS, OTHER, is_permanent);
+            table.kernel_lost(s(1), ADDRESS);
+            assert_eq!(table.seen(ADDRESS), set);
+        }
+        table.neighbours.forget_kernel(s(2), 3, &mut table.out);
+        assert_eq!(table.seen(ADDRESS), set);
+        table.neighbours.remove(3, ip(ADDRESS), &mut table.out);
+    }
+}
+
+#[test]
+fn what_cannot_be_a_neighbour_is_not_taken_over() {
+    let mut table = Table::new();
+    for address in ["192.0.2.255", "192.0.2.1", "198.51.100.1", "ff02::1", "::"] {
+        table.kernel_has(s(0), address, THEIRS, true);
+    }
+    for mac in [MacAddress::BROADCAST, MacAddress::from_u64(0), OURS] {
+        table.kernel_has(s(0), ADDRESS, mac, true);
+    }
+    assert_eq!(table.neighbours.list(s(0)).count(), 0);
+    table.kernel_has(s(0), "fe80::9", THEIRS, true);
+    table.kernel_has(s(0), ADDRESS, THEIRS, false);
+    assert_eq!(table.neighbours.list(s(0)).count(), 2);
+    // The tap goes: what was set in the kernel goes with it, what it had found is asked.
+    table.neighbours.forget_kernel(s(1), 3, &mut table.out);
+    assert_eq!(table.seen("fe80::9"), None);
+    assert_eq!(table.state(ADDRESS), Some(State::Stale));
+}
