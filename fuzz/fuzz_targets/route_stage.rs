@@ -62,6 +62,7 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| {
             ipv6: ipv6.fib(),
         }],
         next_hops: writer.shared(),
+        kernel_filter: None,
     }
 });
 

@@ -3,8 +3,13 @@
 //! what it learns forwards.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -52,6 +57,7 @@ impl Net {
                 "up",
             ]);
             other.ip(&["link", "set", theirs, "up"]);
+            whole_checksums(other, theirs);
             other.ip(&["link", "set", "lo", "up"]);
         }
         net.switch.ip(&["link", "set", "lo", "up"]);
@@ -99,6 +105,18 @@ impl Net {
         }
         switch
     }
+}
+
+/// Has the kernel write all of a checksum: veth leaves it to whoever takes the frame off the wire, which never comes there.
+fn whole_checksums(namespace: &Namespace, interface: &str) {
+    // ETHTOOL_STXCSUM, by SIOCETHTOOL (linux/ethtool.h, linux/sockios.h).
+    let script = format!(
+        "import array, fcntl, socket, struct\n\
+         off = array.array('B', struct.pack('II', 0x17, 0))\n\
+         request = struct.pack('16sP16x', b'{interface}', off.buffer_info()[0])\n\
+         fcntl.ioctl(socket.socket(), 0x8946, request)\n"
+    );
+    run(namespace.command("python3").args(["-c", &script]));
 }
 
 fn command(switch: &Switch, arguments: &[&str]) -> Command {
@@ -325,6 +343,150 @@ fn the_kernels_neighbours_are_the_switchs() {
             .is_none()
             .then_some(())
     });
+    assert_eq!(switch.end(), Some(0));
+}
+
+/// What the rules about the kernel have matched, by name.
+fn matched(switch: &Switch, name: &str) -> Option<u64> {
+    let all = switch.show("kernel-filters");
+    all.iter().find(|rule| rule["name"] == name)?["frames"].as_u64()
+}
+
+/// Python in a namespace; it ends with this value.
+struct Python(Child);
+
+impl Python {
+    fn start(namespace: &Namespace, script: &str) -> Self {
+        let mut command = namespace.command("python3");
+        command.args(["-c", script]).stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let ended = self.0.try_wait().unwrap();
+        assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
+        ended.is_some()
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn rules_give_the_kernel_what_would_go_on() {
+    const FAR: &str = "10.99.0.1:179";
+    let net = Net::new("kf");
+    let directory = TempDir::new().unwrap();
+    let switch = net.start(directory.path());
+    change(
+        &switch,
+        &["add", "route", "10.99.0.0/24", "--via", "192.0.2.2"],
+    );
+    net.router
+        .ip(&["route", "add", "198.51.100.0/24", "via", "192.0.2.1"]);
+    // The address is the other router's, and of the kernel's beside the switch as well: who answers shows the way.
+    net.switch.ip(&["addr", "add", "10.99.0.1/32", "dev", "lo"]);
+    let answering = |namespace: &Namespace, answer: &'static [u8]| {
+        let bound = namespace.within(|| TcpListener::bind(FAR).unwrap()).join();
+        let listener = bound.unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((mut stream, _)) => drop(stream.write_all(answer)),
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+        (stop, thread)
+    };
+    let there = answering(&net.router, b"router");
+    let here = answering(&net.switch, b"kernel");
+    let asked = |from: &Namespace| -> Option<String> {
+        let connect = || {
+            let address: SocketAddr = FAR.parse().unwrap();
+            let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
+            stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+            let mut said = String::new();
+            stream.read_to_string(&mut said).ok()?;
+            Some(said)
+        };
+        from.within(connect).join().unwrap()
+    };
+    let says = |who: &str| {
+        until("the one who is meant answers", || {
+            (asked(&net.host).as_deref() == Some(who)).then_some(())
+        });
+    };
+    says("router");
+    let rule = ["bgp", "--interface", "h-if", "--protocol", "tcp"];
+    let add = [
+        &["add", "kernel-filter"],
+        &rule[..],
+        &["--destination-port", "179"],
+    ]
+    .concat();
+    change(&switch, &add);
+    says("kernel");
+    assert!(matched(&switch, "bgp") > Some(3));
+    // Everything else goes on.
+    let before = matched(&switch, "bgp");
+    until("pings go on", || ping(&net.host, "10.99.0.1").then_some(()));
+    assert_eq!(matched(&switch, "bgp"), before);
+    // Frames that the switch knows nothing of.
+    change(
+        &switch,
+        &["add", "kernel-filter", "lldp", "--ethertype", "lldp"],
+    );
+    let mut heard = Python::start(
+        &net.switch,
+        "import socket\n\
+         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88cc))\n\
+         s.bind(('qw-h', 0x88cc))\n\
+         s.settimeout(60)\n\
+         while s.recv(2048)[14:17] != b'\\x02\\x07\\x04': pass\n",
+    );
+    until("LLDP reaches the tap", || {
+        let mut sent = Python::start(
+            &net.host,
+            "import socket\n\
+             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+             s.bind(('h1', 0))\n\
+             s.send(bytes.fromhex('0180c200000e02000000000188cc020704') + bytes(43))\n",
+        );
+        until("it is sent", || sent.has_ended().then_some(()));
+        heard.has_ended().then_some(())
+    });
+    assert!(matched(&switch, "lldp") >= Some(1));
+    // All of it is in the configuration that is shown.
+    let config = run(&mut command(&switch, &["show", "config"]));
+    assert_eq!(config.matches("[[kernel-filter]]").count(), 2, "{config}");
+    assert!(config.contains("destination-port = \"179\""), "{config}");
+    let table = run(&mut command(&switch, &["show", "kernel-filters"]));
+    assert!(
+        table.contains("protocol tcp, destination-port 179"),
+        "{table}"
+    );
+    // A rule that makes no sense changes nothing, and one that is taken away has no part any more.
+    let mut wrong = command(&switch, &["add", "kernel-filter", "all"]);
+    assert!(!wrong.output().unwrap().status.success());
+    change(&switch, &["del", "kernel-filter", "bgp"]);
+    says("router");
+    assert_eq!(matched(&switch, "bgp"), None);
+    // A rule about an interface goes with it.
+    change(&switch, &add);
+    change(&switch, &["del", "interface", "h-if"]);
+    assert_eq!(matched(&switch, "bgp"), None);
+    for (stop, thread) in [there, here] {
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+    }
     assert_eq!(switch.end(), Some(0));
 }
 

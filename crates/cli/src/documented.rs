@@ -13,13 +13,14 @@ use quietwire_switch::config::Settings;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 11] = [
     ("generate", "docs/tester.md"),
     ("doctor", "docs/lab.md"),
     ("switch add interface", "docs/router.md"),
     ("switch set interface", "docs/router.md"),
     ("switch add route", "docs/router.md"),
     ("switch add routes", "docs/router.md"),
+    ("switch add kernel-filter", "docs/kernel-path.md"),
     ("switch", "docs/switch.md"),
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
+use crate::config::kernel_filter::{EtherType, Ports, Protocol};
 use crate::neighbour::{Origin, State};
 use crate::route::rib::Source;
 
@@ -382,6 +383,31 @@ pub struct NeighbourReport {
     pub source: Origin,
     /// Seconds since it was heard of last.
     pub age_s: f64,
+}
+
+/// A rule about what the kernel gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelFilterReport {
+    /// Its name.
+    pub name: String,
+    /// The interface that packets come in by, where it matters.
+    pub interface: Option<String>,
+    /// The VRF of that interface, where it matters.
+    pub vrf: Option<String>,
+    /// What frames carry, where it matters.
+    pub ethertype: Option<EtherType>,
+    /// What IP packets carry, where it matters.
+    pub protocol: Option<Protocol>,
+    /// Where packets are from, where it matters.
+    pub source: Option<IpNet>,
+    /// Where packets are to go, where it matters.
+    pub destination: Option<IpNet>,
+    /// The source port, where it matters.
+    pub source_port: Option<Ports>,
+    /// The destination port, where it matters.
+    pub destination_port: Option<Ports>,
+    /// Frames that were given to the kernel for it, since it was made.
+    pub frames: u64,
 }
 
 /// Counters of the router.

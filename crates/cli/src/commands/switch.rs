@@ -189,6 +189,9 @@ enum SubjectArg {
     /// Neighbours on the links of interfaces.
     #[value(aliases = ["neighbour", "neighbors", "neighbor"])]
     Neighbours,
+    /// Rules about what the kernel gets, and what they have matched.
+    #[value(alias = "kernel-filter")]
+    KernelFilters,
     /// Addresses that move from port to port more often than they may.
     Flapping,
     /// The configuration, as a file that asks for the same.
@@ -353,6 +356,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Vrfs => Subject::Vrfs,
         SubjectArg::Interfaces => Subject::Interfaces,
         SubjectArg::Neighbours => Subject::Neighbours,
+        SubjectArg::KernelFilters => Subject::KernelFilters,
         SubjectArg::Vlans => Subject::Vlans,
         SubjectArg::Flapping => Subject::Flapping,
         SubjectArg::Config => Subject::Config,

@@ -7,6 +7,7 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use super::bridging::{BridgingSetting, StaticSetting};
+use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, Placed, VRF_MAIN, VrfSetting};
 use super::{BridgeSetting, CrossConnectSetting, Place, PortSetting, Settings};
 use crate::error::SwitchError;
@@ -120,6 +121,13 @@ pub enum Change {
     SetInterface(InterfaceSetting),
     /// Removes an interface.
     DelInterface {
+        /// Its name.
+        name: String,
+    },
+    /// Has the kernel get what a rule says.
+    AddKernelFilter(KernelFilterSetting),
+    /// Removes a rule about what the kernel gets.
+    DelKernelFilter {
         /// Its name.
         name: String,
     },
@@ -338,6 +346,16 @@ impl Settings {
             Change::DelInterface { name } => {
                 let interfaces = self.interfaces.get_or_insert_default();
                 remove(interfaces, "interface", &name, |interface| &interface.name)?;
+                self.forget_filters(&[name]);
+            }
+            Change::AddKernelFilter(value) => {
+                self.kernel_filters
+                    .get_or_insert_default()
+                    .push(asked(value));
+            }
+            Change::DelKernelFilter { name } => {
+                let filters = self.kernel_filters.get_or_insert_default();
+                remove(filters, "kernel filter", &name, |filter| &filter.name)?;
             }
             Change::SetThreads { forwarding_cpus } => {
                 self.forwarding_cpus = Some(forwarding_cpus);
@@ -396,9 +414,24 @@ impl Settings {
         self.statics
             .get_or_insert_default()
             .retain(|one| one.value.port != name);
-        self.interfaces
-            .get_or_insert_default()
-            .retain(|interface| interface.value.port.as_deref() != Some(name));
+        let interfaces = self.interfaces.get_or_insert_default();
+        let gone: Vec<String> = interfaces
+            .extract_if(.., |interface| {
+                interface.value.port.as_deref() == Some(name)
+            })
+            .map(|interface| interface.value.name)
+            .collect();
+        self.forget_filters(&gone);
         Ok(())
+    }
+
+    /// Rules about interfaces go with them.
+    fn forget_filters(&mut self, interfaces: &[String]) {
+        if let Some(filters) = &mut self.kernel_filters {
+            filters.retain(|filter| {
+                let interface = filter.value.interface.as_ref();
+                interface.is_none_or(|interface| !interfaces.contains(interface))
+            });
+        }
     }
 }

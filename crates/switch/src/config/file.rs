@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
 use super::{
     BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, Place, PortSetting, Settings,
@@ -38,6 +39,7 @@ struct File {
     fdb: Option<Vec<Spanned<StaticSetting>>>,
     vrf: Option<Vec<Spanned<VrfSetting>>>,
     interface: Option<Vec<Spanned<InterfaceSetting>>>,
+    kernel_filter: Option<Vec<Spanned<KernelFilterSetting>>>,
     route: Option<Vec<Spanned<RouteSetting>>>,
     neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
@@ -155,6 +157,9 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         statics: file.fdb.map(|list| placed(list, "fdb", &place)),
         vrfs: file.vrf.map(|list| placed(list, "vrf", &place)),
         interfaces: file.interface.map(|list| placed(list, "interface", &place)),
+        kernel_filters: file
+            .kernel_filter
+            .map(|list| placed(list, "kernel-filter", &place)),
         routes: file.route.map(|list| placed(list, "route", &place)),
         neighbours: file.neighbour.map(|list| placed(list, "neighbour", &place)),
         rebalance: file.rebalance,

@@ -10,6 +10,7 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use super::Place;
+use super::kernel_filter::{self, KernelFilterSetting};
 use crate::error::SwitchError;
 
 /// The VRF of interfaces that name none. It is always there.
@@ -185,6 +186,8 @@ pub struct Layer3Plan {
     pub kernel_tables: Vec<Option<u32>>,
     /// Interfaces.
     pub interfaces: Vec<InterfacePlan>,
+    /// What the kernel gets beside what is for the router itself.
+    pub kernel_filters: Vec<KernelFilterSetting>,
 }
 
 /// What interfaces can be on.
@@ -221,6 +224,7 @@ pub(crate) fn to_toml(
 pub(super) fn plan(
     vrfs: &[Placed<VrfSetting>],
     interfaces: &[Placed<InterfaceSetting>],
+    filters: &[Placed<KernelFilterSetting>],
     places: &Places<'_>,
 ) -> Result<Layer3Plan, SwitchError> {
     let names = plan_vrfs(vrfs)?;
@@ -231,7 +235,7 @@ pub(super) fn plan(
     let mut plan = Layer3Plan {
         kernel_tables: names.iter().map(table_of).collect(),
         vrfs: names,
-        interfaces: Vec::new(),
+        ..Layer3Plan::default()
     };
     check_kernel(vrfs, interfaces)?;
     let mut taken: BTreeMap<(Attachment, Option<u16>), &str> = BTreeMap::new();
@@ -252,6 +256,7 @@ pub(super) fn plan(
             what: format!("there are more than {INTERFACES_MAX}"),
         });
     }
+    plan.kernel_filters = kernel_filter::plan(filters, &plan)?;
     Ok(plan)
 }
 
@@ -433,7 +438,7 @@ mod tests {
             ports: &["a", "b"],
             bridges: &BTreeSet::from(["lan"]),
         };
-        plan(&[vrf], &interfaces, &places).map_err(|error| error.to_string())
+        plan(&[vrf], &interfaces, &[], &places).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -534,7 +539,7 @@ mod tests {
             ports: &[],
             bridges: &BTreeSet::new(),
         };
-        let planned = |vrfs: &[Placed<VrfSetting>]| plan(vrfs, &[], &places);
+        let planned = |vrfs: &[Placed<VrfSetting>]| plan(vrfs, &[], &[], &places);
         let both = planned(&[vrf("blue", Some(100)), vrf("main", Some(254))]).unwrap();
         assert_eq!(both.vrfs, ["main", "blue"]);
         assert_eq!(both.kernel_tables, [Some(254), Some(100)]);

@@ -5,6 +5,7 @@
 pub mod bridging;
 mod change;
 mod file;
+pub mod kernel_filter;
 pub mod layer3;
 mod plan;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use crate::engine::Rules;
 use crate::error::SwitchError;
 
 use bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use kernel_filter::KernelFilterSetting;
 use layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
 
 pub use change::{AddPort, Change};
@@ -191,6 +193,8 @@ pub struct Settings {
     pub vrfs: Option<Vec<Placed<VrfSetting>>>,
     /// Interfaces of the router.
     pub interfaces: Option<Vec<Placed<InterfaceSetting>>>,
+    /// What the kernel gets beside what is for the router itself.
+    pub kernel_filters: Option<Vec<Placed<KernelFilterSetting>>>,
     /// Static routes.
     pub routes: Option<Vec<Placed<RouteSetting>>>,
     /// Static neighbours.
@@ -237,6 +241,7 @@ impl Settings {
             statics: self.statics.or(other.statics),
             vrfs: self.vrfs.or(other.vrfs),
             interfaces: self.interfaces.or(other.interfaces),
+            kernel_filters: self.kernel_filters.or(other.kernel_filters),
             routes: self.routes.or(other.routes),
             neighbours: self.neighbours.or(other.neighbours),
             rebalance: self.rebalance.or(other.rebalance),

@@ -632,6 +632,7 @@ fn plan_layer3(
     let plan = layer3::plan(
         settings.vrfs.as_deref().unwrap_or_default(),
         interfaces,
+        settings.kernel_filters.as_deref().unwrap_or_default(),
         &places,
     )?;
     let mut routed = BTreeSet::new();

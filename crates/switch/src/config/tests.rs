@@ -331,10 +331,11 @@ fn what_is_written_asks_for_the_same() {
     );
     let routed = FILE.replace(
         "[[cross-connect]]\nports = [\"a\", \"b\"]",
-        "[[vrf]]\nname = \"blue\"\n[[interface]]\nname = \"a0\"\nport = \"a\"\nvlan = 7\nvrf = \"blue\"\naddresses = [\"192.0.2.1/24\"]",
+        "[[vrf]]\nname = \"blue\"\n[[interface]]\nname = \"a0\"\nport = \"a\"\nvlan = 7\nvrf = \"blue\"\naddresses = [\"192.0.2.1/24\"]\nkernel = \"qw-a\"\n[[kernel-filter]]\nname = \"bgp\"\ninterface = \"a0\"\nprotocol = \"tcp\"\ndestination-port = \"179\"",
     );
     let plan = parse(&routed).unwrap().plan(&online()).unwrap();
     assert_eq!(plan.idle_ports().collect::<Vec<_>>(), ["b"]);
+    assert_eq!(plan.layer3.kernel_filters.len(), 1);
     let text = plan.to_toml().unwrap();
     assert_eq!(
         parse(&text).unwrap().plan(&online()).unwrap(),

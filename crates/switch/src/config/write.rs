@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::engine::Rules;
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
 use super::{Group, HugePages, Idle, Pinning, Plan};
 
@@ -40,6 +41,8 @@ struct File<'plan> {
     vrf: Vec<VrfSetting>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interface: Vec<InterfaceSetting>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    kernel_filter: &'plan [KernelFilterSetting],
 }
 
 #[derive(Serialize)]
@@ -139,6 +142,7 @@ impl Plan {
                 .iter()
                 .map(|interface| self.written(interface))
                 .collect(),
+            kernel_filter: &self.layer3.kernel_filters,
         })
     }
 

@@ -182,6 +182,7 @@ impl Controller {
             Subject::Vrfs => to_answer(&engine.vrf_reports()),
             Subject::Interfaces => to_answer(&engine.interface_reports()),
             Subject::Neighbours => to_answer(&engine.layer3.lock().neighbour_reports()),
+            Subject::KernelFilters => to_answer(&engine.kernel_filter_reports()),
             Subject::Config => result(engine.config_text()),
         }
     }

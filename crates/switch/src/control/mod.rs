@@ -55,6 +55,8 @@ pub enum Subject {
     Interfaces,
     /// A list of [`crate::report::NeighbourReport`].
     Neighbours,
+    /// A list of [`crate::report::KernelFilterReport`].
+    KernelFilters,
     /// A text: the configuration as a file.
     Config,
 }

@@ -5,6 +5,7 @@
 mod apply;
 mod assign;
 mod balance;
+mod kernel_filter;
 mod moves;
 mod router;
 mod slot;
@@ -50,6 +51,7 @@ pub(crate) struct Engine {
     pub(crate) layer3: SharedLayer3,
     /// Names of interfaces by number.
     interfaces: Vec<Option<String>>,
+    kernel_filters: Vec<kernel_filter::CountedFilter>,
     domain: Arc<Domain>,
     /// CPU of the thread that sends for the service thread.
     injects: Option<u32>,
@@ -80,6 +82,7 @@ impl Engine {
             moved: Vec::new(),
             layer3,
             interfaces: Vec::new(),
+            kernel_filters: Vec::new(),
             domain,
             injects: None,
             loads: moves::Loads::default(),

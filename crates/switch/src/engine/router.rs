@@ -155,6 +155,7 @@ impl Engine {
                 interfaces,
                 vrfs: layer3.tables(),
                 next_hops: layer3.rib.next_hops(),
+                kernel_filter: self.kernel_filter(&layer3, known),
             },
             bridges: (0u16..).zip(&self.bridges).map(inside).collect(),
         }
@@ -172,6 +173,7 @@ impl Engine {
         layer3.follow(tables)?;
         layer3.set_interfaces(known.clone())?;
         drop(layer3);
+        self.count_filters();
         self.domain = Arc::new(self.domain_of(&known));
         Ok(())
     }
@@ -330,6 +332,7 @@ pub(super) fn empty(layer3: &SharedLayer3) -> Domain {
             interfaces: Interfaces::default(),
             vrfs: layer3.tables(),
             next_hops: layer3.rib.next_hops(),
+            kernel_filter: None,
         },
         bridges: Vec::new(),
     }

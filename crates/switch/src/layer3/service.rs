@@ -97,6 +97,12 @@ impl Layer3 {
                 let mtu = self.mtu_towards(known.vrf, packet).unwrap_or(known.mtu);
                 self.report(now, interface, packet, icmp::Error::TooBig(mtu));
             }
+            Punt::KernelFilter => {
+                // The tap may have gone while the packet was on its way.
+                if !self.give_to_kernel(interface, frame) {
+                    self.counts.unclaimed += 1;
+                }
+            }
         }
     }
 

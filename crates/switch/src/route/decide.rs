@@ -9,6 +9,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use super::decision::{Decision, Decisions, DropReason, Punt, Tally};
 use super::header::{self, Header};
 use super::interfaces::{Interface, Interfaces, Urpf};
+use super::kernel_filter::KernelFilter;
 use super::next_hops::{NextHop, NextHops};
 use crate::fib::{Ipv4Fib, Ipv6Fib, NO_ROUTE};
 
@@ -30,6 +31,8 @@ pub struct Router {
     pub vrfs: Vec<Vrf>,
     /// Next hops of all VRFs.
     pub next_hops: Arc<NextHops>,
+    /// What the kernel gets beside what is for the router itself.
+    pub kernel_filter: Option<Arc<KernelFilter>>,
 }
 
 /// Packets of a burst that are looked up together.
@@ -125,8 +128,11 @@ pub fn decide<'a>(
     {
         route(router, vrf, headers, frames.clone(), decisions);
         if several {
-            route_others(router, headers, frames, decisions);
+            route_others(router, headers, frames.clone(), decisions);
         }
+    }
+    if let Some(filter) = &router.kernel_filter {
+        filter.apply(&router.interfaces, frames, interfaces, decisions);
     }
     let mut tally = Tally::default();
     for decision in decisions.as_slice() {

@@ -24,11 +24,13 @@ pub enum Punt {
     TimeExceeded,
     /// It is larger than the next link takes, and may not be cut (RFC 1191, RFC 8201).
     TooBig,
+    /// A rule gives it to the kernel.
+    KernelFilter,
 }
 
 impl Punt {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Arp,
         Self::ForUs,
         Self::Neighbour,
@@ -37,6 +39,7 @@ impl Punt {
         Self::Prohibited,
         Self::TimeExceeded,
         Self::TooBig,
+        Self::KernelFilter,
     ];
 
     /// Its name, in words.
@@ -51,6 +54,7 @@ impl Punt {
             Self::Prohibited => "prohibited",
             Self::TimeExceeded => "time-exceeded",
             Self::TooBig => "too-big",
+            Self::KernelFilter => "kernel-filter",
         }
     }
 }

@@ -14,6 +14,7 @@ mod decision;
 mod fragment;
 mod header;
 mod interfaces;
+mod kernel_filter;
 mod next_hops;
 
 mod rewrite;
@@ -25,6 +26,7 @@ pub use decide::{Router, Vrf, decide};
 pub use decision::{Decision, Decisions, DropReason, Punt, Tally};
 pub use fragment::{Fragment, fragments};
 pub use interfaces::{Interface, InterfacePlace, Interfaces, PortInterfaces, Urpf};
+pub use kernel_filter::{FILTER_RULES_MAX, FilterRule, KernelFilter};
 pub use next_hops::{Buckets, MEMBERS_MAX, Member, NextHop, NextHopError, NextHopWriter, NextHops};
 
 pub use rewrite::rewrite;

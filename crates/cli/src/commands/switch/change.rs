@@ -17,7 +17,9 @@ use quietwire_switch::report::MoveReport;
 use serde_json::from_value;
 
 use super::bridging::{BridgingArgs, parse_vlan};
-use super::router::{InterfaceArgs, NeighbourArgs, RouteArgs, RoutesArgs, add_routes};
+use super::router::{
+    InterfaceArgs, KernelFilterArgs, NeighbourArgs, RouteArgs, RoutesArgs, add_routes,
+};
 use super::tables;
 use crate::text::print;
 use crate::units::parse_path;
@@ -120,6 +122,8 @@ enum Add {
     /// A neighbour that is not asked for its address.
     #[command(alias = "neighbor")]
     Neighbour(NeighbourArgs),
+    /// Packets that the kernel gets beside what is for the router itself, by the tap of the interface they come in by.
+    KernelFilter(KernelFilterArgs),
     /// Two ports joined.
     CrossConnect {
         /// One of them.
@@ -193,6 +197,11 @@ enum Del {
         interface: String,
         /// Its IP address.
         address: IpAddr,
+    },
+    /// A rule about what the kernel gets.
+    KernelFilter {
+        /// Its name.
+        name: String,
     },
     /// What joins a port to another.
     CrossConnect {
@@ -355,6 +364,7 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             }
             return Ok(());
         }
+        Add::KernelFilter(filter) => Change::AddKernelFilter(filter.setting()),
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
     carry_out(change, &args.asking)
@@ -374,6 +384,7 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
             return request(&Request::DelNeighbour { interface, address }, &args.asking);
         }
         Del::Bridge { name } => Change::DelBridge { name },
+        Del::KernelFilter { name } => Change::DelKernelFilter { name },
         Del::CrossConnect { port } => Change::DelCrossConnect { port },
     };
     carry_out(change, &args.asking)

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
+use quietwire_switch::config::kernel_filter::{EtherType, KernelFilterSetting, Ports, Protocol};
 use quietwire_switch::config::layer3::{
     InterfaceSetting, NeighbourSetting, RouteKind, RouteSetting, Urpf, ViaSetting,
 };
@@ -82,6 +83,53 @@ impl InterfaceArgs {
                 UrpfArg::Strict => Urpf::Strict,
             }),
             kernel: self.kernel,
+        }
+    }
+}
+
+/// A rule about what the kernel gets.
+#[derive(Debug, Args)]
+pub(super) struct KernelFilterArgs {
+    /// Its name.
+    name: String,
+    /// The interface that packets come in by. [default: all that have a tap of the kernel's]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// The VRF of that interface. [default: any]
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
+    /// What frames carry: ipv4, ipv6, lldp, or a number like 0x88cc. [default: anything]
+    #[arg(long, value_name = "ETHERTYPE")]
+    ethertype: Option<EtherType>,
+    /// What IP packets carry: tcp, udp, ospf, vrrp and the like, or a number. [default: anything]
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<Protocol>,
+    /// Where packets are from. [default: anywhere]
+    #[arg(long, value_name = "PREFIX")]
+    source: Option<IpNet>,
+    /// Where packets are to go. [default: anywhere]
+    #[arg(long, value_name = "PREFIX")]
+    destination: Option<IpNet>,
+    /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
+    #[arg(long, value_name = "PORTS")]
+    source_port: Option<Ports>,
+    /// Their destination port, or the first and the last. [default: any]
+    #[arg(long, value_name = "PORTS")]
+    destination_port: Option<Ports>,
+}
+
+impl KernelFilterArgs {
+    pub(super) fn setting(self) -> KernelFilterSetting {
+        KernelFilterSetting {
+            name: self.name,
+            interface: self.interface,
+            vrf: self.vrf,
+            ethertype: self.ethertype,
+            protocol: self.protocol,
+            source: self.source,
+            destination: self.destination,
+            source_port: self.source_port,
+            destination_port: self.destination_port,
         }
     }
 }

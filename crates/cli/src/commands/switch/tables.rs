@@ -7,9 +7,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use quietwire_packet::VlanId;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
-    Drops, FdbReport, FlappingReport, InterfaceReport, MoveReport, NeighbourReport, PortCounts,
-    PortReport, QueueReport, Role, RouterCounts, RoutesReport, StatsReport, ThreadReport,
-    VlanReport, VrfReport,
+    Drops, FdbReport, FlappingReport, InterfaceReport, KernelFilterReport, MoveReport,
+    NeighbourReport, PortCounts, PortReport, QueueReport, Role, RouterCounts, RoutesReport,
+    StatsReport, ThreadReport, VlanReport, VrfReport,
 };
 use serde_json::{Error, Value, from_value};
 
@@ -26,6 +26,9 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::Vrfs => vrfs(from_value::<Vec<VrfReport>>(answer)?).to_string(),
         Subject::Interfaces => interfaces(from_value::<Vec<InterfaceReport>>(answer)?).to_string(),
         Subject::Neighbours => neighbours(from_value::<Vec<NeighbourReport>>(answer)?).to_string(),
+        Subject::KernelFilters => {
+            kernel_filters(from_value::<Vec<KernelFilterReport>>(answer)?).to_string()
+        }
         Subject::Config => from_value(answer)?,
     })
 }
@@ -309,6 +312,32 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> Table {
             source.as_str().unwrap_or_default().to_owned(),
             format!("{:.1}", one.age_s),
         ]);
+    }
+    table
+}
+
+/// Rules, what they ask as in the command that adds them.
+fn kernel_filters(rules: Vec<KernelFilterReport>) -> Table {
+    let mut table = table(["name", "packets", "frames"], 2);
+    for rule in rules {
+        let asked = [
+            ("interface", rule.interface),
+            ("vrf", rule.vrf),
+            ("ethertype", rule.ethertype.map(String::from)),
+            ("protocol", rule.protocol.map(String::from)),
+            ("source", rule.source.map(|prefix| prefix.to_string())),
+            (
+                "destination",
+                rule.destination.map(|prefix| prefix.to_string()),
+            ),
+            ("source-port", rule.source_port.map(String::from)),
+            ("destination-port", rule.destination_port.map(String::from)),
+        ];
+        let asked: Vec<String> = asked
+            .into_iter()
+            .filter_map(|(key, value)| Some(format!("{key} {}", value?)))
+            .collect();
+        table.add_row([rule.name, asked.join(", "), rule.frames.to_string()]);
     }
     table
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod kernel_filter;
 mod pieces;
 mod reference;
 
@@ -106,6 +107,7 @@ impl World {
             interfaces: Interfaces::new((0..3).map(|number| (number, interface(number)))),
             vrfs: tables.iter().map(vrf).collect(),
             next_hops: writer.shared(),
+            kernel_filter: None,
         };
         Self {
             router,

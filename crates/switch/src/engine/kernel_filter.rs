@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules about what the kernel gets, as forwarding threads take them and as they are shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Engine;
+use crate::config::kernel_filter::{KernelFilterSetting, Ports};
+use crate::layer3::{Known, Layer3};
+use crate::report::KernelFilterReport;
+use crate::route::{FilterRule, KernelFilter};
+
+/// A rule, and the frames that it has matched.
+pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
+
+impl Engine {
+    /// Gives each rule of the plan its count: one that is as it was keeps it.
+    pub(super) fn count_filters(&mut self) {
+        let former = std::mem::take(&mut self.kernel_filters);
+        let counted = |rule: &KernelFilterSetting| {
+            let same = former.iter().find(|(one, _)| one == rule);
+            let count = same.map_or_else(Arc::default, |(_, count)| Arc::clone(count));
+            (rule.clone(), count)
+        };
+        let rules = self.plan.layer3.kernel_filters.iter();
+        self.kernel_filters = rules.map(counted).collect();
+    }
+
+    /// What forwarding threads are to know of the rules; none when there are none.
+    pub(super) fn kernel_filter(
+        &self,
+        layer3: &Layer3,
+        known: &BTreeMap<u16, Known>,
+    ) -> Option<Arc<KernelFilter>> {
+        if self.kernel_filters.is_empty() {
+            return None;
+        }
+        let range = |ports: Ports| (ports.first, ports.last);
+        let number = |name: &String| {
+            let mut all = known.iter();
+            all.find(|(_, one)| one.name == *name)
+                .map(|(number, _)| *number)
+        };
+        let rule = |(setting, count): &CountedFilter| {
+            let rule = FilterRule {
+                interface: match &setting.interface {
+                    Some(name) => Some(number(name)?),
+                    None => None,
+                },
+                vrf: match &setting.vrf {
+                    Some(name) => Some(layer3.vrf(name)?),
+                    None => None,
+                },
+                ethertype: setting.ethertype.map(|ethertype| ethertype.0),
+                protocol: setting.protocol.map(|protocol| protocol.0),
+                source: setting.source,
+                destination: setting.destination,
+                source_ports: setting.source_port.map(range),
+                destination_ports: setting.destination_port.map(range),
+            };
+            Some((rule, Arc::clone(count)))
+        };
+        let rules = self.kernel_filters.iter().filter_map(rule);
+        let taps = known.iter().filter(|(_, one)| one.kernel.is_some());
+        let taps = taps.map(|(number, _)| *number);
+        Some(Arc::new(KernelFilter::new(rules, taps)))
+    }
+
+    /// Rules, as they are shown.
+    pub(crate) fn kernel_filter_reports(&self) -> Vec<KernelFilterReport> {
+        let report = |(rule, count): &CountedFilter| KernelFilterReport {
+            name: rule.name.clone(),
+            interface: rule.interface.clone(),
+            vrf: rule.vrf.clone(),
+            ethertype: rule.ethertype,
+            protocol: rule.protocol,
+            source: rule.source,
+            destination: rule.destination,
+            source_port: rule.source_port,
+            destination_port: rule.destination_port,
+            frames: count.load(Ordering::Relaxed),
+        };
+        self.kernel_filters.iter().map(report).collect()
+    }
+}
