@@ -81,6 +81,16 @@ pub enum ConfigError {
         /// Length of full-length trials, seconds.
         final_s: f64,
     },
+    /// A device that forwards as fast as bursts can come never has to store one.
+    #[error(
+        "throughput_pps {throughput_pps} is not under max_rate_pps {max_rate_pps}; bursts tell something only of devices that are slower than the medium"
+    )]
+    NothingToStore {
+        /// Throughput of the device.
+        throughput_pps: f64,
+        /// Rate of bursts.
+        max_rate_pps: f64,
+    },
     /// Two ways to say how many trials a rate gets.
     #[error("best_of is {0} beside a number of trials at each rate; leave it at 1")]
     BestOfBesideTrials(u32),
@@ -124,6 +134,14 @@ pub enum RecordError {
         "the effective duration {0} s of the trial is not a finite number above zero; leave it out where it is not known"
     )]
     EffectiveDuration(f64),
+    /// What cannot have been seen of the action that was asked for.
+    #[error("{observation} cannot be what was seen of {action}")]
+    WrongObservation {
+        /// What was asked.
+        action: String,
+        /// What was told.
+        observation: String,
+    },
 }
 
 /// `value` when it is finite and above zero.

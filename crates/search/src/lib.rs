@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rate-search methods as pure state machines: which rate to try next, given what was seen so far.
 //!
-//! What lives here: one file a method, all behind [`Method`]; the numbers that go in ([`TrialRequest`]'s
+//! What lives here: one file a method, all behind [`Method`] or, where they take more than plain trials,
+//! [`procedure::Procedure`]; the numbers that go in ([`TrialRequest`]'s
 //! rate and duration, [`Outcome`]'s loss ratio) and the [`SearchResult`] that comes out, with every trial in it.
 //!
 //! What must not: clocks, files, sockets, threads, and any knowledge of what a packet is. Whoever runs the
@@ -44,6 +45,7 @@ mod loss_ratio;
 mod loss_sweep;
 mod method;
 mod mlrsearch;
+pub mod procedure;
 mod repeat;
 mod single_run;
 mod statistics;

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Address caching capacity (RFC 2889, section 5.7): how many addresses a switch keeps without flooding.
+
+use serde::{Deserialize, Serialize};
+
+use super::bisection::Bisection;
+use super::desk::{Desk, Settled};
+use super::{Action, Observation, Procedure, ProcedureFindings, ProcedureStep};
+use crate::error::positive;
+use crate::{ConfigError, RecordError};
+
+/// Parameters of an [`AddressCaching`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AddressCachingConfig {
+    /// Most addresses to try, and the first number tried.
+    pub max_addresses: u32,
+    /// The search stops when the most that were kept and the fewest that were not are so near.
+    pub resolution_addresses: u32,
+    /// Rate of the learning frames, frames per second: one that the switch is sure to learn at.
+    pub learning_rate_pps: f64,
+    /// Rate of the frames to learned addresses, frames per second: one that the switch is sure to forward.
+    pub probe_rate_pps: f64,
+    /// How often one action is repeated because it was invalid, before all is given up.
+    pub max_invalid_repeats: u32,
+}
+
+impl AddressCachingConfig {
+    /// Checks every parameter.
+    ///
+    /// # Errors
+    /// The first [`ConfigError`] found.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        positive("learning_rate_pps", self.learning_rate_pps)?;
+        positive("probe_rate_pps", self.probe_rate_pps)?;
+        for (name, count) in [
+            ("max_addresses", self.max_addresses),
+            ("resolution_addresses", self.resolution_addresses),
+        ] {
+            if count == 0 {
+                return Err(ConfigError::Zero { name });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an [`AddressCaching`] found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AddressCachingFindings {
+    /// The parameters it ran with.
+    pub config: AddressCachingConfig,
+    /// Most addresses that were kept without a frame flooded or lost; none when not even the fewest tried were.
+    pub capacity_addresses: Option<u32>,
+    /// True when that is the most that were allowed to be tried: the switch may keep more.
+    pub is_limit: bool,
+}
+
+/// Where one number of addresses stands. An invalid action starts the number over, since the table may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Forget,
+    Learn,
+    Probe,
+}
+
+/// Address caching capacity: forget, learn, probe, for numbers of addresses that close in.
+#[derive(Clone, Debug)]
+pub struct AddressCaching {
+    config: AddressCachingConfig,
+    desk: Desk,
+    search: Bisection,
+    stage: Stage,
+}
+
+impl AddressCaching {
+    /// A procedure that has not begun.
+    ///
+    /// # Errors
+    /// What [`AddressCachingConfig::validate`] finds.
+    pub fn new(config: AddressCachingConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let (max, resolution) = (config.max_addresses, config.resolution_addresses);
+        Ok(Self {
+            desk: Desk::new(config.max_invalid_repeats),
+            search: Bisection::new(u64::from(max), u64::from(resolution)),
+            stage: Stage::Forget,
+            config,
+        })
+    }
+
+    fn findings(&self) -> ProcedureFindings {
+        let found = self.search.found();
+        ProcedureFindings::AddressCaching(AddressCachingFindings {
+            config: self.config.clone(),
+            capacity_addresses: found.and_then(|(addresses, _)| u32::try_from(addresses).ok()),
+            is_limit: found.is_some_and(|(_, is_limit)| is_limit),
+        })
+    }
+}
+
+/// Goes on from one stage to the next; some when it was the last one: whether all addresses were known.
+pub(super) fn advance(stage: &mut Stage, settled: Settled) -> Option<bool> {
+    let (next, verdict) = match settled {
+        Settled::Seen(Observation::Done) if *stage == Stage::Forget => (Stage::Learn, None),
+        Settled::Seen(Observation::Done) => (Stage::Probe, None),
+        Settled::Seen(Observation::Probed {
+            flooded_frames,
+            lost_frames,
+        }) => (Stage::Forget, Some(flooded_frames == 0 && lost_frames == 0)),
+        Settled::Seen(_) | Settled::Again | Settled::Over => (Stage::Forget, None),
+    };
+    *stage = next;
+    verdict
+}
+
+impl Procedure for AddressCaching {
+    fn name(&self) -> &'static str {
+        "address-caching"
+    }
+
+    fn step(&mut self) -> ProcedureStep {
+        let config = &self.config;
+        let next = self.search.next().and_then(|n| u32::try_from(n).ok());
+        let action = next.map(|addresses| match self.stage {
+            Stage::Forget => Action::Forget,
+            Stage::Learn => Action::Learn {
+                addresses,
+                rate_pps: config.learning_rate_pps,
+            },
+            Stage::Probe => Action::Probe {
+                addresses,
+                rate_pps: config.probe_rate_pps,
+            },
+        });
+        let findings = self.findings();
+        self.desk.step(action, || findings)
+    }
+
+    fn record(&mut self, observation: Observation) -> Result<(), RecordError> {
+        let settled = self.desk.settle(observation)?;
+        if let Some(passed) = advance(&mut self.stage, settled) {
+            self.search.record(passed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The bookkeeping that all procedures share: the pending action, what was done, failures in a row.
+
+use super::{
+    Action, Deed, Observation, ProcedureEnd, ProcedureFindings, ProcedureResult, ProcedureStep,
+};
+use crate::RecordError;
+
+#[derive(Clone, Debug)]
+pub(super) struct Desk {
+    pending: Option<Action>,
+    history: Vec<Deed>,
+    reasons: Vec<String>,
+    max_invalid_repeats: u32,
+    end: Option<ProcedureEnd>,
+}
+
+/// What an observation means to a procedure.
+pub(super) enum Settled {
+    /// Go on.
+    Seen(Observation),
+    /// The action failed, and may be tried again.
+    Again,
+    /// The procedure is over.
+    Over,
+}
+
+impl Desk {
+    pub(super) fn new(max_invalid_repeats: u32) -> Self {
+        Self {
+            pending: None,
+            history: Vec::new(),
+            reasons: Vec::new(),
+            max_invalid_repeats,
+            end: None,
+        }
+    }
+
+    /// The next step, where `next` is the action that the procedure would do, if any.
+    pub(super) fn step(
+        &mut self,
+        next: Option<Action>,
+        findings: impl FnOnce() -> ProcedureFindings,
+    ) -> ProcedureStep {
+        match (&self.end, next) {
+            (None, Some(action)) => ProcedureStep::Do(*self.pending.get_or_insert(action)),
+            (end, _) => ProcedureStep::Done(Box::new(ProcedureResult {
+                end: end.clone().unwrap_or(ProcedureEnd::Finished),
+                findings: findings(),
+                history: self.history.clone(),
+            })),
+        }
+    }
+
+    pub(super) fn settle(&mut self, observation: Observation) -> Result<Settled, RecordError> {
+        let action = self.pending.ok_or(RecordError::NothingPending)?;
+        if !fits(&action, &observation) {
+            return Err(RecordError::WrongObservation {
+                action: format!("{action:?}"),
+                observation: format!("{observation:?}"),
+            });
+        }
+        self.pending = None;
+        self.history.push(Deed {
+            action,
+            observation: observation.clone(),
+        });
+        let Observation::Invalid { reason } = observation else {
+            self.reasons.clear();
+            return Ok(Settled::Seen(observation));
+        };
+        self.reasons.push(reason);
+        if self.reasons.len() <= self.max_invalid_repeats as usize {
+            return Ok(Settled::Again);
+        }
+        self.end = Some(ProcedureEnd::Invalid {
+            action,
+            reasons: std::mem::take(&mut self.reasons),
+        });
+        Ok(Settled::Over)
+    }
+}
+
+/// Whether this can have been seen of that.
+fn fits(action: &Action, observation: &Observation) -> bool {
+    let is_time = |time: &Option<f64>| time.is_none_or(|time| time.is_finite() && time >= 0.0);
+    match (action, observation) {
+        (_, Observation::Invalid { .. })
+        | (Action::Forget | Action::Learn { .. }, Observation::Done) => true,
+        (Action::Burst { frames, .. }, Observation::Passed { lost_frames }) => {
+            lost_frames <= frames
+        }
+        (Action::StepDown { reduced_s, .. }, Observation::Recovered { after_s }) => {
+            is_time(after_s) && after_s.is_none_or(|after_s| after_s <= *reduced_s)
+        }
+        (Action::Restart { .. }, Observation::CameBack { gap_s, .. }) => is_time(gap_s),
+        (Action::Probe { addresses, .. }, Observation::Probed { lost_frames, .. }) => {
+            *lost_frames <= u64::from(*addresses)
+        }
+        _ => false,
+    }
+}
