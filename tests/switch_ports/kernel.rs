@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel beside the router: a routing daemon in the switch's namespace speaks OSPF with another router over taps, and
-//! what it learns forwards.
+//! The kernel beside the router: routing daemons in the switch's namespace speak OSPF and BGP with another router over
+//! taps, and what they learn forwards.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -560,6 +561,114 @@ fn bird_learns_by_ospf_and_the_switch_forwards() {
     // There and back: the other router has learned of the host's network too.
     until("the host reaches it", || {
         ping(&net.host, "10.99.0.1").then_some(())
+    });
+    assert_eq!(switch.end(), Some(0));
+}
+
+/// FRR's zebra and bgpd with everything of theirs in a directory, which becomes their user's; they end with this value.
+struct Frr(Vec<Child>);
+
+impl Frr {
+    const PROGRAMS: &str = "/usr/lib/frr";
+
+    fn is_here() -> bool {
+        Path::new(Self::PROGRAMS).join("bgpd").exists()
+    }
+
+    fn start(namespace: &Namespace, directory: &Path, bgp: &str) -> Self {
+        let user = nix::unistd::User::from_name("frr").unwrap().unwrap();
+        fs::create_dir(directory).unwrap();
+        nix::unistd::chown(directory, Some(user.uid), Some(user.gid)).unwrap();
+        // They have to get there.
+        let above = directory.parent().unwrap();
+        fs::set_permissions(above, fs::Permissions::from_mode(0o711)).unwrap();
+        let mut all = Self(Vec::new());
+        let zebra = directory.join("zebra.sock");
+        for (program, config) in [("zebra", ""), ("bgpd", bgp)] {
+            let path = |ending: &str| directory.join(format!("{program}.{ending}"));
+            fs::write(path("conf"), config).unwrap();
+            let place = Path::new(Self::PROGRAMS).join(program);
+            let mut command = namespace.command(place.to_str().unwrap());
+            command.arg("-f").arg(path("conf"));
+            command.arg("-z").arg(&zebra).arg("-i").arg(path("pid"));
+            command.arg("--vty_socket").arg(directory).args(["-P", "0"]);
+            command
+                .arg("--log")
+                .arg(format!("file:{}", path("log").display()));
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            all.0.push(command.spawn().unwrap());
+            until("zebra listens", || zebra.exists().then_some(()));
+        }
+        all
+    }
+}
+
+impl Drop for Frr {
+    fn drop(&mut self) {
+        // bgpd first: it says goodbye to zebra.
+        for child in self.0.iter_mut().rev() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+const FRR_BGP: &str = "router bgp 64512
+ bgp router-id 192.0.2.1
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ timers bgp 1 3
+ neighbor 192.0.2.2 remote-as 64513
+ neighbor 192.0.2.2 timers connect 1
+ address-family ipv4 unicast
+  network 198.51.100.0/24
+ exit-address-family
+";
+
+const BIRD_BGP: &str = "router id 192.0.2.2;
+protocol device { scan time 1; }
+protocol kernel { ipv4 { export where source = RTS_BGP; }; }
+protocol direct { ipv4; interface \"lo\"; }
+protocol bgp {
+  local 192.0.2.2 as 64513;
+  neighbor 192.0.2.1 as 64512;
+  hold time 3; connect delay time 1; connect retry time 1; error wait time 1, 2;
+  ipv4 { import all; export where source = RTS_DEVICE; };
+}
+";
+
+#[test]
+fn frr_learns_by_bgp_and_the_switch_forwards() {
+    if !Frr::is_here() || Command::new("bird").arg("--version").output().is_err() {
+        println!("skipped: FRR or BIRD is not here; `make test` installs frr and bird2");
+        return;
+    }
+    let net = Net::new("kb");
+    let directory = TempDir::new().unwrap();
+    let switch = net.start(directory.path());
+    let frr = directory.path().join("frr");
+    let _ours = Frr::start(&net.switch, &frr, FRR_BGP);
+    let theirs = Bird::start(&net.router, directory.path(), "theirs", BIRD_BGP);
+    let learned = until("BGP brings the other side's network", || {
+        route(&switch, "10.99.0.0/24")
+    });
+    assert_eq!(learned["source"], "kernel");
+    assert_eq!(learned["via"][0]["interface"], "r-if");
+    assert_eq!(learned["via"][0]["address"], "192.0.2.2");
+    // There and back: the other router has learned of the host's network too.
+    until("the host reaches it", || {
+        ping(&net.host, "10.99.0.1").then_some(())
+    });
+    let forwarded = || switch.stats()["router"]["forwarded"].as_u64().unwrap();
+    let before = forwarded();
+    until("packets pass through the switch", || {
+        ping(&net.host, "10.99.0.1").then_some(())
+    });
+    assert!(forwarded() >= before + 2);
+    // The other side is gone, and its routes with it.
+    drop(theirs);
+    until("the route goes with the session", || {
+        route(&switch, "10.99.0.0/24").is_none().then_some(())
     });
     assert_eq!(switch.end(), Some(0));
 }

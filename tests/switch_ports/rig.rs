@@ -200,6 +200,13 @@ impl Switch {
             .clone()
     }
 
+    /// What `switch show stats --json` prints.
+    pub(crate) fn stats(&self) -> Value {
+        let output = self.ask("stats");
+        assert!(output.status.success(), "{}", self.said());
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
     /// Changes the switch: `quietwire switch` with these arguments.
     pub(crate) fn change(&self, arguments: &[&str]) {
         let mut command = Command::new(quietwire());
