@@ -12,6 +12,8 @@ mod metrics;
 mod router;
 #[path = "switch_memif/vlans.rs"]
 mod vlans;
+#[path = "switch_memif/watch.rs"]
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fs;

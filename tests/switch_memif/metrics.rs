@@ -35,7 +35,7 @@ import json, sys
 from prometheus_client.parser import text_string_to_metric_families
 samples = {}
 for family in text_string_to_metric_families(sys.stdin.read()):
-    assert family.documentation and family.type in ('counter', 'gauge'), family
+    assert family.documentation and family.type in ('counter', 'gauge', 'histogram'), family
     for sample in family.samples:
         labels = ','.join(f'{key}={value}' for key, value in sorted(sample.labels.items()))
         samples[f'{sample.name}{{{labels}}}'] = sample.value
@@ -109,6 +109,10 @@ fn prometheus_reads_the_counters() {
             0.0,
         ),
         ("quietwire_switch_bridge_addresses{bridge=lan}", 1.0),
+        (
+            "quietwire_switch_queue_burst_frames_sum{port=a,queue=0}",
+            5.0,
+        ),
         (
             "quietwire_switch_bridge_flooded_frames_total{bridge=lan}",
             5.0,

@@ -116,6 +116,12 @@ impl Burst {
         self.held().iter().map(|mbuf| unsafe { (**mbuf).pkt_len })
     }
 
+    /// A number of each frame's buffer, as [`Mbuf::buffer`].
+    #[inline]
+    pub fn buffers(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.held().iter().map(|mbuf| mbuf.addr())
+    }
+
     /// The mark of each frame, as [`Mbuf::mark`].
     #[inline(always)]
     pub fn marks(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
@@ -371,6 +377,13 @@ impl<'eal> Mbuf<'eal> {
     pub fn length(&self) -> u32 {
         // SAFETY: owned by this value.
         unsafe { (*self.mbuf).pkt_len }
+    }
+
+    /// A number of the buffer: handles on the same octets have the same, and no other frame that there is has it.
+    #[inline]
+    #[must_use]
+    pub fn buffer(&self) -> usize {
+        self.mbuf.addr()
     }
 
     /// Writes a number onto the buffer, beside its octets, for whoever gets the frame next in this process.

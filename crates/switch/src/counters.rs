@@ -113,23 +113,77 @@ impl RouterCounters {
             counter.add(count);
         }
     }
+}
 
-    pub(crate) fn absorb(&self, ended: &Self) {
-        for (counter, ended) in self.each().zip(ended.each()) {
-            counter.add(ended.get());
+/// What a forwarding thread spends its time on, one thing after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Turns that found nothing at any queue.
+    Idle,
+    /// Looking at queues and receiving, in turns that found something.
+    Receive,
+    /// Deciding as a bridge.
+    Bridge,
+    /// Deciding as a router.
+    Route,
+    /// Doing to frames what was decided, and sorting them by output.
+    Rewrite,
+    /// Handing frames to drivers and to other threads, and freeing those that are dropped.
+    Send,
+    /// Sending for the service thread and for other forwarding threads.
+    Relay,
+    /// Obeying the control thread.
+    Control,
+}
+
+impl Step {
+    /// All of them, in the order in which a frame meets them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Idle,
+        Self::Receive,
+        Self::Bridge,
+        Self::Route,
+        Self::Rewrite,
+        Self::Send,
+        Self::Relay,
+        Self::Control,
+    ];
+
+    /// Its name in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Receive => "receive",
+            Self::Bridge => "bridge",
+            Self::Route => "route",
+            Self::Rewrite => "rewrite",
+            Self::Send => "send",
+            Self::Relay => "relay",
+            Self::Control => "control",
         }
     }
+}
 
-    fn each(&self) -> impl Iterator<Item = &Counter> {
-        [
-            &self.forwarded,
-            &self.fragmented,
-            &self.service_full,
-            &self.not_sent,
-        ]
-        .into_iter()
-        .chain(&self.punted)
-        .chain(&self.dropped)
+/// What one step cost.
+#[derive(Debug, Default)]
+pub(crate) struct StepCounters {
+    /// Ticks of the time stamp counter.
+    pub(crate) cycles: Counter,
+    /// Bursts worked on.
+    pub(crate) bursts: Counter,
+    /// Frames in them.
+    pub(crate) frames: Counter,
+}
+
+/// What each step cost.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Steps([StepCounters; Step::ALL.len()]);
+
+impl Steps {
+    #[inline(always)]
+    pub(crate) const fn of(&self, step: Step) -> &StepCounters {
+        &self.0[step as usize]
     }
 }
 
@@ -143,6 +197,8 @@ pub(crate) struct ThreadCounters {
     pub(crate) empty_polls: Counter,
     /// Times that the CPU was yielded.
     pub(crate) yields: Counter,
+    /// Where the time went.
+    pub(crate) steps: Steps,
     /// As a router.
     pub(crate) router: RouterCounters,
     /// By number of the port.
@@ -155,64 +211,67 @@ impl ThreadCounters {
             polls: Counter::default(),
             empty_polls: Counter::default(),
             yields: Counter::default(),
+            steps: Steps::default(),
             router: RouterCounters::default(),
             ports: (0..PORTS_MAX).map(|_| PortCounters::default()).collect(),
         }
     }
 }
 
-impl PortCounters {
-    /// All counters, in the order of their definition.
-    fn each(&self) -> [&Counter; 24] {
-        [
-            &self.rx_frames,
-            &self.rx_octets,
-            &self.tx_frames,
-            &self.tx_octets,
-            &self.tx_full,
-            &self.short,
-            &self.filtered,
-            &self.reserved,
-            &self.no_output,
-            &self.flooded,
-            &self.learned,
-            &self.moved,
-            &self.not_learned,
-            &self.flapped,
-            &self.static_elsewhere,
-            &self.frame_type,
-            &self.not_member,
-            &self.no_member,
-            &self.split_horizon,
-            &self.not_flooded,
-            &self.storm_unknown_unicast,
-            &self.storm_broadcast,
-            &self.storm_multicast,
-            &self.over_limit,
-        ]
-    }
-}
-
-impl ThreadCounters {
-    /// Adds what a thread counted that has ended. Called by the one thread that owns this.
-    pub(crate) fn absorb(&self, ended: &Self) {
-        self.router.absorb(&ended.router);
-        for (port, ended) in self.ports.iter().zip(&ended.ports) {
-            for (sum, counter) in port.each().into_iter().zip(ended.each()) {
-                sum.add(counter.get());
-            }
-        }
-    }
-}
+/// Sizes of bursts that are counted apart: 1, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64 frames.
+pub(crate) const BURST_SIZES: usize = 7;
 
 /// What one receive queue cost, whichever thread serves it. Written by that thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters {
-    /// Looks that found frames.
-    pub(crate) bursts: Counter,
+    /// Looks that found frames, by how many: up to 1, 2, 4, 8, 16, 32, 64.
+    bursts: [Counter; BURST_SIZES],
     /// Frames received.
     pub(crate) frames: Counter,
     /// Ticks of the time stamp counter spent on them.
     pub(crate) cycles: Counter,
+}
+
+impl QueueCounters {
+    /// A look found so many frames, at least one.
+    #[inline(always)]
+    pub(crate) fn found(&self, frames: usize) {
+        let size = (frames.max(1) - 1).checked_ilog2().map_or(0, |log| log + 1) as usize;
+        if let Some(bursts) = self.bursts.get(size) {
+            bursts.add(1);
+        }
+        self.frames.add(frames as u64);
+    }
+
+    /// Bursts by size.
+    pub(crate) fn burst_sizes(&self) -> [u64; BURST_SIZES] {
+        std::array::from_fn(|size| self.bursts.get(size).map_or(0, Counter::get))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_counted_by_their_size() {
+        let counters = QueueCounters::default();
+        for frames in 1..=64 {
+            counters.found(frames);
+        }
+        assert_eq!(counters.burst_sizes(), [1, 1, 2, 4, 8, 16, 32]);
+        assert_eq!(counters.frames.get(), 64 * 65 / 2);
+    }
+
+    #[test]
+    fn each_step_has_counters_of_its_own() {
+        let steps = Steps::default();
+        for step in Step::ALL {
+            assert_eq!(Step::ALL.get(step as usize), Some(&step));
+            steps.of(step).cycles.add(1 + step as u64);
+        }
+        let seen = Step::ALL.map(|step| steps.of(step).cycles.get());
+        assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
 }

@@ -21,6 +21,7 @@ mod kernel;
 mod layer3;
 mod metrics;
 pub mod neighbour;
+pub mod observe;
 pub mod report;
 pub mod route;
 #[cfg(test)]

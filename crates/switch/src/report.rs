@@ -194,6 +194,59 @@ pub struct ThreadCounts {
     pub rx_frames: u64,
     /// Frames sent.
     pub tx_frames: u64,
+    /// Where its time went: everything since it started is in one of these.
+    pub steps: Vec<StepCounts>,
+}
+
+/// What one step of forwarding cost a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepCounts {
+    /// The step: `idle` (turns that found nothing), `receive`, `bridge`, `route`, `rewrite`, `send`, `relay` (for the
+    /// service thread and for other forwarding threads) or `control`.
+    pub step: String,
+    /// Ticks of the time stamp counter.
+    pub cycles: u64,
+    /// Bursts worked on.
+    pub bursts: u64,
+    /// Frames in them.
+    pub frames: u64,
+}
+
+/// Where forwarding threads' time went, and how frames came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CyclesReport {
+    /// Time that is counted, seconds.
+    pub uptime_s: f64,
+    /// Ticks of the time stamp counter a second.
+    pub hz: u64,
+    /// Threads by CPU.
+    pub threads: Vec<ThreadCycles>,
+    /// Receive queues.
+    pub queues: Vec<QueueCycles>,
+}
+
+/// Where one forwarding thread's time went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCycles {
+    /// Its CPU.
+    pub cpu: u32,
+    /// Steps, in the order in which a frame meets them. All of the thread's time is in one of these.
+    pub steps: Vec<StepCounts>,
+}
+
+/// How frames came to one receive queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueCycles {
+    /// Name of its port.
+    pub port: String,
+    /// Its number there.
+    pub queue: u16,
+    /// CPU of the thread that serves it.
+    pub cpu: Option<u32>,
+    /// Frames received.
+    pub frames: u64,
+    /// Looks that found frames, by how many: 1, 2, up to 4, up to 8, up to 16, up to 32, up to 64.
+    pub burst_sizes: [u64; 7],
 }
 
 /// An address that moves from port to port more often than it may.
@@ -241,6 +294,8 @@ pub struct QueueReport {
     pub load: Option<f64>,
     /// Looks that found frames.
     pub bursts: u64,
+    /// Those by how many they found: 1, 2, up to 4, up to 8, up to 16, up to 32, up to 64.
+    pub burst_sizes: [u64; 7],
     /// Frames received.
     pub frames: u64,
     /// Ticks of the time stamp counter spent on them.

@@ -4,17 +4,18 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use quietwire_dpdk::PortHandle;
+use quietwire_dpdk::{PortHandle, cycles};
 use quietwire_packet::VlanId;
 
 use crate::bridge::{BridgePort, PortVlans, VlanSet};
-use crate::bridge_view::BridgeView;
+use crate::bridge_view::{BridgeView, SUMMED, Sums};
 use crate::config::Group;
-use crate::counters::{Counter, PortCounters, RouterCounters, ThreadCounters};
+use crate::counters::{Counter, PortCounters, RouterCounters, Step, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
-    BridgeCounts, Drops, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
-    PortReport, RouterCounts, StatsReport, ThreadCounts, VlanReport,
+    BridgeCounts, CyclesReport, Drops, FdbReport, FlappingReport, GuestReport, MoveReport,
+    PortCounts, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts, ThreadCounts,
+    ThreadCycles, VlanReport,
 };
 use crate::route::{DropReason, Punt};
 
@@ -183,6 +184,27 @@ impl Engine {
         }
     }
 
+    /// Where forwarding threads' time went.
+    pub(crate) fn cycles_report(&self) -> CyclesReport {
+        let queues = self.queue_reports().into_iter().map(|queue| QueueCycles {
+            port: queue.port,
+            queue: queue.queue,
+            cpu: queue.cpu,
+            frames: queue.frames,
+            burst_sizes: queue.burst_sizes,
+        });
+        let threads = self.forwarders.iter().map(|one| ThreadCycles {
+            cpu: one.cpu,
+            steps: step_counts(&one.counters),
+        });
+        CyclesReport {
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            hz: cycles::hz(),
+            threads: threads.collect(),
+            queues: queues.collect(),
+        }
+    }
+
     /// Queues that were moved, oldest first.
     pub(crate) fn move_reports(&self) -> Vec<MoveReport> {
         self.moved
@@ -191,28 +213,31 @@ impl Engine {
             .collect()
     }
 
+    /// What is summed up for bridges, of one port.
+    pub(crate) fn sums_of(&self, port: u16) -> Sums {
+        SUMMED.map(|counter| sum(self, port, counter))
+    }
+
     fn bridge_counts(&self, bridge: &BridgeView) -> BridgeCounts {
-        let members = self
-            .plan
-            .groups
-            .iter()
-            .find(|group| matches!(group, Group::Bridge(plan) if plan.name == bridge.name))
-            .map(|group| self.members(group))
-            .unwrap_or_default();
-        let sum = |counter| -> u64 {
-            let of_port = |port: &u16| sum(self, *port, counter);
-            members.iter().map(of_port).sum()
-        };
+        let sums = bridge.history.sums(|port| self.sums_of(port));
+        let [
+            flooded,
+            learned,
+            moved,
+            flapped,
+            not_learned,
+            static_elsewhere,
+        ] = sums;
         BridgeCounts {
             name: bridge.name.clone(),
             entries: bridge.fdb.entries(),
             max_entries: bridge.fdb.entries_max(),
-            flooded: sum(|c| &c.flooded),
-            learned: sum(|c| &c.learned),
-            moved: sum(|c| &c.moved),
-            flapped: sum(|c| &c.flapped),
-            not_learned: sum(|c| &c.not_learned),
-            static_elsewhere: sum(|c| &c.static_elsewhere),
+            flooded,
+            learned,
+            moved,
+            flapped,
+            not_learned,
+            static_elsewhere,
             aged: bridge.aged.load(Ordering::Relaxed),
         }
     }
@@ -224,8 +249,7 @@ fn is_for_all(port: &BridgePort) -> bool {
 
 impl Engine {
     fn router_counts(&self) -> RouterCounts {
-        let threads = self.forwarders.iter().map(|one| &*one.counters);
-        let all: Vec<&ThreadCounters> = threads.chain([&self.gone]).collect();
+        let all: Vec<&ThreadCounters> = self.counters().collect();
         let sum = |of: &dyn Fn(&RouterCounters) -> u64| -> u64 {
             all.iter().map(|thread| of(&thread.router)).sum()
         };
@@ -394,8 +418,7 @@ fn sum(engine: &Engine, port: u16, counter: fn(&PortCounters) -> &Counter) -> u6
             .get(usize::from(port))
             .map_or(0, |port| counter(port).get())
     };
-    let living: u64 = engine.forwarders.iter().map(|one| of(&one.counters)).sum();
-    living + of(&engine.gone)
+    engine.counters().map(of).sum()
 }
 
 fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
@@ -411,7 +434,21 @@ fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
         yields: counters.yields.get(),
         rx_frames: counters.ports.iter().map(|port| port.rx_frames.get()).sum(),
         tx_frames: counters.ports.iter().map(|port| port.tx_frames.get()).sum(),
+        steps: step_counts(counters),
     }
+}
+
+fn step_counts(counters: &ThreadCounters) -> Vec<StepCounts> {
+    let counts = Step::ALL.map(|step| {
+        let counters = counters.steps.of(step);
+        StepCounts {
+            step: step.name().to_owned(),
+            cycles: counters.cycles.get(),
+            bursts: counters.bursts.get(),
+            frames: counters.frames.get(),
+        }
+    });
+    counts.to_vec()
 }
 
 #[cfg(test)]

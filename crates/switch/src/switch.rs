@@ -214,7 +214,8 @@ fn start_control(
     let shared = Arc::clone(shared);
     let body = move || {
         while !shared.stop.load(Ordering::Relaxed) {
-            server.turn(controller.wait_ms(), &mut |request| {
+            let others = metrics.iter().flat_map(MetricsServer::interests);
+            server.turn(controller.wait_ms(), others, &mut |request| {
                 controller.answer(request)
             });
             if let Some(metrics) = &mut metrics {

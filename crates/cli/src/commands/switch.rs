@@ -2,13 +2,18 @@
 //! `quietwire switch`: run the data plane, and look at a running one.
 
 mod bridging;
+mod capture;
 mod change;
+mod cycles;
 mod router;
 mod tables;
+mod trace;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
@@ -25,7 +30,7 @@ use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, on_signals, require_memory};
 use crate::text::print;
-use crate::units::parse_path;
+use crate::units::{parse_duration, parse_path};
 
 /// The userspace data plane: forward packets between ports.
 #[derive(Debug, Args)]
@@ -43,6 +48,8 @@ enum SwitchCommand {
     Set(change::SetArgs),
     Flush(change::FlushArgs),
     Rebalance(change::RebalanceArgs),
+    Capture(capture::CaptureArgs),
+    Trace(trace::TraceArgs),
 }
 
 /// Forward packets until told to end (SIGINT, SIGTERM or SIGHUP).
@@ -149,6 +156,9 @@ struct ShowArgs {
     /// Of routes: so many at most.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
+    /// Of cycles: what happens in this time from now on, like 1s. Since the start otherwise.
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    interval: Option<Duration>,
     /// Print it as JSON.
     #[arg(long)]
     json: bool,
@@ -172,6 +182,8 @@ enum SubjectArg {
     /// Receive queues: who serves them, and what that costs.
     #[value(alias = "queue")]
     Queues,
+    /// Where forwarding threads' time goes, step by step, and how many frames a look at a queue finds.
+    Cycles,
     /// Receive queues that went to another thread, when and why.
     Moves,
     /// VLANs of bridges, and their ports.
@@ -209,6 +221,8 @@ pub(crate) fn run(args: SwitchArgs) -> Result<()> {
         SwitchCommand::Set(args) => change::set(args),
         SwitchCommand::Flush(args) => change::flush(args),
         SwitchCommand::Rebalance(args) => change::rebalance(&args),
+        SwitchCommand::Capture(args) => capture::capture(&args),
+        SwitchCommand::Trace(args) => trace::trace(&args),
     }
 }
 
@@ -352,6 +366,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Stats => Subject::Stats,
         SubjectArg::Queues => Subject::Queues,
         SubjectArg::Moves => Subject::Moves,
+        SubjectArg::Cycles => return show_cycles(args),
         SubjectArg::Routes => return show_routes(args),
         SubjectArg::Vrfs => Subject::Vrfs,
         SubjectArg::Interfaces => Subject::Interfaces,
@@ -368,6 +383,15 @@ fn show(args: &ShowArgs) -> Result<()> {
         tables::render(subject, answer).context(OTHER_VERSION)?
     };
     print(text)
+}
+
+fn show_cycles(args: &ShowArgs) -> Result<()> {
+    let report = cycles::observe(&args.control_socket, args.interval)?;
+    print(if args.json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        cycles::render(&report)
+    })
 }
 
 fn show_routes(args: &ShowArgs) -> Result<()> {

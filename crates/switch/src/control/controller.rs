@@ -71,6 +71,9 @@ impl Controller {
             }
             self.rebalance();
         }
+        if let Err(error) = self.engine.end_idle_watches() {
+            tracing::warn!("{error}");
+        }
         match self.engine.forwarders.iter().find(|one| one.has_ended()) {
             Some(ended) if !self.engine.shared.is_ending() => {
                 tracing::error!(
@@ -121,6 +124,7 @@ impl Controller {
                 let mut layer3 = self.engine.layer3.lock();
                 result(layer3.del_neighbour(&interface, address))
             }
+            Request::Watch(request) => result(self.engine.watch(request)),
             Request::MoveQueue { port, queue, cpu } => {
                 result(self.engine.move_by_hand(&port, queue, cpu))
             }
@@ -176,6 +180,7 @@ impl Controller {
             Subject::Threads => result(threads::list()),
             Subject::Stats => to_answer(&engine.stats_report()),
             Subject::Queues => to_answer(&engine.queue_reports()),
+            Subject::Cycles => to_answer(&engine.cycles_report()),
             Subject::Moves => to_answer(&engine.move_reports()),
             Subject::Vlans => to_answer(&engine.vlan_reports()),
             Subject::Flapping => to_answer(&engine.flapping_reports()),

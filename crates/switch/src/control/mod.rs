@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use crate::config::Change;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
 use crate::engine::Rules;
+use crate::observe::WatchRequest;
 
 use ipnet::IpNet;
 use quietwire_packet::VlanId;
@@ -43,6 +44,8 @@ pub enum Subject {
     Stats,
     /// A list of [`crate::report::QueueReport`].
     Queues,
+    /// A [`crate::report::CyclesReport`].
+    Cycles,
     /// A list of [`crate::report::MoveReport`].
     Moves,
     /// A list of [`crate::report::VlanReport`].
@@ -113,6 +116,8 @@ pub enum Request {
         /// Its IP address.
         address: IpAddr,
     },
+    /// Watches frames.
+    Watch(WatchRequest),
     /// Has another thread serve a receive queue. The answer is a [`crate::report::MoveReport`].
     MoveQueue {
         /// Name of the port.

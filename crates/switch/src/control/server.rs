@@ -44,20 +44,32 @@ impl Server {
         }
     }
 
-    /// Waits at most `wait_ms` for something to do, and does it. `handle` answers requests.
-    pub(crate) fn turn(&mut self, wait_ms: u16, handle: &mut dyn FnMut(Request) -> Answer) {
-        self.wait(wait_ms);
+    /// Waits at most `wait_ms` for something to do, here or for `others`, and does what is to be done here. `handle`
+    /// answers requests.
+    pub(crate) fn turn<'fd>(
+        &mut self,
+        wait_ms: u16,
+        others: impl Iterator<Item = PollFd<'fd>>,
+        handle: &mut dyn FnMut(Request) -> Answer,
+    ) {
+        self.wait(wait_ms, others);
         self.accept();
         let now = Instant::now();
         self.clients.retain_mut(|client| client.turn(now, handle));
     }
 
-    fn wait(&self, wait_ms: u16) {
-        let mut fds: Vec<PollFd<'_>> = self
-            .clients
-            .iter()
-            .map(|client| PollFd::new(client.stream.as_fd(), client.interest()))
-            .collect();
+    fn wait<'here, 'fd: 'here>(
+        &'here self,
+        wait_ms: u16,
+        others: impl Iterator<Item = PollFd<'fd>>,
+    ) {
+        let clients = self.clients.iter();
+        let interests = clients.map(|one| PollFd::new(one.stream.as_fd(), one.interest()));
+        let mut fds: Vec<PollFd<'here>> = Vec::new();
+        fds.extend(interests);
+        for other in others {
+            fds.push(other);
+        }
         if self.clients.len() < CLIENTS_MAX {
             fds.push(PollFd::new(self.socket.listener.as_fd(), PollFlags::POLLIN));
         }

@@ -39,7 +39,7 @@ fn with_server(clients: impl FnOnce(&Path)) {
     scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                server.turn(5, &mut show);
+                server.turn(5, std::iter::empty(), &mut show);
             }
         });
         // Also when a client's assertion fails.

@@ -13,7 +13,7 @@ use super::assign::{self, Queue, QueueId, Thread};
 use super::slot::{QueueSlot, Slot};
 use super::threads::Forwarder;
 use crate::config::{Plan, PortPlan};
-use crate::counters::PORTS_MAX;
+use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
 use crate::forward::{Input, Order, Output, Relay, Reply, Stage, Way};
 use crate::report::PortCounts;
@@ -83,7 +83,10 @@ impl Engine {
             .filter(|cpu| !running.contains(&cpu.0))
             .map(|cpu| {
                 let (sender, frames) = ring::channel(&self.eal, RING_FRAMES);
-                let made = Forwarder::start(&self.eal, next, cpu.0, &copies, sender, &self.shared);
+                let counters = self.ended.get(&cpu.0).cloned();
+                let counters = counters.unwrap_or_else(|| Arc::new(ThreadCounters::new()));
+                let around = (counters, &self.shared);
+                let made = Forwarder::start(&self.eal, next, cpu.0, &copies, sender, around);
                 Ok((made?, frames))
             })
             .collect::<Result<_, SwitchError>>()?;
@@ -147,9 +150,11 @@ impl Engine {
 
     fn put_in_place(&mut self, next: Plan, made: Made) -> Result<(), SwitchError> {
         for (forwarder, frames) in made.threads {
-            let mut layer3 = self.layer3.lock();
-            layer3.exchange().add_thread(forwarder.cpu, frames);
+            let cpu = forwarder.cpu;
+            self.ended.remove(&cpu);
+            self.layer3.lock().exchange().add_thread(cpu, frames);
             self.forwarders.push(forwarder);
+            self.watch_on(cpu)?;
         }
         let mut queues = Vec::new();
         for (slot, rx) in made.ports {
@@ -305,7 +310,7 @@ impl Engine {
     }
 
     /// Gives a thread an order.
-    pub(super) fn tell(&mut self, cpu: u32, order: Order) -> Result<Reply, SwitchError> {
+    pub(crate) fn tell(&mut self, cpu: u32, order: Order) -> Result<Reply, SwitchError> {
         match self.forwarders.iter_mut().find(|one| one.cpu == cpu) {
             Some(forwarder) => forwarder.ask(order),
             None => Err(SwitchError::Thread {
@@ -434,7 +439,7 @@ impl Engine {
                 self.layer3.lock().exchange().del_thread(cpu);
                 let counters = Arc::clone(&forwarder.counters);
                 forwarder.end()?;
-                self.gone.absorb(&counters);
+                self.ended.insert(cpu, counters);
             }
         }
         Ok(())

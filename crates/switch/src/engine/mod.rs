@@ -11,16 +11,15 @@ mod router;
 mod slot;
 mod threads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use quietwire_dpdk::{Eal, Mempool};
 use quietwire_packet::VlanId;
 
 use crate::bridge::{BridgeTables, StormLimits};
-use crate::bridge_view::BridgeView;
+use crate::bridge_view::{BridgeView, History};
 use crate::config::bridging::BridgingSetting;
 use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
@@ -28,6 +27,7 @@ use crate::error::SwitchError;
 use crate::fdb::{Fdb, Key, Selection};
 use crate::forward::{BridgeStage, Domain, Shared, Stage};
 use crate::layer3::{Exchange, SharedLayer3};
+use crate::observe::Watches;
 
 pub use balance::Rules;
 pub(crate) use moves::Moved;
@@ -43,8 +43,8 @@ pub(crate) struct Engine {
     pub(crate) slots: Vec<Option<Slot>>,
     pub(crate) bridges: Vec<BridgeView>,
     pub(crate) plan: Plan,
-    /// What threads counted that have ended.
-    pub(crate) gone: ThreadCounters,
+    /// By CPU, what threads counted that have ended. A thread that is made there again goes on with it.
+    pub(crate) ended: BTreeMap<u32, Arc<ThreadCounters>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) started: Instant,
     pub(crate) moved: Vec<Moved>,
@@ -56,6 +56,7 @@ pub(crate) struct Engine {
     /// CPU of the thread that sends for the service thread.
     injects: Option<u32>,
     loads: moves::Loads,
+    pub(crate) watches: Watches,
     pools: u32,
     /// Where copies of flooded frames come from, that go out with different tags; made with the first thread.
     copies: Option<Mempool>,
@@ -76,7 +77,7 @@ impl Engine {
             slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),
             bridges: Vec::new(),
             plan: plan.without_work(),
-            gone: ThreadCounters::new(),
+            ended: BTreeMap::new(),
             shared: Arc::clone(shared),
             started,
             moved: Vec::new(),
@@ -86,12 +87,19 @@ impl Engine {
             domain,
             injects: None,
             loads: moves::Loads::default(),
+            watches: Watches::default(),
             pools: 0,
             copies: None,
             eal: eal.clone(),
         };
         engine.apply(plan.clone())?;
         Ok(engine)
+    }
+
+    /// Counters of all threads that there are and were.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &ThreadCounters> {
+        let running = self.forwarders.iter().map(|one| &*one.counters);
+        running.chain(self.ended.values().map(|one| &**one))
     }
 
     /// The number of a port.
@@ -109,6 +117,11 @@ impl Engine {
 
     fn slot_mut(&mut self, number: u16) -> Option<&mut Slot> {
         self.slots.get_mut(usize::from(number))?.as_mut()
+    }
+
+    /// Names of interfaces by number.
+    pub(crate) fn interface_names(&self) -> &[Option<String>] {
+        &self.interfaces
     }
 
     /// Ports that there are, with their numbers.
@@ -165,6 +178,8 @@ impl Engine {
                     && view.fdb.entries_max() == bridge.max_entries
                     && view.ageing_s == bridge.ageing_s
             });
+            // With other tables too it goes on counting.
+            let former = self.bridges.iter().find(|view| view.name == bridge.name);
             views.push(match kept {
                 Some(view) => BridgeView {
                     tables,
@@ -174,9 +189,10 @@ impl Engine {
                     name: bridge.name.clone(),
                     fdb: Arc::new(Fdb::new(bridge.max_entries, bridge.ageing_s)),
                     ageing_s: bridge.ageing_s,
-                    aged: Arc::new(AtomicU64::new(0)),
+                    aged: former.map_or_else(Arc::default, |view| Arc::clone(&view.aged)),
                     tables,
                     statics: BTreeSet::new(),
+                    history: former.map_or_else(History::default, |view| view.history.clone()),
                 },
             });
         }
@@ -215,6 +231,8 @@ impl Engine {
                     view.forget_port(*port);
                 }
             }
+            let ports = now.iter().map(|(port, _)| *port).collect();
+            view.history.settle(&ports, |port| self.sums_of(port));
             let wanted = self.statics_of(&view.name);
             if let Err(error) = view.set_statics(wanted) {
                 outcome = Err(SwitchError::Config {

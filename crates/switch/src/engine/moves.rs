@@ -119,13 +119,15 @@ impl Engine {
         for (_, slot) in self.ports() {
             for (index, queue) in slot.queues.iter().enumerate() {
                 let counters = &queue.counters;
+                let sizes = counters.burst_sizes();
                 reports.push(QueueReport {
                     port: slot.plan.name.clone(),
                     queue: queue.id.1,
                     cpu: queue.cpu,
                     is_mapped: slot.plan.cpu_of(index).is_some(),
                     load: self.loads.shares.get(&queue.id).copied(),
-                    bursts: counters.bursts.get(),
+                    bursts: sizes.iter().sum(),
+                    burst_sizes: sizes,
                     frames: counters.frames.get(),
                     cycles: counters.cycles.get(),
                 });

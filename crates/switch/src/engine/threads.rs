@@ -24,18 +24,17 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Makes a thread on a CPU, with nothing to do yet.
+    /// Makes a thread on a CPU, with nothing to do yet. It goes on with the counters that it is given.
     pub(crate) fn start(
         eal: &Eal,
         plan: &Plan,
         cpu: u32,
         copies: &Mempool,
         service: FrameSender,
-        shared: &Arc<Shared>,
+        (counters, shared): (Arc<ThreadCounters>, &Arc<Shared>),
     ) -> Result<Self, SwitchError> {
         let name = forwarding_name(cpu);
         let (line, mailbox) = forward::line(&name);
-        let counters = Arc::new(ThreadCounters::new());
         let mut worker = Worker::new(
             eal,
             copies.clone(),

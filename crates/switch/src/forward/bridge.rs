@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 
+use super::notes::Notes;
 use super::path::{Path, measure};
 use super::route::{Means, keep_for_router};
 use crate::bridge::{
     BridgeTables, Clock, Copy, Decision, Decisions, Ingress, Storm, StormLimits, TagAction, Tally,
     decide, decide_with,
 };
-use crate::counters::PortCounters;
+use crate::counters::{PortCounters, Step};
 use crate::fdb::Fdb;
 
 /// What forwarding threads know of a port's bridge.
@@ -60,6 +61,12 @@ impl Path<'_> {
         let decisions = bridging.decisions;
         let now_s = bridging.means.now_s;
         let tally = decide(fdb, input as u16, now_s, self.received.frames(), decisions);
+        self.notes.lap_of(Step::Bridge, frames as usize);
+        if self.notes.is_watched() {
+            let from = Ingress::Port(input as u16);
+            self.notes
+                .bridged(from, self.received, decisions.as_slice());
+        }
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
@@ -95,6 +102,11 @@ impl Path<'_> {
             self.received.frames(),
             bridging.decisions,
         );
+        self.notes.lap_of(Step::Bridge, frames as usize);
+        if self.notes.is_watched() {
+            let decisions = bridging.decisions.as_slice();
+            self.notes.bridged(from, self.received, decisions);
+        }
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
@@ -117,6 +129,7 @@ impl Path<'_> {
                 if let Some(counters) = self.counters.get(input) {
                     counters.no_output.add(lost);
                 }
+                self.notes.lap_of(Step::Rewrite, decisions.len());
                 for output in &stage.others {
                     self.flush(*output);
                 }
@@ -157,6 +170,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.no_output.add(lost);
         }
+        self.notes.lap_of(Step::Rewrite, decisions.len());
         for output in others {
             self.flush(*output);
         }
@@ -172,7 +186,7 @@ impl Path<'_> {
         pool: &Mempool,
     ) -> u64 {
         let mut lost = 0;
-        let mut outputs = Outputs(self.outputs);
+        let mut outputs = Outputs(self.outputs, self.notes);
         for (mut frame, decision) in self.received.drain().zip(decisions) {
             match *decision {
                 Decision::Forward(port) => lost += outputs.put(port, frame),
@@ -199,7 +213,10 @@ impl Path<'_> {
 }
 
 /// The outputs of a thread, by number of the port.
-struct Outputs<'worker>(&'worker mut [Option<Box<super::Output>>]);
+struct Outputs<'worker>(
+    &'worker mut [Option<Box<super::Output>>],
+    &'worker mut Notes,
+);
 
 impl Outputs<'_> {
     /// Puts a frame to those that wait for a port; returns 1 when that is not possible and it is lost.
@@ -220,6 +237,15 @@ impl Outputs<'_> {
         }
     }
 
+    /// A copy of a frame, watched like it.
+    fn copy<'eal>(&mut self, frame: &Mbuf<'eal>, pool: &Mempool) -> Option<Mbuf<'eal>> {
+        let copy = frame.copy(pool)?;
+        if self.1.is_watched() {
+            self.1.copied(frame.buffer(), copy.buffer());
+        }
+        Some(copy)
+    }
+
     /// Puts copies of a frame: handles on the same octets where these stay as they are, octets of their own else. The last
     /// of them is the frame itself.
     fn put_copies(
@@ -237,7 +263,7 @@ impl Outputs<'_> {
                 Copy::Port(port, action) => (port, action),
                 Copy::Interface(interface, action) => {
                     // Octets of its own: the router changes them.
-                    let copy = frame.copy(pool);
+                    let copy = self.copy(&frame, pool);
                     let ready = copy.and_then(|mut copy| act(&mut copy, action).then_some(copy));
                     lost += ready.map_or(1, |copy| keep_for_router(local, copy, interface));
                     continue;
@@ -251,7 +277,7 @@ impl Outputs<'_> {
                 shared = true;
                 self.put(port, frame.share())
             } else {
-                match frame.copy(pool) {
+                match self.copy(&frame, pool) {
                     Some(copy) => self.put_tagged(port, copy, action),
                     None => 1,
                 }

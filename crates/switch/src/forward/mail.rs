@@ -13,6 +13,7 @@ use super::route::Domain;
 use super::stage::Stage;
 use super::worker::{Input, Output, Relay};
 use crate::error::SwitchError;
+use crate::observe::{CaptureTap, Tracer};
 
 /// Orders on their way at once.
 const ORDERS: usize = 256;
@@ -71,6 +72,10 @@ pub(crate) enum Order {
     Domain(Option<Arc<Domain>>),
     /// Send what is in this ring of the service thread's from now on, or send for it no more.
     Inject(Option<Box<FrameReceiver>>),
+    /// Copy frames for a capture from now on, or no more.
+    Capture(Option<Box<CaptureTap>>),
+    /// Follow frames for a trace from now on, or no more.
+    Trace(Option<Box<Tracer>>),
     /// Do nothing: the reply says that everything begun before is done.
     Nothing,
     /// End: the thread gives everything back by ending.
@@ -106,6 +111,16 @@ pub(crate) enum Reply {
     Injected {
         /// To be dropped.
         _former: Option<Box<FrameReceiver>>,
+    },
+    /// The capture that there was.
+    Capture {
+        /// To be dropped.
+        _former: Option<Box<CaptureTap>>,
+    },
+    /// The trace that there was.
+    Trace {
+        /// To be dropped.
+        _former: Option<Box<Tracer>>,
     },
     /// The order could not be carried out for want of room, and comes back.
     NoRoom(Order),

@@ -7,6 +7,7 @@
 
 mod bridge;
 mod mail;
+mod notes;
 mod path;
 mod route;
 mod stage;
@@ -15,9 +16,10 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use quietwire_dpdk::{BURST_MAX, cycles};
+use quietwire_dpdk::BURST_MAX;
 
 use crate::config::Idle;
+use crate::counters::Step;
 
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
@@ -49,7 +51,10 @@ const TURNS_BEFORE_YIELD: u32 = 32;
 
 /// Forwards until it is told to stop.
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
-    let (mut polls, mut empty_polls, mut yields) = (0, 0, 0);
+    // A thread that was here before may have counted.
+    let mut polls = worker.counters.polls.get();
+    let mut empty_polls = worker.counters.empty_polls.get();
+    let mut yields = worker.counters.yields.get();
     let mut idle_turns = 0;
     while !worker.ended && !shared.stop.load(Ordering::Relaxed) {
         let empty = turn(worker, shared);
@@ -65,6 +70,7 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
             idle_turns += 1;
             if idle_turns >= TURNS_BEFORE_YIELD {
                 std::thread::yield_now();
+                worker.notes.lap(Step::Idle);
                 yields += 1;
                 worker.counters.yields.set(yields);
             }
@@ -76,20 +82,24 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
 #[inline(always)]
 fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
     let mut empty = 0;
-    // The end of one burst's work is the beginning of the next one's, when they follow each other.
-    let mut since = None;
     for input in &mut worker.inputs {
         let frames = input.rx.receive(&mut worker.received, BURST_MAX);
         if frames == 0 {
             empty += 1;
-            since = None;
             continue;
         }
-        let began = since.unwrap_or_else(cycles::now);
+        worker.notes.lap_of(Step::Receive, frames);
+        if worker.notes.is_watched() {
+            worker
+                .notes
+                .received(input.port, input.queue, &worker.received);
+        }
+        let began = worker.notes.last();
         let mut path = Path {
             received: &mut worker.received,
             outputs: &mut worker.outputs,
             counters: &worker.counters.ports,
+            notes: &mut worker.notes,
         };
         let port = usize::from(input.port);
         let mut means = Means {
@@ -114,19 +124,35 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
         }
         // Whatever a stage has left would be sent a second time.
         worker.received.free();
-        let ended = cycles::now();
-        input.counters.bursts.add(1);
-        input.counters.frames.add(frames as u64);
+        if worker.notes.is_watched() {
+            worker.notes.finish();
+        }
+        worker.notes.lap(Step::Send);
+        input.counters.found(frames);
+        let ended = worker.notes.last();
         input.counters.cycles.add(ended.wrapping_sub(began));
-        since = Some(ended);
     }
+    let relayed = relay(worker, shared);
+    if relayed {
+        worker.notes.lap(Step::Relay);
+    } else if empty == worker.inputs.len() as u64 {
+        worker.notes.lap(Step::Idle);
+    }
+    empty
+}
+
+/// Sends for the service thread and for other forwarding threads; false when they had nothing.
+#[inline(always)]
+fn relay(worker: &mut Worker, shared: &Shared) -> bool {
+    let mut relayed = false;
     if worker.routing.injected.is_some() {
         let mut path = Path {
             received: &mut worker.received,
             outputs: &mut worker.outputs,
             counters: &worker.counters.ports,
+            notes: &mut worker.notes,
         };
-        path.send_injected(&mut Means {
+        relayed = path.send_injected(&mut Means {
             routing: &mut worker.routing,
             counters: &worker.counters.router,
             pool: &worker.copies,
@@ -134,14 +160,18 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
         });
     }
     for relay in &mut worker.relays {
-        if relay.frames.receive(&mut worker.received, BURST_MAX) > 0 {
+        let frames = relay.frames.receive(&mut worker.received, BURST_MAX);
+        if frames > 0 {
+            relayed = true;
+            worker.notes.count(Step::Relay, frames);
             path::send_relayed(
                 &mut worker.received,
                 &mut worker.outputs,
-                &worker.counters,
+                &worker.counters.ports,
+                &mut worker.notes,
                 relay.port,
             );
         }
     }
-    empty
+    relayed
 }

@@ -5,14 +5,16 @@ use quietwire_dpdk::Burst;
 use quietwire_dpdk::ring::FrameSender;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
+use super::notes::Notes;
 use super::worker::{Output, Way};
-use crate::counters::{PortCounters, ThreadCounters};
+use crate::counters::{PortCounters, Step};
 
 /// One burst on its way through.
 pub(super) struct Path<'worker> {
     pub(super) received: &'worker mut Burst,
     pub(super) outputs: &'worker mut [Option<Box<Output>>],
     pub(super) counters: &'worker [PortCounters],
+    pub(super) notes: &'worker mut Notes,
 }
 
 /// Octets of a burst, and how many of its frames are shorter than an Ethernet header.
@@ -48,7 +50,8 @@ impl Path<'_> {
     pub(super) fn send_all(&mut self, input: usize, output: usize, octets: u64) {
         match (self.outputs.get_mut(output), self.counters.get(output)) {
             (Some(Some(place)), Some(counters)) => {
-                transmit(&mut place.way, self.received, octets, counters);
+                let burst = &mut *self.received;
+                transmit(&mut place.way, burst, octets, counters, self.notes, output);
             }
             _ => self.no_output(input),
         }
@@ -76,7 +79,8 @@ impl Path<'_> {
             && !place.waiting.is_empty()
         {
             let (octets, _) = measure(&place.waiting);
-            transmit(&mut place.way, &mut place.waiting, octets, counters);
+            let Output { way, waiting } = &mut **place;
+            transmit(way, waiting, octets, counters, self.notes, output);
         }
     }
 
@@ -103,9 +107,42 @@ impl Path<'_> {
 /// Sends a burst of so many octets and drops what is not taken. What goes over a ring is counted by the thread that has
 /// the queue.
 #[inline(always)]
-fn transmit(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) {
+fn transmit(
+    way: &mut Way,
+    burst: &mut Burst,
+    octets: u64,
+    counters: &PortCounters,
+    notes: &mut Notes,
+    port: usize,
+) {
+    notes.count(Step::Send, burst.len());
+    if notes.is_watched() {
+        transmit_watched(way, burst, octets, counters, notes, port as u16);
+    } else {
+        send(way, burst, octets, counters);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn transmit_watched(
+    way: &mut Way,
+    burst: &mut Burst,
+    octets: u64,
+    counters: &PortCounters,
+    notes: &mut Notes,
+    port: u16,
+) {
+    notes.offered(port, matches!(way, Way::Ring(_)), burst);
+    let sent = send(way, burst, octets, counters);
+    notes.sent(port, sent);
+}
+
+/// Returns how many frames were taken.
+#[inline(always)]
+fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) -> usize {
     let sent = match way {
-        Way::Queue(tx) => tx.send(burst) as u64,
+        Way::Queue(tx) => tx.send(burst),
         Way::Ring(ring) => return hand_over(ring, burst, counters),
     };
     let mut sent_octets = octets;
@@ -114,28 +151,37 @@ fn transmit(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounte
         counters.tx_full.add(burst.len() as u64);
         burst.free();
     }
-    counters.tx_frames.add(sent);
+    counters.tx_frames.add(sent as u64);
     counters.tx_octets.add(sent_octets);
+    sent
 }
 
 #[inline(never)]
-fn hand_over(ring: &mut FrameSender, burst: &mut Burst, counters: &PortCounters) {
-    ring.send(burst);
+fn hand_over(ring: &mut FrameSender, burst: &mut Burst, counters: &PortCounters) -> usize {
+    let sent = ring.send(burst);
     counters.tx_full.add(burst.len() as u64);
     burst.free();
+    sent
 }
 
 /// Sends what another thread wanted sent.
 pub(super) fn send_relayed(
     burst: &mut Burst,
     outputs: &mut [Option<Box<Output>>],
-    counters: &ThreadCounters,
+    counters: &[PortCounters],
+    notes: &mut Notes,
     port: u16,
 ) {
     let port = usize::from(port);
-    if let (Some(Some(place)), Some(counters)) = (outputs.get_mut(port), counters.ports.get(port)) {
+    if notes.is_watched() {
+        notes.adopt(burst);
+    }
+    if let (Some(Some(place)), Some(counters)) = (outputs.get_mut(port), counters.get(port)) {
         let (octets, _) = measure(burst);
-        transmit(&mut place.way, burst, octets, counters);
+        transmit(&mut place.way, burst, octets, counters, notes, port);
     }
     burst.free();
+    if notes.is_watched() {
+        notes.finish();
+    }
 }

@@ -7,10 +7,11 @@ use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, VLAN_TAG_LENGTH};
 
+use super::notes::Notes;
 use super::path::{Path, measure};
 use super::worker::Output;
 use crate::bridge::{self, BridgeTables, Ingress, Storm};
-use crate::counters::RouterCounters;
+use crate::counters::{RouterCounters, Step};
 use crate::fdb::Fdb;
 use crate::route::{
     Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Punt, Router, decide,
@@ -190,7 +191,12 @@ impl Path<'_> {
             punts,
             ..
         } = &mut *means.routing;
+        let frames = local.len();
         let tally = decide(&domain.router, local.frames(), interfaces, decisions);
+        self.notes.lap_of(Step::Route, frames);
+        if self.notes.is_watched() {
+            self.notes.routed(local, interfaces, decisions.as_slice());
+        }
         means.counters.count(&tally);
         let mut touched = Touched::default();
         let mut lost = 0;
@@ -199,14 +205,14 @@ impl Path<'_> {
             match *decision {
                 Decision::Forward { interface, mac } => {
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        let frame = readdressed(frame, out, mac, means.pool)?;
+                        let frame = readdressed(frame, out, mac, means.pool, self.notes)?;
                         leave(self.outputs, frame, interface, out, inside, &mut touched)
                     });
                     lost += u64::from(sent.is_none());
                 }
                 Decision::Fragment { interface, mac } => {
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        let frame = readdressed(frame, out, mac, means.pool)?;
+                        let frame = readdressed(frame, out, mac, means.pool, self.notes)?;
                         self.cut(&frame, interface, out, inside, &mut touched, means.pool)
                     });
                     lost += u64::from(sent.is_none());
@@ -219,21 +225,26 @@ impl Path<'_> {
             }
         }
         means.counters.not_sent.add(lost);
+        self.notes.lap_of(Step::Rewrite, frames);
         self.finish(domain, touched, means);
     }
 
     /// Sends what the service thread wants sent.
+    ///
+    /// False when there was nothing.
     #[inline(never)]
-    pub(super) fn send_injected(&mut self, means: &mut Means<'_>) {
+    pub(super) fn send_injected(&mut self, means: &mut Means<'_>) -> bool {
         let Some(domain) = means.routing.domain.clone() else {
-            return;
+            return false;
         };
         let Some(injected) = &mut means.routing.injected else {
-            return;
+            return false;
         };
-        if injected.receive(self.received, BURST_MAX) == 0 {
-            return;
+        let frames = injected.receive(self.received, BURST_MAX);
+        if frames == 0 {
+            return false;
         }
+        self.notes.count(Step::Relay, frames);
         let mut touched = Touched::default();
         let mut lost = 0;
         for mut frame in self.received.drain() {
@@ -255,6 +266,7 @@ impl Path<'_> {
         means.counters.not_sent.add(lost);
         self.finish(&domain, touched, means);
         self.route_local(&domain, means);
+        true
     }
 
     fn finish(&mut self, domain: &Domain, touched: Touched, means: &mut Means<'_>) {
@@ -296,6 +308,7 @@ impl Path<'_> {
             if !fragment.write(ethernet, piece.octets_mut()?) {
                 return None;
             }
+            self.notes.copied(frame.buffer(), piece.buffer());
             if let InterfacePlace::Port(port) = out.place
                 && self.is_full(port)
             {
@@ -362,6 +375,11 @@ impl Path<'_> {
             self.received.frames(),
             &mut means.routing.bridge_decisions,
         );
+        self.notes.lap_of(Step::Bridge, self.received.len());
+        if self.notes.is_watched() {
+            let decisions = means.routing.bridge_decisions.as_slice();
+            self.notes.bridged(from, self.received, decisions);
+        }
         let Routing {
             bridge_decisions,
             local,
@@ -388,6 +406,7 @@ impl Path<'_> {
         if means.routing.local.is_empty() {
             return;
         }
+        self.notes.lap(Step::Send);
         match means.routing.domain.clone() {
             Some(domain) => self.route_local(&domain, means),
             None => means.routing.local.free(),
@@ -415,9 +434,12 @@ fn readdressed<'eal>(
     out: &Interface,
     mac: MacAddress,
     pool: &Mempool,
+    notes: &mut Notes,
 ) -> Option<Mbuf<'eal>> {
     if !frame.is_exclusive() {
-        frame = frame.copy(pool)?;
+        let copy = frame.copy(pool)?;
+        notes.copied(frame.buffer(), copy.buffer());
+        frame = copy;
     }
     rewrite(frame.octets_mut()?, out.mac, mac).then_some(frame)
 }

@@ -9,11 +9,12 @@ use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool, RxQueue, TxQueue};
 
 use super::mail::{Mailbox, Order, Reply};
+use super::notes::Notes;
 use super::route::Routing;
 use super::stage::Stage;
 use crate::bridge::{Decisions, Storm};
 use crate::config::Idle;
-use crate::counters::{PORTS_MAX, QueueCounters, ThreadCounters};
+use crate::counters::{PORTS_MAX, QueueCounters, Step, ThreadCounters};
 
 /// Receive queues that one thread can serve.
 const INPUTS_MAX: usize = 1024;
@@ -91,6 +92,7 @@ pub(crate) struct Worker {
     pub(super) routing: Routing,
     pub(super) idle: Idle,
     pub(super) counters: Arc<ThreadCounters>,
+    pub(super) notes: Notes,
     pub(super) mailbox: Mailbox,
     pub(super) ended: bool,
 }
@@ -113,6 +115,7 @@ impl Worker {
             copies,
             routing,
             idle,
+            notes: Notes::new(Arc::clone(&counters)),
             counters,
             mailbox,
             ended: false,
@@ -135,6 +138,7 @@ impl Worker {
         let reply = self.carry_out(order);
         // There is room: each order has one reply, and the ring holds as many as there can be orders.
         drop(self.mailbox.replies.push(reply));
+        self.notes.lap(Step::Control);
     }
 
     fn carry_out(&mut self, order: Order) -> Reply {
@@ -188,6 +192,12 @@ impl Worker {
             Order::Inject(frames) => Reply::Injected {
                 _former: std::mem::replace(&mut self.routing.injected, frames),
             },
+            Order::Capture(capture) => Reply::Capture {
+                _former: self.notes.set_capture(capture),
+            },
+            Order::Trace(trace) => Reply::Trace {
+                _former: self.notes.set_trace(trace),
+            },
             Order::Nothing => Reply::Done,
             Order::End => {
                 self.ended = true;
@@ -240,7 +250,8 @@ impl Worker {
                 super::path::send_relayed(
                     &mut self.received,
                     &mut self.outputs,
-                    &self.counters,
+                    &self.counters.ports,
+                    &mut self.notes,
                     relay.port,
                 );
             }

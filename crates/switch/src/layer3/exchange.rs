@@ -5,6 +5,7 @@ use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool};
 
 use crate::forward::Mark;
+use crate::observe::Tracer;
 
 /// The service thread's ends of the rings.
 #[derive(Debug)]
@@ -49,7 +50,8 @@ impl Exchange {
     }
 
     /// What was handed over: one burst of each thread at most.
-    pub(super) fn receive(&mut self) -> Vec<(Mark, Vec<u8>)> {
+    /// Each with its mark and, where somebody follows it, its number there.
+    pub(super) fn receive(&mut self, tracer: Option<&Tracer>) -> Vec<(Mark, Vec<u8>, Option<u32>)> {
         let mut received = Vec::new();
         for (_, frames) in &mut self.punts {
             if frames.receive(&mut self.burst, BURST_MAX) == 0 {
@@ -57,7 +59,8 @@ impl Exchange {
             }
             for frame in self.burst.drain() {
                 if let Some(mark) = Mark::of_number(frame.mark()) {
-                    received.push((mark, frame.octets().to_vec()));
+                    let followed = tracer.and_then(|tracer| tracer.taken(frame.buffer()));
+                    received.push((mark, frame.octets().to_vec(), followed));
                 }
             }
         }

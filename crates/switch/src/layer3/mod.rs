@@ -6,6 +6,7 @@ mod ask;
 mod exchange;
 mod kernel;
 mod service;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use crate::error::SwitchError;
 use crate::icmp::RateLimit;
 use crate::kernel::{Follower, NeighbourFollower, Tap};
 use crate::neighbour::{Action, Facts, Limits, Neighbours, Origin};
+use crate::observe::Tracer;
 use crate::route::Vrf;
 use crate::route::rib::{Link, Rib, Sizes};
 
@@ -88,6 +90,8 @@ pub(crate) struct Layer3 {
     pub(crate) counts: Counts,
     started: Instant,
     epoch: Epoch,
+    /// Somebody follows frames.
+    tracer: Option<Tracer>,
 }
 
 /// The same, shared.
@@ -114,6 +118,7 @@ impl SharedLayer3 {
             counts: Counts::default(),
             started,
             epoch: 0,
+            tracer: None,
         }))))
     }
 

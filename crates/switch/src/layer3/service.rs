@@ -23,15 +23,19 @@ const ND_SOLICITATION: u8 = 135;
 impl Layer3 {
     /// Does what there is to do; true when there was something.
     pub(crate) fn turn(&mut self) -> bool {
-        let received = self.exchange.receive();
+        let received = self.exchange.receive(self.tracer.as_ref());
         let now = self.now();
         let busy = !received.is_empty() | self.take_from_kernel();
         self.follow_kernel();
         self.follow_neighbours();
-        for (mark, frame) in received {
+        for (mark, frame, followed) in received {
             self.counts.received += 1;
             if let Mark::Punt(punt, interface) = mark {
+                let before = self.counts;
                 self.take(now, punt, interface, &frame);
+                if let Some(packet) = followed {
+                    self.tell_of(packet, punt, &before);
+                }
             }
         }
         for (interface, address) in self.rib.take_wanted() {

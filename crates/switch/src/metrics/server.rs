@@ -4,7 +4,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
 
 use super::text::CONTENT_TYPE;
 use crate::error::SwitchError;
@@ -50,6 +53,21 @@ impl MetricsServer {
             })?,
             clients: Vec::new(),
         })
+    }
+
+    /// What to wait for.
+    pub(crate) fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let clients = self.clients.iter().map(|client| {
+            let interest = if client.answer.is_empty() {
+                PollFlags::POLLIN
+            } else {
+                PollFlags::POLLOUT
+            };
+            PollFd::new(client.stream.as_fd(), interest)
+        });
+        let room = self.clients.len() < CLIENTS_MAX;
+        let listener = room.then(|| PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        clients.chain(listener)
     }
 
     /// Does what can be done without waiting. `text` makes the answer.
@@ -111,7 +129,8 @@ impl Client {
         // As much as a request may have.
         for _ in 0..=REQUEST_MAX / chunk.len() {
             match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(()),
+                // It says no more; what it has said may be whole.
+                Ok(0) => return status(&self.request).map(Some).ok_or(()),
                 Ok(count) => self.request.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -186,6 +205,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_crowd_of_the_slow_and_the_silent_holds_up_nobody_for_ever() {
+        let mut server = MetricsServer::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = server.listener.local_addr().unwrap();
+        // More than are served at once; each says a part of a request and waits.
+        let crowd: Vec<TcpStream> = (0..2 * CLIENTS_MAX)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"GET /metr").unwrap();
+                stream
+            })
+            .collect();
+        let mut text = String::new;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut cut_off = 0;
+        while cut_off < crowd.len() {
+            assert!(Instant::now() < deadline, "{cut_off}");
+            server.turn(&mut text);
+            assert!(server.clients.len() <= CLIENTS_MAX);
+            cut_off += server.clients.len();
+            for client in &mut server.clients {
+                client.deadline = Instant::now();
+            }
+        }
+        server.turn(&mut text);
+        drop(crowd);
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        client.set_nonblocking(true).unwrap();
+        let mut got = [0; 12];
+        while client.read(&mut got).is_err() {
+            assert!(Instant::now() < deadline);
+            server.turn(&mut text);
+        }
+        assert_eq!(&got, b"HTTP/1.1 404");
+    }
+
+    #[test]
     fn requests_get_their_status() {
         for (request, expected) in [
             (
@@ -226,6 +282,20 @@ mod tests {
             }
         }
         assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        // One that closes its writing half at once gets its answer all the same.
+        let mut closing = TcpStream::connect(address).unwrap();
+        closing.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        closing.shutdown(std::net::Shutdown::Write).unwrap();
+        closing.set_nonblocking(true).unwrap();
+        let mut got = Vec::new();
+        while !got.ends_with(b"quietwire_x 1\n") {
+            assert!(Instant::now() < deadline);
+            server.turn(&mut text);
+            let mut chunk = [0; 512];
+            if let Ok(count) = closing.read(&mut chunk) {
+                got.extend_from_slice(&chunk[..count]);
+            }
+        }
         // The one that says nothing is cut off in time.
         assert_eq!(server.clients.len(), 1);
         server.clients[0].deadline = Instant::now();

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::report::{
-    BridgeCounts, PortReport, QueueReport, RouterCounts, StatsReport, ThreadCounts,
+    BridgeCounts, PortReport, QueueReport, RouterCounts, StatsReport, StepCounts, ThreadCounts,
 };
 
 /// The type that the text is sent with.
@@ -148,24 +148,74 @@ fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {
             |thread| thread.empty_polls,
         ),
         (
+            "thread_bursts_total",
+            "Looks that found frames.",
+            |thread| thread.bursts,
+        ),
+        (
             "thread_yields_total",
             "Times that the CPU was yielded.",
             |thread| thread.yields,
         ),
+        (
+            "thread_receive_frames_total",
+            "Frames received.",
+            |thread| thread.rx_frames,
+        ),
+        ("thread_transmit_frames_total", "Frames sent.", |thread| {
+            thread.tx_frames
+        }),
     ] {
         text.counter(name, help, each(of));
+    }
+    of_steps(text, threads);
+}
+
+fn of_steps(text: &mut Text, threads: &[ThreadCounts]) {
+    for (name, help, of) in [
+        (
+            "thread_step_cycles_total",
+            "Cycles of the time stamp counter, by what they were spent on.",
+            (|step| step.cycles) as fn(&StepCounts) -> u64,
+        ),
+        (
+            "thread_step_bursts_total",
+            "Bursts that a step worked on.",
+            |step| step.bursts,
+        ),
+        ("thread_step_frames_total", "Frames in them.", |step| {
+            step.frames
+        }),
+    ] {
+        let samples = threads.iter().flat_map(|thread| {
+            let cpu = thread.cpu.to_string();
+            thread.steps.iter().map(move |step| {
+                let labels = vec![("cpu", cpu.clone()), ("step", step.step.clone())];
+                (labels, of(step))
+            })
+        });
+        text.counter(name, help, samples.collect::<Vec<_>>());
     }
 }
 
 fn of_queues(text: &mut Text, queues: &[QueueReport]) {
+    // Without the CPU, which changes: a series is to go on when its queue moves.
     let labels = |queue: &QueueReport| {
-        let mut labels = vec![
+        vec![
             ("port", queue.port.clone()),
             ("queue", queue.queue.to_string()),
-        ];
-        labels.extend(queue.cpu.map(|cpu| ("cpu", cpu.to_string())));
-        labels
+        ]
     };
+    let cpus = queues
+        .iter()
+        .filter_map(|queue| Some((labels(queue), f64::from(queue.cpu?))));
+    text.metric(
+        "queue_cpu",
+        "gauge",
+        "CPU of the thread that serves a queue.",
+        cpus.collect::<Vec<_>>(),
+    );
+    burst_sizes(text, queues);
     let each = |of: fn(&QueueReport) -> u64| {
         let labelled = move |queue: &QueueReport| (labels(queue), of(queue));
         queues.iter().map(labelled).collect::<Vec<_>>()
@@ -199,6 +249,33 @@ fn of_queues(text: &mut Text, queues: &[QueueReport]) {
         "Share of a CPU that a queue costs.",
         loads,
     );
+}
+
+/// Frames a burst, as a histogram.
+fn burst_sizes(text: &mut Text, queues: &[QueueReport]) {
+    let name = "quietwire_switch_queue_burst_frames";
+    // Writing into a text does not fail.
+    let _ = writeln!(text.0, "# HELP {name} Frames that a look at a queue found.");
+    let _ = writeln!(text.0, "# TYPE {name} histogram");
+    for queue in queues {
+        let labels = format!(
+            "port=\"{}\",queue=\"{}\"",
+            escaped(&queue.port),
+            queue.queue
+        );
+        let mut bursts = 0;
+        for (log, count) in queue.burst_sizes.iter().enumerate() {
+            bursts += count;
+            let _ = writeln!(
+                text.0,
+                "{name}_bucket{{{labels},le=\"{}\"}} {bursts}",
+                1 << log
+            );
+        }
+        let _ = writeln!(text.0, "{name}_bucket{{{labels},le=\"+Inf\"}} {bursts}");
+        let _ = writeln!(text.0, "{name}_sum{{{labels}}} {}", queue.frames);
+        let _ = writeln!(text.0, "{name}_count{{{labels}}} {bursts}");
+    }
 }
 
 fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
@@ -247,6 +324,11 @@ fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
             "bridge_not_learned_total",
             "Addresses that were not learned.",
             |bridge| bridge.not_learned,
+        ),
+        (
+            "bridge_static_elsewhere_total",
+            "Those of them of addresses that are static on another port.",
+            |bridge| bridge.static_elsewhere,
         ),
         ("bridge_aged_total", "Addresses forgotten.", |bridge| {
             bridge.aged

@@ -20,6 +20,7 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::Threads => threads(&from_value::<Vec<ThreadReport>>(answer)?).to_string(),
         Subject::Stats => stats(&from_value::<StatsReport>(answer)?),
         Subject::Queues => queues(&from_value::<Vec<QueueReport>>(answer)?).to_string(),
+        Subject::Cycles => super::cycles::render(&from_value(answer)?),
         Subject::Moves => moves(&from_value::<Vec<MoveReport>>(answer)?).to_string(),
         Subject::Vlans => vlans(from_value::<Vec<VlanReport>>(answer)?).to_string(),
         Subject::Flapping => flapping(from_value::<Vec<FlappingReport>>(answer)?).to_string(),
@@ -34,7 +35,7 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
 }
 
 /// A table whose columns from `numbers` on are numbers.
-fn table<const N: usize>(header: [&str; N], numbers: usize) -> Table {
+pub(super) fn table<const N: usize>(header: [&str; N], numbers: usize) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)

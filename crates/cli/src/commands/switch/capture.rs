@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `switch capture`: frames of a running switch into a pcapng file (draft-ietf-opsawg-pcapng).
+
+use std::borrow::Cow;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use clap::{Args, ValueEnum};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::{DataLink, PcapError};
+use quietwire_switch::observe::{
+    CaptureStarted, Captured, CapturedFrame, Directions, WatchRequest,
+};
+use serde_json::Value;
+
+use super::OTHER_VERSION;
+use super::watch::{FilterArgs, PAUSE, UntilArgs, request};
+use crate::exit::on_signals;
+use crate::text::say;
+
+/// Copy frames of a running switch into a pcapng file, which Wireshark and tcpdump read.
+///
+/// Of frames that go out, those that the port took; each as it is there, with or without a tag. Frames that come faster
+/// than they can be written are counted as missed; forwarding never waits.
+#[derive(Debug, Args)]
+pub(super) struct CaptureArgs {
+    /// The file, which only its owner can read; - for standard output.
+    #[arg(long, value_name = "FILE")]
+    write: PathBuf,
+    /// Which way frames go.
+    #[arg(long, value_enum, default_value_t = DirectionArg::Both)]
+    direction: DirectionArg,
+    /// End after so many frames.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Octets of each frame to keep at most.
+    #[arg(long, value_name = "N", default_value_t = 16384)]
+    snap_length: u32,
+    #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    until: UntilArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DirectionArg {
+    /// Those that come in.
+    In,
+    /// Those that go out.
+    Out,
+    /// All.
+    Both,
+}
+
+type Output = BufWriter<Box<dyn Write>>;
+
+/// A file being written, and the ports that it knows.
+struct File {
+    writer: PcapNgWriter<Output>,
+    snap_length: u32,
+    ports: Vec<String>,
+}
+
+pub(super) fn capture(args: &CaptureArgs) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
+    let socket = &args.until.control_socket;
+    let started: CaptureStarted = request(
+        socket,
+        WatchRequest::StartCapture {
+            filter: args.filter.filter(),
+            directions: match args.direction {
+                DirectionArg::In => Directions::In,
+                DirectionArg::Out => Directions::Out,
+                DirectionArg::Both => Directions::Both,
+            },
+            snap_length: args.snap_length,
+        },
+    )?;
+    let outcome = copy(args, &started, &stop);
+    // Also when the file could not be written: the switch is to copy no more.
+    let stopped = request::<Value>(socket, WatchRequest::StopCapture { id: started.id });
+    let (frames, missed) = outcome?;
+    stopped?;
+    say(format!("{frames} frames captured, {missed} missed"));
+    Ok(())
+}
+
+/// Writes until it is enough; how many frames, and how many were missed.
+fn copy(args: &CaptureArgs, started: &CaptureStarted, stop: &AtomicBool) -> Result<(u64, u64)> {
+    let mut file = open(args, started).with_context(|| args.write.display().to_string())?;
+    let deadline = args.until.deadline();
+    let wanted = args.count.unwrap_or(u64::MAX);
+    let mut frames = 0;
+    loop {
+        // Looked at first: what came until then is read once more.
+        let is_over = stop.load(Ordering::Relaxed)
+            || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let id = started.id;
+        let news: Captured = request(&args.until.control_socket, WatchRequest::ReadCapture { id })?;
+        let room = usize::try_from(wanted - frames).unwrap_or(usize::MAX);
+        let taken = &news.frames[..news.frames.len().min(room)];
+        frames += taken.len() as u64;
+        match write(&mut file, taken) {
+            // Whoever read it has seen enough.
+            Err(error) if is_broken_pipe(&error) => return Ok((frames, news.missed)),
+            written => written.with_context(|| args.write.display().to_string())?,
+        }
+        if frames == wanted || (is_over && !news.more) {
+            return Ok((frames, news.missed));
+        }
+        if !news.more {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error
+        .chain()
+        .any(|cause| match cause.downcast_ref::<PcapError>() {
+            Some(PcapError::IoError(error)) => is_pipe(error),
+            _ => cause.downcast_ref::<io::Error>().is_some_and(is_pipe),
+        })
+}
+
+fn open(args: &CaptureArgs, started: &CaptureStarted) -> Result<File> {
+    let output: Box<dyn Write> = if args.write.as_os_str() == "-" {
+        Box::new(io::stdout())
+    } else {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        Box::new(options.open(&args.write)?)
+    };
+    let application = format!("quietwire {}", env!("CARGO_PKG_VERSION"));
+    let section = SectionHeaderBlock {
+        options: vec![SectionHeaderOption::UserApplication(Cow::Owned(
+            application,
+        ))],
+        ..SectionHeaderBlock::default()
+    };
+    let mut file = File {
+        writer: PcapNgWriter::with_section_header(BufWriter::new(output), section)?,
+        snap_length: started.snap_length,
+        ports: Vec::new(),
+    };
+    for port in &started.ports {
+        file.interface(port)?;
+    }
+    file.writer.get_mut().flush()?;
+    Ok(file)
+}
+
+fn write(file: &mut File, frames: &[CapturedFrame]) -> Result<()> {
+    for frame in frames {
+        file.frame(frame)?;
+    }
+    // So that those who follow the file see whole frames, and a kill loses none.
+    file.writer.get_mut().flush()?;
+    Ok(())
+}
+
+impl File {
+    /// The number of a port's interface, described first if it is new.
+    fn interface(&mut self, port: &str) -> Result<u32> {
+        let known = self.ports.iter().position(|one| one == port);
+        let number = match known {
+            Some(number) => number,
+            None => {
+                self.writer.write_pcapng_block(InterfaceDescriptionBlock {
+                    linktype: DataLink::ETHERNET,
+                    snaplen: self.snap_length,
+                    options: vec![
+                        InterfaceDescriptionOption::IfName(Cow::Borrowed(port)),
+                        // Times in nanoseconds.
+                        InterfaceDescriptionOption::IfTsResol(9),
+                    ],
+                })?;
+                self.ports.push(port.to_owned());
+                self.ports.len() - 1
+            }
+        };
+        Ok(u32::try_from(number)?)
+    }
+
+    fn frame(&mut self, frame: &CapturedFrame) -> Result<()> {
+        let octets = BASE64.decode(&frame.octets).context(OTHER_VERSION)?;
+        // Bits 0 and 1 of the flags: 1 came in, 2 goes out.
+        let flags = if frame.is_outward { 2 } else { 1 };
+        let block = EnhancedPacketBlock {
+            interface_id: self.interface(&frame.port)?,
+            timestamp: Duration::from_nanos(frame.time_ns),
+            original_len: frame.length,
+            data: Cow::Owned(octets),
+            options: vec![EnhancedPacketOption::Flags(flags)],
+        };
+        self.writer.write_pcapng_block(block)?;
+        Ok(())
+    }
+}

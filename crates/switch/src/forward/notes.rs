@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a forwarding thread notes of its own work: where its time goes, step by step, and what watchers want to see.
+
+use std::sync::Arc;
+
+use quietwire_dpdk::{Burst, cycles};
+
+use crate::bridge::{self, Ingress};
+use crate::counters::{Step, ThreadCounters};
+use crate::observe::{CaptureTap, Tracer};
+use crate::route;
+
+/// A thread's clock, the counters that its readings go to, and who watches.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    counters: Arc<ThreadCounters>,
+    /// When the step before ended, and this one began.
+    last: u64,
+    /// Somebody watches.
+    watched: bool,
+    capture: Option<Box<CaptureTap>>,
+    trace: Option<Box<Tracer>>,
+}
+
+impl Notes {
+    pub(super) fn new(counters: Arc<ThreadCounters>) -> Self {
+        Self {
+            counters,
+            last: cycles::now(),
+            watched: false,
+            capture: None,
+            trace: None,
+        }
+    }
+
+    /// The step that goes on now ends, and was this one: every tick is some step's, and none is of two.
+    #[inline(always)]
+    pub(super) fn lap(&mut self, step: Step) {
+        let now = cycles::now();
+        let spent = now.wrapping_sub(self.last);
+        self.last = now;
+        self.counters.steps.of(step).cycles.add(spent);
+    }
+
+    /// The same for a step that worked on so many frames.
+    #[inline(always)]
+    pub(super) fn lap_of(&mut self, step: Step, frames: usize) {
+        self.count(step, frames);
+        self.lap(step);
+    }
+
+    /// When the last step ended.
+    #[inline(always)]
+    pub(super) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// A step has worked on so many frames, and is not over.
+    #[inline(always)]
+    pub(super) fn count(&self, step: Step, frames: usize) {
+        let counters = self.counters.steps.of(step);
+        counters.bursts.add(1);
+        counters.frames.add(frames as u64);
+    }
+}
+
+/// What watchers are told. Nothing of this is called while nobody watches.
+impl Notes {
+    /// True while somebody watches.
+    #[inline(always)]
+    pub(super) const fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    pub(super) fn set_capture(
+        &mut self,
+        capture: Option<Box<CaptureTap>>,
+    ) -> Option<Box<CaptureTap>> {
+        let former = std::mem::replace(&mut self.capture, capture);
+        self.watched = self.capture.is_some() || self.trace.is_some();
+        former
+    }
+
+    pub(super) fn set_trace(&mut self, trace: Option<Box<Tracer>>) -> Option<Box<Tracer>> {
+        let former = std::mem::replace(&mut self.trace, trace);
+        self.watched = self.capture.is_some() || self.trace.is_some();
+        former
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn received(&mut self, port: u16, queue: u16, burst: &Burst) {
+        if let Some(capture) = &mut self.capture {
+            capture.received(port, burst);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.received(port, queue, burst);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn bridged(&mut self, from: Ingress, burst: &Burst, decisions: &[bridge::Decision]) {
+        if let Some(trace) = &mut self.trace {
+            trace.bridged(from, burst, decisions);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn routed(&mut self, burst: &Burst, from: &[u16], decisions: &[route::Decision]) {
+        if let Some(trace) = &mut self.trace {
+            trace.routed(burst, from, decisions);
+        }
+    }
+
+    /// A frame goes on in another buffer too.
+    #[inline]
+    pub(super) fn copied(&mut self, from: usize, to: usize) {
+        if let Some(trace) = &mut self.trace {
+            trace.copied(from, to);
+        }
+    }
+
+    /// A burst is handed to a driver or, by a ring, to another thread; [`Self::sent`] follows.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn offered(&mut self, port: u16, is_ring: bool, burst: &Burst) {
+        if let Some(capture) = self.capture.as_mut().filter(|_| !is_ring) {
+            capture.offered(port, burst);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.offered(port, is_ring, burst);
+        }
+    }
+
+    /// So many frames of it were taken, from the first.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn sent(&mut self, port: u16, count: usize) {
+        if let Some(capture) = &mut self.capture {
+            capture.sent(port, count);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.sent(port, count);
+        }
+    }
+
+    /// Frames that another thread wants sent.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn adopt(&mut self, burst: &Burst) {
+        if let Some(trace) = &mut self.trace {
+            trace.adopt(burst);
+        }
+    }
+
+    /// A burst is done with.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn finish(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.finish();
+        }
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which frames are watched.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use quietwire_packet::{EtherType, IpProtocol, MacAddress, Parsed, Transport, VlanId, parse};
+use serde::{Deserialize, Serialize};
+
+/// What frames are to be like; of what is not said, anything goes. Damaged frames only match what is said of the port and
+/// of MAC addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Filter {
+    /// Name of the port that they come in by; of captures, or go out by.
+    pub port: Option<String>,
+    /// One of both MAC addresses.
+    pub mac: Option<MacAddress>,
+    /// VLAN of the outermost tag.
+    pub vlan: Option<VlanId>,
+    /// Type behind the tags.
+    pub ethertype: Option<u16>,
+    /// Prefix of one of both IP addresses.
+    pub address: Option<IpNet>,
+    /// Prefix of the source address.
+    pub source: Option<IpNet>,
+    /// Prefix of the destination address.
+    pub destination: Option<IpNet>,
+    /// What IP carries, by its number.
+    pub protocol: Option<u8>,
+    /// One of both ports of UDP or TCP.
+    pub l4_port: Option<u16>,
+}
+
+/// A [`Filter`] with the port's number.
+#[derive(Clone, Debug)]
+pub(crate) struct Sieve {
+    filter: Filter,
+    port: Option<u16>,
+    /// Something is said of what is behind the MAC addresses.
+    looks_inside: bool,
+}
+
+impl Sieve {
+    pub(crate) fn new(filter: Filter, port: Option<u16>) -> Self {
+        let outside = Filter {
+            port: filter.port.clone(),
+            mac: filter.mac,
+            ..Filter::default()
+        };
+        Self {
+            looks_inside: filter != outside,
+            filter,
+            port,
+        }
+    }
+
+    /// True for a frame that is watched, which came in or goes out by this port.
+    pub(crate) fn lets_through(&self, port: u16, frame: &[u8]) -> bool {
+        if self.port.is_some_and(|wanted| wanted != port) {
+            return false;
+        }
+        let filter = &self.filter;
+        if let Some(mac) = filter.mac
+            && !addresses_of(frame).is_some_and(|both| both.contains(&mac))
+        {
+            return false;
+        }
+        !self.looks_inside || parse(frame).is_ok_and(|parsed| filter.admits(&parsed, frame))
+    }
+}
+
+/// Destination and source.
+fn addresses_of(frame: &[u8]) -> Option<[MacAddress; 2]> {
+    let number = |at: usize| {
+        let octets = frame.get(at..at + 6)?;
+        let number = octets
+            .iter()
+            .fold(0, |sum, octet| sum << 8 | u64::from(*octet));
+        Some(MacAddress::from_u64(number))
+    };
+    Some([number(0)?, number(6)?])
+}
+
+impl Filter {
+    fn admits(&self, parsed: &Parsed, frame: &[u8]) -> bool {
+        let vlan = || parsed.tags[0].map(|tag| tag.tci & 0xfff);
+        let has = |wanted: Option<IpNet>, of: [bool; 2]| {
+            let Some(wanted) = wanted else { return true };
+            let Some([source, destination]) = ip_addresses(parsed, frame) else {
+                return false;
+            };
+            (of[0] && wanted.contains(&source)) || (of[1] && wanted.contains(&destination))
+        };
+        let protocol = || parsed.ip().map(|ip| ip.protocol);
+        let ports = || match parsed.ip().map(|ip| ip.transport) {
+            Some(
+                Transport::Udp {
+                    source_port,
+                    destination_port,
+                }
+                | Transport::Tcp {
+                    source_port,
+                    destination_port,
+                    ..
+                },
+            ) => [Some(source_port), Some(destination_port)],
+            _ => [None, None],
+        };
+        self.vlan.is_none_or(|wanted| vlan() == Some(wanted.get()))
+            && self
+                .ethertype
+                .is_none_or(|wanted| parsed.ethertype == EtherType(wanted))
+            && self
+                .protocol
+                .is_none_or(|wanted| protocol() == Some(IpProtocol(wanted)))
+            && self
+                .l4_port
+                .is_none_or(|wanted| ports().contains(&Some(wanted)))
+            && has(self.address, [true, true])
+            && has(self.source, [true, false])
+            && has(self.destination, [false, true])
+    }
+}
+
+/// Source and destination of an IP packet, or of what ARP asks for.
+pub(super) fn ip_addresses(parsed: &Parsed, frame: &[u8]) -> Option<[IpAddr; 2]> {
+    if let Some(header) = parsed.ipv4(frame) {
+        return Some([header.source().into(), header.destination().into()]);
+    }
+    if let Some(header) = parsed.ipv6(frame) {
+        return Some([header.source().into(), header.destination().into()]);
+    }
+    let arp = parsed.arp(frame)?;
+    Some([arp.sender_ip().into(), arp.target_ip().into()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame() -> Vec<u8> {
+        let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+            .single_vlan(etherparse::VlanId::try_new(7).unwrap())
+            .ipv4([10, 0, 0, 1], [10, 0, 1, 1], 9)
+            .udp(1000, 53);
+        let mut frame = Vec::new();
+        builder.write(&mut frame, &[0; 8]).unwrap();
+        frame
+    }
+
+    #[test]
+    fn each_word_of_a_filter_lets_through_and_keeps_out() {
+        for (says, fits) in [
+            ("{}", true),
+            (r#"{"mac":"02:00:00:00:00:01"}"#, true),
+            (r#"{"mac":"02:00:00:00:00:02","vlan":7}"#, true),
+            (r#"{"mac":"02:00:00:00:00:03"}"#, false),
+            (r#"{"vlan":8}"#, false),
+            (r#"{"ethertype":2048}"#, true),
+            (r#"{"ethertype":2054}"#, false),
+            (r#"{"address":"10.0.1.0/24"}"#, true),
+            (r#"{"source":"10.0.1.0/24"}"#, false),
+            (
+                r#"{"source":"10.0.0.0/24","destination":"10.0.1.1/32"}"#,
+                true,
+            ),
+            (r#"{"destination":"10.0.0.0/24"}"#, false),
+            (r#"{"protocol":17,"l4-port":53}"#, true),
+            (r#"{"l4-port":1000}"#, true),
+            (r#"{"l4-port":54}"#, false),
+            (r#"{"protocol":6}"#, false),
+            (r#"{"address":"::/0"}"#, false),
+        ] {
+            let filter: Filter = serde_json::from_str(says).unwrap();
+            let sieve = Sieve::new(filter.clone(), None);
+            assert_eq!(sieve.lets_through(3, &frame()), fits, "{says}");
+            assert!(
+                !Sieve::new(filter, Some(4)).lets_through(3, &frame()),
+                "{says}"
+            );
+        }
+    }
+
+    #[test]
+    fn damaged_frames_only_match_what_is_said_of_their_outside() {
+        let cut = &frame()[..20];
+        let sieve = |filter| Sieve::new(filter, Some(1));
+        assert!(sieve(Filter::default()).lets_through(1, cut));
+        assert!(sieve(Filter::default()).lets_through(1, &[]));
+        let inside = Filter {
+            protocol: Some(17),
+            ..Filter::default()
+        };
+        assert!(!sieve(inside).lets_through(1, cut));
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What happens to frames, in words, with the names of ports, bridges and interfaces.
+
+use std::fmt::Write;
+
+use quietwire_packet::{ArpOperation, EtherType, Transport, parse};
+
+use super::filter::ip_addresses;
+use super::{Served, What};
+use crate::bridge::{self, Ingress, TagAction};
+use crate::engine::Engine;
+use crate::route;
+
+/// Names by number.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(super) ports: Vec<Option<String>>,
+    /// The bridge of each port.
+    pub(super) bridges: Vec<Option<String>>,
+    pub(super) interfaces: Vec<Option<String>>,
+}
+
+fn name(list: &[Option<String>], number: u16) -> String {
+    match list.get(usize::from(number)) {
+        Some(Some(name)) => name.clone(),
+        _ => format!("number {number}"),
+    }
+}
+
+impl Engine {
+    pub(super) fn port_name(&self, number: u16) -> String {
+        self.slot(number)
+            .map_or_else(|| format!("number {number}"), |slot| slot.plan.name.clone())
+    }
+
+    pub(super) fn names(&self) -> Names {
+        let mut names = Names {
+            interfaces: self.interface_names().to_vec(),
+            ..Names::default()
+        };
+        for slot in &self.slots {
+            let port = slot.as_ref().map(|slot| slot.plan.name.clone());
+            let group = port.as_deref().and_then(|port| self.group_of(port));
+            names.bridges.push(match group {
+                Some(crate::config::Group::Bridge(bridge)) => Some(bridge.name.clone()),
+                _ => None,
+            });
+            names.ports.push(port);
+        }
+        names
+    }
+}
+
+impl Names {
+    /// The step, and what was done there.
+    pub(super) fn tell(&self, what: What) -> (&'static str, String) {
+        let port = |number| name(&self.ports, number);
+        match what {
+            What::Received {
+                port: number,
+                queue,
+            } => (
+                "receive",
+                format!("by port {}, queue {queue}", port(number)),
+            ),
+            What::Bridged(from, decision) => ("bridge", self.bridged(from, decision)),
+            What::Routed(from, decision) => ("route", self.routed(from, decision)),
+            What::Sent(number) => ("send", format!("out of port {}", port(number))),
+            What::NoRoom(number) => (
+                "drop",
+                format!("the transmit queue of port {} had no room", port(number)),
+            ),
+            What::HandedOver(number) => (
+                "relay",
+                format!(
+                    "to the thread that has a transmit queue of port {}",
+                    port(number)
+                ),
+            ),
+            What::Served(served) => ("service", service(served).to_owned()),
+            What::Lost => (
+                "drop",
+                "it could not be sent: no buffer for a copy, or no way to its port".to_owned(),
+            ),
+        }
+    }
+
+    fn bridged(&self, from: Ingress, decision: bridge::Decision) -> String {
+        let port = |number| name(&self.ports, number);
+        let (bridge, from) = match from {
+            Ingress::Port(number) => (
+                name(&self.bridges, number),
+                format!("from port {}", port(number)),
+            ),
+            Ingress::Interface(number) => (
+                String::new(),
+                format!("from interface {}", name(&self.interfaces, number)),
+            ),
+        };
+        let what = match decision {
+            bridge::Decision::Forward(number) => format!("to port {}", port(number)),
+            bridge::Decision::ForwardTag(number, action) => {
+                format!("to port {}{}", port(number), tag(action))
+            }
+            bridge::Decision::Flood => "flooded to all other ports".to_owned(),
+            bridge::Decision::FloodSet(_) => "flooded to the ports of its VLAN and kind".to_owned(),
+            bridge::Decision::Local(number, action) => format!(
+                "to the router, interface {}{}",
+                name(&self.interfaces, number),
+                tag(action)
+            ),
+            bridge::Decision::Drop(reason) => format!("dropped: {}", why(reason)),
+        };
+        let space = if bridge.is_empty() { "" } else { " " };
+        format!("{bridge}{space}{from}: {what}")
+    }
+
+    fn routed(&self, from: u16, decision: route::Decision) -> String {
+        let interface = |number| name(&self.interfaces, number);
+        let what = match decision {
+            route::Decision::Forward {
+                interface: out,
+                mac,
+            } => {
+                format!("out of interface {} to {mac}", interface(out))
+            }
+            route::Decision::Fragment {
+                interface: out,
+                mac,
+            } => {
+                format!("in pieces, out of interface {} to {mac}", interface(out))
+            }
+            route::Decision::Punt(punt) => format!("to the service thread: {}", punt.name()),
+            route::Decision::Drop(reason) => format!("dropped: {}", reason.name()),
+        };
+        format!("from interface {}: {what}", interface(from))
+    }
+}
+
+fn tag(action: TagAction) -> String {
+    match action {
+        TagAction::None => String::new(),
+        TagAction::Pop => ", its tag taken off".to_owned(),
+        TagAction::Push(tag) => format!(", with a tag of VLAN {}", tag.tci & 0xfff),
+        TagAction::Replace(tag) => format!(", its tag changed to VLAN {}", tag.tci & 0xfff),
+    }
+}
+
+fn why(reason: bridge::Reason) -> String {
+    use bridge::Reason;
+    match reason {
+        Reason::Short => "shorter than its header",
+        Reason::Filtered => "its destination is where it came from",
+        Reason::Reserved => "to an address that bridges do not forward",
+        Reason::FrameType => "with a tag where none is admitted, or the other way round",
+        Reason::NotMember => "of a VLAN that the port is not in",
+        Reason::NoMember => "for a port that is not in its VLAN",
+        Reason::SplitHorizon => "for a port of the same split-horizon group",
+        Reason::NotFlooded => "of a kind that is flooded nowhere",
+        Reason::Storm(kind) => return format!("over the port's limit of {kind:?}").to_lowercase(),
+        Reason::OverLimit => "its source is over the port's learning limit",
+        Reason::NoInput => "the port is not in the bridge",
+    }
+    .to_owned()
+}
+
+fn service(served: Served) -> &'static str {
+    match served {
+        Served::Echoed => "answered the echo request",
+        Served::Error => "told the sender by ICMP",
+        Served::ToKernel => "gave it to the kernel",
+        Served::Waits => "keeps it until its neighbour is found; it is not followed any further",
+        Served::Neighbours => "took it for the table of neighbours",
+        Served::Unclaimed => "nobody here takes it",
+        Served::Nothing => "did nothing that is seen",
+    }
+}
+
+/// A frame in one line.
+pub(super) fn describe(octets: &[u8], length: u32) -> String {
+    let mut text = format!("{length} octets");
+    // Behind what was looked at there is more, which is not looked at here either.
+    let mut whole = octets.to_vec();
+    whole.resize(octets.len().max(length as usize), 0);
+    let octets = &whole[..];
+    let parsed = match parse(octets) {
+        Ok(parsed) => parsed,
+        Err(damage) => {
+            // Writing into a text does not fail, here and below.
+            let _ = write!(text, ", {damage}");
+            return text;
+        }
+    };
+    let _ = write!(text, ", {} > {}", parsed.source, parsed.destination);
+    for tag in parsed.tags.into_iter().flatten() {
+        let _ = write!(text, ", VLAN {}", tag.tci & 0xfff);
+    }
+    if let (Some(arp), Some([sender, target])) = (parsed.arp(octets), ip_addresses(&parsed, octets))
+    {
+        let _ = match arp.operation() {
+            ArpOperation::Request => write!(text, ", ARP: {sender} asks for {target}"),
+            ArpOperation::Reply => write!(text, ", ARP: {sender} is at {}", arp.sender_mac()),
+            ArpOperation::Other(other) => write!(text, ", ARP operation {other}"),
+        };
+        return text;
+    }
+    let Some(ip) = parsed.ip() else {
+        let EtherType(number) = parsed.ethertype;
+        let _ = write!(text, ", type 0x{number:04x}");
+        return text;
+    };
+    if let Some([source, destination]) = ip_addresses(&parsed, octets) {
+        let hops = parsed.ipv4(octets).map(|header| header.ttl());
+        let hops = hops.or_else(|| Some(parsed.ipv6(octets)?.hop_limit()));
+        let _ = write!(
+            text,
+            ", {source} > {destination}, hops {}",
+            hops.unwrap_or(0)
+        );
+    }
+    let _ = match ip.transport {
+        Transport::Udp {
+            source_port,
+            destination_port,
+        } => write!(text, ", UDP {source_port} > {destination_port}"),
+        Transport::Tcp {
+            source_port,
+            destination_port,
+            flags,
+        } => write!(
+            text,
+            ", TCP {source_port} > {destination_port}, flags 0x{flags:02x}"
+        ),
+        Transport::Icmp { kind, code } => write!(text, ", ICMP type {kind} code {code}"),
+        Transport::Other => write!(text, ", {}", ip.protocol),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_described() {
+        let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+            .ipv4([10, 0, 0, 1], [10, 0, 1, 1], 9)
+            .udp(1000, 53);
+        let mut frame = Vec::new();
+        builder.write(&mut frame, &[0; 8]).unwrap();
+        assert_eq!(
+            describe(&frame, 50),
+            "50 octets, 02:00:00:00:00:01 > 02:00:00:00:00:02, 10.0.0.1 > 10.0.1.1, hops 9, UDP 1000 > 53"
+        );
+        // Nothing that comes in may harm the one who looks.
+        for end in 0..frame.len() {
+            assert!(!describe(&frame[..end], 1).is_empty());
+        }
+    }
+
+    #[test]
+    fn names_are_used_where_there_are_any() {
+        let names = Names {
+            ports: vec![Some("left".to_owned()), Some("right".to_owned())],
+            bridges: vec![Some("lan".to_owned())],
+            interfaces: vec![None, Some("uplink".to_owned())],
+        };
+        let told = |what| {
+            let (step, what) = names.tell(what);
+            format!("{step}: {what}")
+        };
+        assert_eq!(
+            told(What::Bridged(
+                Ingress::Port(0),
+                bridge::Decision::Forward(1)
+            )),
+            "bridge: lan from port left: to port right"
+        );
+        assert_eq!(
+            told(What::Routed(1, route::Decision::Punt(route::Punt::Arp))),
+            "route: from interface uplink: to the service thread: arp"
+        );
+        assert_eq!(told(What::Sent(7)), "send: out of port number 7");
+    }
+}
