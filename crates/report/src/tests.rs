@@ -479,3 +479,34 @@ fn a_page_that_cannot_be_written_is_told() {
             .contains("/no/such/page.html")
     );
 }
+
+#[test]
+fn other_methods_have_their_results_on_the_page() {
+    let steps = "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 2.5\n";
+    for (old_steps, method) in [
+        ("", "method = \"mlrsearch\"\n"),
+        (
+            steps,
+            "method = \"best-and-worst-of-n\"\ntrials-per-rate = 3\n",
+        ),
+        (steps, "method = \"best-of-n\"\n"),
+    ] {
+        assert!(STUDY.contains(steps));
+        let text = STUDY
+            .replace(steps, &format!("{method}{old_steps}"))
+            .replace("\nbest-of = 3\n", "\n");
+        let (summary, _) = checked(&results_of(&text, SimulatedBench::new(3, 0), usize::MAX));
+        assert_eq!(summary.state, State::Finished);
+        // The simulated device forwards 6.4 Mpps, give or take 3 %; now and then it loses a little below.
+        for goal in &summary.sizes[0].cases[0].goals {
+            let rate_pps = goal.rate_pps.as_ref().unwrap().median;
+            assert!((3e6..6.7e6).contains(&rate_pps), "{method}: {goal:?}");
+            for outcome in &goal.outcomes {
+                assert!(
+                    matches!(outcome, SearchOutcome::Held { .. }),
+                    "{method}: {outcome:?}"
+                );
+            }
+        }
+    }
+}

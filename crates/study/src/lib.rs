@@ -23,8 +23,8 @@ mod tests;
 pub use bench::{Bench, BenchError, CaseSpec, Environment, Measured};
 pub use file::{
     Case, Device, FileError, FrameSize, Goal, Idle, LatencyProbe, Link, MaxRate, Mode, Neighbours,
-    NeighboursIn, Percent, Pinning, Search, StudyFile, Sweep, Switch, TesterSettings, Topology,
-    Traffic, Trials,
+    NeighboursIn, Percent, Pinning, Search, SearchMethod, StudyFile, Sweep, Switch, TesterSettings,
+    Topology, Traffic, Trials,
 };
 pub use lab_bench::{LabBench, LabBenchError};
 pub use plan::{Estimate, StepKind, StepPlan};

@@ -2,15 +2,22 @@
 //! What a study does in each case and at each frame size, step by step; pure, like the methods it drives.
 
 use quietwire_search::{
-    ConfigError, Findings, LossRatio, LossSweep, LossSweepConfig, Method, Outcome, RecordError,
-    SingleRun, SingleRunConfig, Step, TrialRequest,
+    BestWorst, BestWorstConfig, ConfigError, Findings, LossRatio, LossSweep, LossSweepConfig,
+    Method, MlrGoal, MlrSearch, MlrSearchConfig, Outcome, RecordError, Sides, SingleRun,
+    SingleRunConfig, Step, TrialRequest,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::file::{Goal, LatencyProbe, Percent, Search, StudyFile, Sweep};
+use crate::file::{Goal, LatencyProbe, Percent, Search, SearchMethod, StudyFile, Sweep};
 
 /// Most trials of one search: far over what any sensible one takes.
 const SEARCH_TRIALS_MAX: u32 = 10_000;
+/// Lowest rate of an MLRsearch, as a part of the highest, where the file says nothing.
+const MIN_RATE: f64 = 0.001;
+/// Trials at each rate of best-of-N and worst-of-N, where the file says nothing.
+const TRIALS_PER_RATE: u32 = 5;
+/// Short trials that an MLRsearch takes for a goal before it measures in full, at most, on a quiet device.
+const GOAL_SHORT_TRIALS: f64 = 20.0;
 
 /// What a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,6 +25,8 @@ const SEARCH_TRIALS_MAX: u32 = 10_000;
 pub enum StepKind {
     /// The search for one goal, by its name.
     Search(String),
+    /// One search for all goals.
+    Goals,
     /// The frame loss rate sweep.
     Sweep,
     /// Trials at a low load.
@@ -28,6 +37,7 @@ impl std::fmt::Display for StepKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Search(goal) => write!(f, "search {goal}"),
+            Self::Goals => f.write_str("search for all goals"),
             Self::Sweep => f.write_str("loss sweep"),
             Self::Latency => f.write_str("latency"),
         }
@@ -47,11 +57,13 @@ pub struct StepPlan {
 #[derive(Clone, Debug, PartialEq)]
 enum Source {
     Search(Search, Goal),
+    Goals(Search, Vec<MlrGoal>),
     Sweep(Sweep),
     Latency(LatencyProbe),
 }
 
-/// At most so much is to be done; a study is usually through earlier.
+/// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
+/// on a quiet device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// Trials, when none is invalid.
@@ -71,7 +83,17 @@ impl StepPlan {
             invalid_repeats: file.trials.invalid_repeats,
         };
         let mut steps = Vec::new();
-        if let Some(search) = &file.search {
+        if let Some(search) = &file.search
+            && search.method == SearchMethod::MlrSearch
+        {
+            // What is no goal was refused when the file was checked.
+            let goals = search
+                .goals
+                .iter()
+                .filter_map(|goal| goal.mlr(&file.trials).ok());
+            let source = Source::Goals(search.clone(), goals.collect());
+            steps.push(step(StepKind::Goals, file.trials.duration_s, source));
+        } else if let Some(search) = &file.search {
             for goal in &search.goals {
                 let source = Source::Search(search.clone(), goal.clone());
                 let kind = StepKind::Search(goal.name.clone());
@@ -97,7 +119,22 @@ impl StepPlan {
         match &self.source {
             Source::Search(search, goal) => {
                 let config = self.search_config(search, goal, max_rate_pps)?;
-                Ok(Machine::Method(Box::new(SingleRun::new(config)?)))
+                Ok(Machine::Method(match sides(search.method) {
+                    None => Box::new(SingleRun::new(config)?),
+                    Some(sides) => Box::new(BestWorst::new(of_n(search, config, sides))?),
+                }))
+            }
+            Source::Goals(search, goals) => {
+                let config = MlrSearchConfig {
+                    goals: goals.clone(),
+                    min_rate_pps: search
+                        .min_rate_percent
+                        .map_or(MIN_RATE * max_rate_pps, |percent| percent.of(max_rate_pps)),
+                    max_rate_pps,
+                    max_invalid_repeats: self.invalid_repeats,
+                    max_trials: SEARCH_TRIALS_MAX,
+                };
+                Ok(Machine::Method(Box::new(MlrSearch::new(config)?)))
             }
             Source::Sweep(sweep) => {
                 let config = LossSweepConfig {
@@ -129,7 +166,8 @@ impl StepPlan {
         goal: &Goal,
         max_rate_pps: f64,
     ) -> Result<SingleRunConfig, ConfigError> {
-        let of_max = |percent: Percent| percent.of(max_rate_pps);
+        // What is missing was told when the file was checked; the method refuses a rate of zero too.
+        let of_max = |percent: Option<Percent>| percent.map_or(0.0, |it| it.of(max_rate_pps));
         Ok(SingleRunConfig {
             start_rate_pps: of_max(search.start_rate_percent),
             start_step_pps: of_max(search.start_step_percent),
@@ -138,28 +176,75 @@ impl StepPlan {
             trial_duration_s: self.duration_s,
             min_rate_pps: of_max(search.resolution_percent),
             max_rate_pps,
-            best_of: search.best_of,
+            best_of: search.best_of.unwrap_or(1),
             max_invalid_repeats: self.invalid_repeats,
             max_trials: SEARCH_TRIALS_MAX,
         })
     }
 
-    /// Trials that this step takes at most when none is invalid.
-    fn trial_bound(&self) -> u32 {
-        match &self.source {
-            Source::Search(search, goal) => {
-                self.search_config(search, goal, 100.0).map_or(0, |config| {
-                    SingleRunConfig {
-                        max_invalid_repeats: 0,
-                        ..config
-                    }
-                    .trial_bound()
-                })
-            }
+    /// What this step takes at most when no trial is invalid.
+    fn bound(&self, around_s: f64) -> Estimate {
+        let trials = match &self.source {
+            Source::Search(search, goal) => self
+                .search_config(search, goal, 100.0)
+                .map_or(0, |config| search_bound(search, config)),
+            Source::Goals(_, goals) => return goals_bound(goals, around_s),
             Source::Sweep(sweep) => u32::try_from(sweep.loads_percent.len()).unwrap_or(u32::MAX),
             Source::Latency(latency) => latency.repeats,
+        };
+        Estimate {
+            trials,
+            duration_s: f64::from(trials) * (self.duration_s + around_s),
         }
     }
+}
+
+/// Which searches with several trials at a rate a method makes; none for another method.
+fn sides(method: SearchMethod) -> Option<Sides> {
+    match method {
+        SearchMethod::BestOfN => Some(Sides::Best),
+        SearchMethod::WorstOfN => Some(Sides::Worst),
+        SearchMethod::BestAndWorstOfN => Some(Sides::Both),
+        SearchMethod::SingleRun | SearchMethod::MlrSearch => None,
+    }
+}
+
+fn of_n(search: &Search, config: SingleRunConfig, sides: Sides) -> BestWorstConfig {
+    BestWorstConfig {
+        search: config,
+        trials: search.trials_per_rate.unwrap_or(TRIALS_PER_RATE),
+        sides,
+    }
+}
+
+/// Trials of one search at most, when none is invalid.
+fn search_bound(search: &Search, config: SingleRunConfig) -> u32 {
+    let config = SingleRunConfig {
+        max_invalid_repeats: 0,
+        ..config
+    };
+    match sides(search.method) {
+        None => config.trial_bound(),
+        Some(sides) => of_n(search, config, sides).trial_bound(),
+    }
+}
+
+/// Two loads measured in full for each goal and as many given up on the way, with the short trials before them: what a
+/// quiet device stays under. Noise has no bound.
+fn goals_bound(goals: &[MlrGoal], around_s: f64) -> Estimate {
+    let of_goal = |goal: &MlrGoal| {
+        let full_s = goal.final_trial_duration_s + around_s;
+        let full = 4.0 * (goal.duration_sum_s / full_s).ceil();
+        let short_s = goal.initial_trial_duration_s + around_s;
+        Estimate {
+            trials: (full + GOAL_SHORT_TRIALS) as u32,
+            duration_s: full * full_s + GOAL_SHORT_TRIALS * short_s,
+        }
+    };
+    goals
+        .iter()
+        .map(of_goal)
+        .fold(Estimate::default(), Estimate::plus)
 }
 
 fn latency_rate(latency: &LatencyProbe, max_rate_pps: f64) -> f64 {
@@ -181,11 +266,22 @@ impl Estimate {
         let times = sizes.saturating_mul(cases).saturating_mul(file.rounds);
         StepPlan::of(file)
             .iter()
-            .map(|step| (step.trial_bound().saturating_mul(times), step.duration_s))
-            .fold(Self::default(), |sum, (trials, duration_s)| Self {
-                trials: sum.trials.saturating_add(trials),
-                duration_s: sum.duration_s + f64::from(trials) * (duration_s + around_s),
-            })
+            .map(|step| step.bound(around_s).times(times))
+            .fold(Self::default(), Self::plus)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            trials: self.trials.saturating_add(other.trials),
+            duration_s: self.duration_s + other.duration_s,
+        }
+    }
+
+    fn times(self, times: u32) -> Self {
+        Self {
+            trials: self.trials.saturating_mul(times),
+            duration_s: self.duration_s * f64::from(times),
+        }
     }
 }
 

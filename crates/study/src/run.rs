@@ -399,9 +399,18 @@ fn record(
 
 fn outcome(result: &TrialResult) -> Outcome {
     match &result.validity {
-        Validity::Valid => Outcome::lost(result.loss_ratio),
+        Validity::Valid => Outcome::Valid {
+            loss_ratio: result.loss_ratio,
+            effective_duration_s: effective_duration_s(result),
+        },
         Validity::Invalid(reasons) => Outcome::Invalid {
             reason: reasons.join("; "),
         },
     }
+}
+
+/// What a trial counts for where durations are summed up: the time that it took, warm-up and drain included.
+fn effective_duration_s(result: &TrialResult) -> Option<f64> {
+    let around_s = result.trial.warm_up_s + result.trial.drain_s;
+    Some(result.elapsed_s + around_s).filter(|it| it.is_finite() && *it > 0.0)
 }

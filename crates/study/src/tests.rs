@@ -127,6 +127,7 @@ fn a_whole_study_does_every_step_and_sets_each_case_up_once_a_round() {
         match &step.kind {
             StepKind::Latency => assert!(valid.count() <= 2),
             StepKind::Sweep => assert!(valid.count() <= 3),
+            StepKind::Goals => panic!("a search that was not asked for"),
             StepKind::Search(goal) => {
                 let Some(Findings::SingleRun(found)) = &step.findings else {
                     panic!("{goal}: {:?}", step.findings)
@@ -337,5 +338,89 @@ fn a_killed_run_keeps_every_finished_trial() {
         assert_eq!(results.runs[0].end, None);
         go(&mut store, &mut SimulatedBench::new(SEED, kept as u64)).unwrap();
         assert_eq!(essence(&store.results().unwrap()), essence(&whole));
+    }
+}
+
+/// The small study with another method in place of the single run.
+fn with_method(keys: &str) -> String {
+    let steps = "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5";
+    assert!(SMALL.contains(steps));
+    SMALL
+        .replace(steps, keys)
+        .replace("rounds = 2", "rounds = 1")
+}
+
+/// A study with this text, stopped after every `at_a_time` trials and resumed.
+fn in_pieces(text: &str, at_a_time: u32) -> StudyResults {
+    let file = StudyFile::parse(text, Path::new("method.toml")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.sqlite");
+    let mut mode = OpenMode::New;
+    for _ in 0..10_000 {
+        let mut store = Store::open(&path, &file, text, mode).unwrap();
+        mode = OpenMode::Resume;
+        let made = store.results().unwrap().trials().count() as u64;
+        let mut bench = SimulatedBench::new(SEED, made);
+        let stop = AtomicBool::new(false);
+        let mut progress = StopAfter(at_a_time, &stop);
+        let end = run_study(&file, &mut store, &mut bench, &mut progress, &stop).unwrap();
+        if end == StudyEnd::Finished {
+            return store.results().unwrap();
+        }
+    }
+    panic!("the study did not end");
+}
+
+#[test]
+fn an_mlrsearch_in_a_study_is_one_step_for_all_goals_and_can_be_resumed() {
+    let text = with_method("method = \"mlrsearch\"");
+    let whole = in_pieces(&text, u32::MAX);
+    assert_eq!(essence(&in_pieces(&text, 7)), essence(&whole));
+    let searches: Vec<&StepRecord> = whole
+        .steps
+        .iter()
+        .filter(|step| step.kind == StepKind::Goals)
+        .collect();
+    assert_eq!(searches.len(), 2);
+    for step in searches {
+        let Some(Findings::MlrSearch(found)) = &step.findings else {
+            panic!("{:?}", step.findings)
+        };
+        assert_eq!(found.goals.len(), 2);
+        for goal in &found.goals {
+            assert_eq!(goal.irregularity, None, "{goal:?}");
+            // A trial of 1 s counts with its warm-up of 0.2 s and its drain of 0.1 s.
+            let low_s = goal.lower.unwrap().sums.full_low_s;
+            assert!(
+                (low_s / 1.3 - (low_s / 1.3).round()).abs() < 1e-9,
+                "{low_s}"
+            );
+        }
+        assert!(step.trials.len() > 20);
+    }
+}
+
+#[test]
+fn best_and_worst_of_n_in_a_study_can_be_resumed() {
+    let steps = "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5\ntrials-per-rate = 3";
+    for (method, sides) in [
+        ("best-of-n", (true, false)),
+        ("worst-of-n", (false, true)),
+        ("best-and-worst-of-n", (true, true)),
+    ] {
+        let text = with_method(&format!("method = \"{method}\"\n{steps}"));
+        let whole = in_pieces(&text, u32::MAX);
+        assert_eq!(essence(&in_pieces(&text, 9)), essence(&whole));
+        let searches = whole
+            .steps
+            .iter()
+            .filter(|step| matches!(step.kind, StepKind::Search(_)));
+        for step in searches {
+            let Some(Findings::BestWorst(found)) = &step.findings else {
+                panic!("{:?}", step.findings)
+            };
+            assert_eq!((found.best.is_some(), found.worst.is_some()), sides);
+            assert!(found.rates.iter().all(|tally| tally.held + tally.lost <= 3));
+        }
     }
 }

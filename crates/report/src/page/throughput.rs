@@ -14,7 +14,7 @@ use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary};
 /// Trials that a rate was given where that was more than one.
 fn best_of(results: &StudyResults) -> Option<u32> {
     let search = results.file.search.as_ref()?;
-    (search.best_of > 1).then_some(search.best_of)
+    search.best_of.filter(|tries| *tries > 1)
 }
 
 pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {

@@ -248,7 +248,8 @@ fn of_case(
         .search
         .iter()
         .flat_map(|search| &search.goals)
-        .map(|goal| throughput::of_goal(&steps, goal))
+        .enumerate()
+        .map(|(index, goal)| throughput::of_goal(&steps, index, goal))
         .collect();
     let sweep = throughput::sweep(&steps);
     let trials: Vec<&TrialRecord> = steps.iter().flat_map(|step| &step.trials).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates found, and loss against load.
 
-use quietwire_search::{Findings, SearchEnd, SingleRunFindings};
+use quietwire_search::{Findings, MlrEnd, MlrIrregularity, SearchEnd};
 use quietwire_study::{Goal, StepKind, StepRecord};
 use serde::Serialize;
 
@@ -92,9 +92,11 @@ pub struct LossPoint {
     pub loss_ratio: f64,
 }
 
-pub(super) fn of_goal(steps: &Steps<'_>, goal: &Goal) -> GoalSummary {
+pub(super) fn of_goal(steps: &Steps<'_>, index: usize, goal: &Goal) -> GoalSummary {
     let kind = StepKind::Search(goal.name.clone());
-    let outcomes: Vec<SearchOutcome> = of_kind(steps, &kind).map(outcome).collect();
+    let alone = of_kind(steps, &kind).map(outcome);
+    let together = of_kind(steps, &StepKind::Goals).map(|step| outcome_of_goal(step, index));
+    let outcomes: Vec<SearchOutcome> = alone.chain(together).collect();
     let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
     let rate_pps = Spread::of(rates.collect());
     let is_limit = |outcome: &SearchOutcome, median: f64| matches!(outcome, SearchOutcome::AtLeast { rate_pps } if *rate_pps <= median);
@@ -115,25 +117,74 @@ pub(super) fn of_goal(steps: &Steps<'_>, goal: &Goal) -> GoalSummary {
 
 fn outcome(step: &StepRecord) -> SearchOutcome {
     match (&step.findings, step.is_finished) {
-        (Some(Findings::SingleRun(findings)), true) => of_findings(findings, step),
+        (Some(Findings::SingleRun(found)), true) => of_rate(
+            &found.end,
+            found.highest_held_pps,
+            found.lost_at_or_under_highest_held,
+            step,
+        ),
+        (Some(Findings::BestWorst(found)), true) => {
+            match found.worst.as_ref().or(found.best.as_ref()) {
+                Some(side) => of_rate(
+                    &side.end,
+                    side.highest_held_pps,
+                    side.lost_at_or_under_highest_held,
+                    step,
+                ),
+                None => SearchOutcome::Unfinished,
+            }
+        }
         _ => SearchOutcome::Unfinished,
     }
 }
 
-fn of_findings(findings: &SingleRunFindings, step: &StepRecord) -> SearchOutcome {
+/// Of the goal at `index` in a search for all goals. An irregular result is what it is called, or none.
+fn outcome_of_goal(step: &StepRecord, index: usize) -> SearchOutcome {
+    let (Some(Findings::MlrSearch(found)), true) = (&step.findings, step.is_finished) else {
+        return SearchOutcome::Unfinished;
+    };
+    let Some(goal) = found.goals.get(index) else {
+        return SearchOutcome::Unfinished;
+    };
+    match (&found.end, goal.irregularity, goal.lower, goal.upper) {
+        (_, None, Some(lower), _) => SearchOutcome::Held {
+            rate_pps: lower.rate_pps,
+            contradictions: 0,
+        },
+        (MlrEnd::InvalidTrials { .. }, ..) => SearchOutcome::TesterFailed,
+        (MlrEnd::Finished, Some(MlrIrregularity::NoUpperBound), Some(lower), _) => {
+            SearchOutcome::AtLeast {
+                rate_pps: lower.rate_pps,
+            }
+        }
+        (MlrEnd::Finished, Some(MlrIrregularity::NoLowerBound), _, Some(upper)) => {
+            SearchOutcome::NothingHeld {
+                lowest_tried_pps: upper.rate_pps,
+            }
+        }
+        _ => SearchOutcome::Unfinished,
+    }
+}
+
+fn of_rate(
+    end: &SearchEnd,
+    highest_held_pps: Option<f64>,
+    contradictions: u32,
+    step: &StepRecord,
+) -> SearchOutcome {
     let lowest_tried_pps = step
         .trials
         .iter()
         .filter(|trial| trial.result.is_valid())
         .map(|trial| trial.request.offered_rate_pps)
         .reduce(f64::min);
-    match (&findings.end, findings.highest_held_pps) {
+    match (end, highest_held_pps) {
         (SearchEnd::InvalidTrials { .. }, _) => SearchOutcome::TesterFailed,
         (SearchEnd::TrialLimit, _) => SearchOutcome::Unfinished,
         (SearchEnd::HeldAtMaxRate, Some(rate_pps)) => SearchOutcome::AtLeast { rate_pps },
         (_, Some(rate_pps)) => SearchOutcome::Held {
             rate_pps,
-            contradictions: findings.lost_at_or_under_highest_held,
+            contradictions,
         },
         (_, None) => match lowest_tried_pps {
             Some(lowest_tried_pps) => SearchOutcome::NothingHeld { lowest_tried_pps },

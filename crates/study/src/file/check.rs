@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study file that can be read may still get wrong.
 
+mod search;
+
 use std::collections::HashSet;
 
 use quietwire_host::cpu::CpuList;
@@ -33,7 +35,9 @@ fn whole(file: &StudyFile) -> Checked {
     trials(&file.trials)?;
     if let Some(search) = &file.search {
         goals(search)?;
-        steps(search)?;
+        search::keys(search)?;
+        search::steps(search)?;
+        search::mlr_goals(file, search)?;
     }
     sweep(file)?;
     if let Some(latency) = &file.latency {
@@ -227,55 +231,6 @@ fn goals(search: &Search) -> Checked {
                 ),
             );
         }
-    }
-    Ok(())
-}
-
-/// Fewer digits than this and the lowest rate of a search is no rate any more.
-const RESOLUTION_PERCENT_MIN: f64 = 0.001;
-
-/// More trials than this at one rate are a study of their own.
-const BEST_OF_MAX: u32 = 100;
-
-fn steps(search: &Search) -> Checked {
-    let path = [Key("search"), Key("resolution-percent")];
-    let (resolution, step) = (
-        search.resolution_percent.get(),
-        search.start_step_percent.get(),
-    );
-    if resolution > step {
-        return fault(
-            &path,
-            format!(
-                "{resolution} is over start-step-percent, {step}: the step is halved until it is under the resolution, so the resolution has to be smaller"
-            ),
-        );
-    }
-    if resolution < RESOLUTION_PERCENT_MIN {
-        return fault(
-            &path,
-            format!(
-                "{resolution} is finer than any trial can tell; write {RESOLUTION_PERCENT_MIN} or more"
-            ),
-        );
-    }
-    if !(1..=BEST_OF_MAX).contains(&search.best_of) {
-        return fault(
-            &[Key("search"), Key("best-of")],
-            format!(
-                "{} trials at one rate: write 1 to {BEST_OF_MAX}",
-                search.best_of
-            ),
-        );
-    }
-    if search.start_rate_percent < search.resolution_percent {
-        return fault(
-            &[Key("search"), Key("start-rate-percent")],
-            format!(
-                "{} is under resolution-percent, {resolution}, which is the lowest rate that a search tries; start higher",
-                search.start_rate_percent.get()
-            ),
-        );
     }
     Ok(())
 }

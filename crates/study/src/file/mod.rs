@@ -10,12 +10,14 @@ mod values;
 use std::path::Path;
 
 use quietwire_host::cpu::CpuList;
+use quietwire_search::{ConfigError, LossRatio, MlrGoal};
 use quietwire_tester::Directions;
 use serde::{Deserialize, Serialize};
 
 pub use locate::FileError;
 pub use values::{
-    FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, Switch, Topology,
+    FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch,
+    Topology,
 };
 
 /// A whole study file.
@@ -141,19 +143,27 @@ pub struct Trials {
     pub invalid_repeats: u32,
 }
 
-/// `[search]`: the single-run search, once for each goal. Percentages are of the maximum rate.
+/// `[search]`: the search, by one of several methods. Percentages are of the maximum rate. Which keys a method takes,
+/// and which it needs, is checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Search {
-    /// First rate to try.
-    pub start_rate_percent: Percent,
-    /// Step of the linear phase, halved in the binary phase.
-    pub start_step_percent: Percent,
-    /// The search stops once its step is under this.
-    pub resolution_percent: Percent,
-    /// Most trials at one visit of a rate: it is taken as lost only once so many in a row have lost too much.
-    #[serde(default = "best_of")]
-    pub best_of: u32,
+    /// How to search.
+    #[serde(default)]
+    pub method: SearchMethod,
+    /// First rate to try. Not for `mlrsearch`; the others need it.
+    pub start_rate_percent: Option<Percent>,
+    /// Step of the linear phase, halved in the binary phase. Not for `mlrsearch`; the others need it.
+    pub start_step_percent: Option<Percent>,
+    /// The search stops once its step is under this. Not for `mlrsearch`; the others need it.
+    pub resolution_percent: Option<Percent>,
+    /// `single-run` only: most trials at one visit of a rate; it is taken as lost only once so many in a row have lost
+    /// too much. Without it one.
+    pub best_of: Option<u32>,
+    /// `best-of-n`, `worst-of-n` and `best-and-worst-of-n` only: N, most trials at each rate. Without it five.
+    pub trials_per_rate: Option<u32>,
+    /// `mlrsearch` only: rate under which nothing is offered. Without it 0.1 %.
+    pub min_rate_percent: Option<Percent>,
     /// What to search for.
     #[serde(rename = "goal")]
     pub goals: Vec<Goal>,
@@ -167,6 +177,17 @@ pub struct Goal {
     pub name: String,
     /// Lost over offered frames, 0 or more and under 1.
     pub loss_ratio: f64,
+    /// `mlrsearch` only: part of the duration sum in which more may be lost, 0 or more and under 1. Without it 0.5.
+    pub exceed_ratio: Option<f64>,
+    /// `mlrsearch` only: how far apart the bounds may be, in percent of the upper one. Without it 0.5.
+    pub width_percent: Option<Percent>,
+    /// `mlrsearch` only: length of a full trial, seconds. Without it `duration-s` of `[trials]`.
+    pub final_trial_duration_s: Option<f64>,
+    /// `mlrsearch` only: length of the first trial at a load, seconds. Without it that of a full one.
+    pub initial_trial_duration_s: Option<f64>,
+    /// `mlrsearch` only: so much is measured at a load before it is judged, seconds, warm-up and drain included.
+    /// Without it 21 full trials' lengths.
+    pub duration_sum_s: Option<f64>,
 }
 
 /// `[sweep]`: one trial at each load.
@@ -234,12 +255,30 @@ fn drain_s() -> f64 {
     0.1
 }
 
-fn best_of() -> u32 {
-    1
-}
-
 fn invalid_repeats() -> u32 {
     3
+}
+
+/// FD.io's: so many full trials' lengths are measured at a load.
+const DURATION_SUM_TRIALS: f64 = 21.0;
+
+impl Goal {
+    /// The goal as MLRsearch takes it, with what is left out filled in: FD.io's values, and trials as long as others.
+    pub(crate) fn mlr(&self, trials: &Trials) -> Result<MlrGoal, ConfigError> {
+        let final_trial_duration_s = self.final_trial_duration_s.unwrap_or(trials.duration_s);
+        Ok(MlrGoal {
+            final_trial_duration_s,
+            duration_sum_s: self
+                .duration_sum_s
+                .unwrap_or(DURATION_SUM_TRIALS * final_trial_duration_s),
+            loss_ratio: LossRatio::new(self.loss_ratio)?,
+            exceed_ratio: self.exceed_ratio.unwrap_or(0.5),
+            width: self.width_percent.map_or(0.005, |width| width.of(1.0)),
+            initial_trial_duration_s: self
+                .initial_trial_duration_s
+                .unwrap_or(final_trial_duration_s),
+        })
+    }
 }
 
 impl StudyFile {

@@ -251,6 +251,115 @@ fn goals_loads_and_cases_are_told_apart() {
 }
 
 #[test]
+fn a_method_takes_its_own_keys_only_and_needs_some() {
+    refused(
+        "resolution-percent = 5",
+        "resolution-percent = 5\nmethod = \"twice\"",
+        "search.method",
+        "best-of-n",
+    );
+    refused(
+        "resolution-percent = 5",
+        "resolution-percent = 5\ntrials-per-rate = 3",
+        "search.trials-per-rate",
+        "single-run has no such key",
+    );
+    refused(
+        "resolution-percent = 5",
+        "resolution-percent = 5\nmin-rate-percent = 3",
+        "search.min-rate-percent",
+        "single-run has no such key",
+    );
+    refused(
+        "name = \"PDR\",",
+        "name = \"PDR\", exceed-ratio = 0.5,",
+        "search.goal[1].exceed-ratio",
+        "single-run has no such key",
+    );
+    let (message, _) = error("resolution-percent = 5\n", "");
+    assert!(
+        message.contains(": search: resolution-percent is missing; single-run needs it"),
+        "{message}"
+    );
+    let of_n = "method = \"best-of-n\"\nstart-step-percent = 20\nbest-of = 2";
+    let (message, _) = error("start-step-percent = 20", of_n);
+    assert!(
+        message.contains("search.best-of: best-of-n has no such key"),
+        "{message}"
+    );
+    let of_n = "method = \"worst-of-n\"\nstart-step-percent = 20\ntrials-per-rate = 101";
+    let (message, _) = error("start-step-percent = 20", of_n);
+    assert!(message.contains("search.trials-per-rate: 101"), "{message}");
+}
+
+/// The small study with an MLRsearch whose second goal has this in it too.
+fn with_mlr(more: &str) -> String {
+    let steps = "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5";
+    assert!(SMALL.contains(steps));
+    SMALL
+        .replace(steps, "method = \"mlrsearch\"")
+        .replace("name = \"PDR\",", &format!("name = \"PDR\",{more}"))
+}
+
+#[test]
+fn goals_of_an_mlrsearch_have_attributes() {
+    let file = parse(&with_mlr("")).unwrap();
+    let goals = &file.search.as_ref().unwrap().goals;
+    let goal = goals[1].mlr(&file.trials).unwrap();
+    assert_eq!(
+        (goal.final_trial_duration_s, goal.duration_sum_s),
+        (1.0, 21.0)
+    );
+    assert_eq!((goal.exceed_ratio, goal.width), (0.5, 0.005));
+    assert!(Estimate::of(&file).duration_s > 2.0 * 21.0);
+    let all = "exceed-ratio = 0.0, width-percent = 1, final-trial-duration-s = 60, initial-trial-duration-s = 2, duration-sum-s = 120,";
+    let file = parse(&with_mlr(all)).unwrap();
+    let goal = file.search.as_ref().unwrap().goals[1]
+        .mlr(&file.trials)
+        .unwrap();
+    assert_eq!(
+        (goal.final_trial_duration_s, goal.duration_sum_s),
+        (60.0, 120.0)
+    );
+    assert_eq!((goal.exceed_ratio, goal.width), (0.0, 0.01));
+    assert_eq!(goal.initial_trial_duration_s, 2.0);
+    assert_eq!(parse(&toml::to_string(&file).unwrap()).unwrap(), file);
+}
+
+#[test]
+fn goals_of_an_mlrsearch_that_make_no_sense_are_told() {
+    let line = SMALL
+        .lines()
+        .take_while(|line| !line.starts_with("goal"))
+        .count()
+        - 1;
+    for (more, key) in [
+        ("exceed-ratio = 1.0,", "exceed-ratio"),
+        ("width-percent = 100,", "width-percent"),
+        ("final-trial-duration-s = 0,", "final-trial-duration-s"),
+        (
+            "initial-trial-duration-s = 3601,",
+            "initial-trial-duration-s",
+        ),
+        ("initial-trial-duration-s = 2,", "initial-trial-duration-s"),
+        ("duration-sum-s = -1,", "duration-sum-s"),
+    ] {
+        let message = parse(&with_mlr(more)).unwrap_err().to_string();
+        assert!(
+            message.starts_with(&format!("a/study.toml:{line}:")),
+            "{message}"
+        );
+        assert!(
+            message.contains(&format!(": search.goal[1].{key}: ")),
+            "{message}"
+        );
+    }
+    let steps = with_mlr("").replace("method = ", "start-rate-percent = 20\nmethod = ");
+    let message = parse(&steps).unwrap_err().to_string();
+    assert!(message.contains("mlrsearch has no such key"), "{message}");
+}
+
+#[test]
 fn neighbours_that_are_not_described_are_told() {
     let text = SMALL.replace("[neighbours]\nstressors = [\"--cpu 4\"]\n", "");
     let message = parse(&text).unwrap_err().to_string();

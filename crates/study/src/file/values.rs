@@ -75,6 +75,36 @@ pub enum Pinning {
     Roles,
 }
 
+/// How a search goes about it; `docs/methods.md` compares them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SearchMethod {
+    /// Linear steps up, then halved ones: one search for each goal.
+    #[default]
+    SingleRun,
+    /// The same with up to N trials at each rate, of which one has to hold.
+    BestOfN,
+    /// The same with up to N trials at each rate, all of which have to hold.
+    WorstOfN,
+    /// Both, with the trials that they share made once.
+    BestAndWorstOfN,
+    /// RFC 9971: all goals in one search.
+    #[serde(rename = "mlrsearch")]
+    MlrSearch,
+}
+
+impl fmt::Display for SearchMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SingleRun => "single-run",
+            Self::BestOfN => "best-of-n",
+            Self::WorstOfN => "worst-of-n",
+            Self::BestAndWorstOfN => "best-and-worst-of-n",
+            Self::MlrSearch => "mlrsearch",
+        })
+    }
+}
+
 /// Percent of the maximum rate, above 0 and at most 100.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
