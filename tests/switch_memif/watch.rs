@@ -2,6 +2,7 @@
 //! Captures and traces of a switch that forwards.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -201,12 +202,11 @@ fn what_makes_no_sense_is_refused() {
 fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -> Vec<TraceEvent> {
     let arguments = [&["trace", "--json"], arguments].concat();
     let mut child = command(bench, &arguments).spawn().unwrap();
-    // It has begun when another is refused.
-    until("the trace begins", || {
-        let other = command(bench, &["trace", "--for", "0s"]).output().unwrap();
-        let said = String::from_utf8(other.stderr).unwrap();
-        said.contains("a trace running already").then_some(())
-    });
+    // It says when it has begun.
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("following"), "{line}");
     send();
     until("the trace ends", || child.try_wait().unwrap());
     let output = child.wait_with_output().unwrap();

@@ -46,6 +46,7 @@ pub(super) fn trace(args: &TraceArgs) -> Result<()> {
             count: args.count,
         },
     )?;
+    say("following the next frames; interrupt to end");
     let outcome = follow(args, started.id, &stop);
     let stopped = request::<Value>(socket, WatchRequest::StopTrace { id: started.id });
     let (chosen, missed) = outcome?;
