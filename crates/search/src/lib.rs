@@ -39,6 +39,8 @@
 
 mod best_worst;
 mod error;
+mod forwarding_rate;
+mod latency_plan;
 mod ledger;
 mod loss_distribution;
 mod loss_ratio;
@@ -57,6 +59,10 @@ pub use best_worst::{
     BestWorst, BestWorstConfig, BestWorstFindings, RateTally, SideFindings, Sides,
 };
 pub use error::{ConfigError, RecordError};
+pub use forwarding_rate::{
+    Forwarded, ForwardingRate, ForwardingRateConfig, ForwardingRateFindings,
+};
+pub use latency_plan::{LatencyLoad, LatencyPoint, latency_plan, latency_trials};
 pub use loss_distribution::{
     LossDistribution, LossDistributionConfig, LossDistributionFindings, RateLosses,
 };

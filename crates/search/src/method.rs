@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BestWorstFindings, LossDistributionFindings, LossSweepFindings, MlrFindings, RecordError,
-    RepeatFindings, SingleRunFindings,
+    BestWorstFindings, ForwardingRateFindings, LossDistributionFindings, LossSweepFindings,
+    MlrFindings, RecordError, RepeatFindings, SingleRunFindings,
 };
 
 /// One trial that a search wants run.
@@ -93,6 +93,9 @@ pub enum Findings {
     BestWorst(Box<BestWorstFindings>),
     /// Of [`crate::LossDistribution`].
     LossDistribution(LossDistributionFindings),
+    /// Of [`crate::ForwardingRate`].
+    #[serde(rename = "forwarding-rate-at-max-load")]
+    ForwardingRate(Box<ForwardingRateFindings>),
     /// Of [`crate::Repeat`].
     Repeat(Box<RepeatFindings>),
 }

@@ -183,7 +183,7 @@ fn results(findings: &Findings) -> Vec<Option<f64>> {
             .iter()
             .map(|goal| goal.lower.map(|bound| bound.rate_pps))
             .collect(),
-        Findings::LossSweep(_) | Findings::LossDistribution(_) | Findings::Repeat(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! Tests of the methods through their public face, on simulated devices.
 
 mod by_hand;
+mod forwarding;
 mod of_n;
 mod properties;
 mod reference;

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! At which loads latency is measured, once NDR and PDR are known.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::positive;
+use crate::{ConfigError, LossSweepConfig};
+
+/// Parts of PDR at which latency is measured, percent.
+const PDR_PERCENTS: [u8; 3] = [10, 50, 90];
+
+/// What a load stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "load")]
+pub enum LatencyLoad {
+    /// The highest rate without loss.
+    Ndr,
+    /// The highest rate with no more loss than stated.
+    Pdr,
+    /// The last step of the linear phase under NDR.
+    StepUnderNdr,
+    /// The last step of the linear phase under PDR.
+    StepUnderPdr,
+    /// A part of PDR.
+    PartOfPdr {
+        /// Percent.
+        percent: u8,
+    },
+}
+
+/// One load of the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyPoint {
+    /// The load, frames per second.
+    pub rate_pps: f64,
+    /// What it stands for; more than one thing where loads coincide.
+    pub stands_for: Vec<LatencyLoad>,
+}
+
+/// The loads in ascending order. A rate that was not found (none) is left out, and so is a step that does not exist,
+/// since the first linear step is over the rate.
+///
+/// # Errors
+/// [`ConfigError::NotPositive`] for a rate or a step that is not finite and above zero.
+pub fn latency_plan(
+    ndr_pps: Option<f64>,
+    pdr_pps: Option<f64>,
+    start_rate_pps: f64,
+    start_step_pps: f64,
+) -> Result<Vec<LatencyPoint>, ConfigError> {
+    positive("start_rate_pps", start_rate_pps)?;
+    positive("start_step_pps", start_step_pps)?;
+    let mut loads: Vec<(f64, LatencyLoad)> = Vec::new();
+    for (name, rate_pps, at, under) in [
+        (
+            "ndr_pps",
+            ndr_pps,
+            LatencyLoad::Ndr,
+            LatencyLoad::StepUnderNdr,
+        ),
+        (
+            "pdr_pps",
+            pdr_pps,
+            LatencyLoad::Pdr,
+            LatencyLoad::StepUnderPdr,
+        ),
+    ] {
+        let Some(rate_pps) = rate_pps else { continue };
+        loads.push((positive(name, rate_pps)?, at));
+        if let Some(step_pps) = step_under(rate_pps, start_rate_pps, start_step_pps) {
+            loads.push((step_pps, under));
+        }
+    }
+    if let Some(pdr_pps) = pdr_pps {
+        for percent in PDR_PERCENTS {
+            let rate_pps = pdr_pps * f64::from(percent) / 100.0;
+            loads.push((rate_pps, LatencyLoad::PartOfPdr { percent }));
+        }
+    }
+    loads.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut points: Vec<LatencyPoint> = Vec::new();
+    for (rate_pps, load) in loads {
+        match points.last_mut() {
+            Some(point) if point.rate_pps == rate_pps => point.stands_for.push(load),
+            _ => points.push(LatencyPoint {
+                rate_pps,
+                stands_for: vec![load],
+            }),
+        }
+    }
+    Ok(points)
+}
+
+/// One trial at each load of a plan.
+#[must_use]
+pub fn latency_trials(
+    plan: &[LatencyPoint],
+    trial_duration_s: f64,
+    max_invalid_repeats: u32,
+) -> LossSweepConfig {
+    LossSweepConfig {
+        rates_pps: plan.iter().map(|point| point.rate_pps).collect(),
+        trial_duration_s,
+        max_invalid_repeats,
+    }
+}
+
+/// The highest of `start`, `start + step`, … that is under the rate.
+fn step_under(rate_pps: f64, start_pps: f64, step_pps: f64) -> Option<f64> {
+    let steps = ((rate_pps - start_pps) / step_pps).ceil() - 1.0;
+    // Rounding may have made a step of the rate itself.
+    [steps + 1.0, steps, steps - 1.0]
+        .into_iter()
+        .filter(|steps| *steps >= 0.0)
+        .map(|steps| start_pps + steps * step_pps)
+        .find(|step| *step < rate_pps)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_plan_by_hand() {
+        let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0).unwrap();
+        let rates: Vec<f64> = plan.iter().map(|point| point.rate_pps).collect();
+        assert_eq!(rates, [2.2, 11.0, 18.0, 19.0, 19.8, 22.0]);
+        // 22 is itself a step: the one under it is 18, the same as under 19.
+        assert_eq!(
+            plan[2].stands_for,
+            [LatencyLoad::StepUnderNdr, LatencyLoad::StepUnderPdr]
+        );
+        assert_eq!(plan[3].stands_for, [LatencyLoad::Ndr]);
+        let trials = latency_trials(&plan, 5.0, 1);
+        assert!(trials.validate().is_ok());
+        let json = serde_json::to_string(&plan[0]).unwrap();
+        assert_eq!(
+            json,
+            r#"{"rate_pps":2.2,"stands_for":[{"load":"part-of-pdr","percent":10}]}"#
+        );
+    }
+
+    #[test]
+    fn what_was_not_found_is_left_out() {
+        assert_eq!(latency_plan(None, None, 10.0, 4.0), Ok(vec![]));
+        // No step is under the first one.
+        let plan = latency_plan(Some(10.0), None, 10.0, 4.0).unwrap();
+        assert_eq!(plan.len(), 1);
+        assert!(latency_plan(Some(f64::NAN), None, 10.0, 4.0).is_err());
+        assert!(latency_plan(Some(10.0), None, 10.0, 0.0).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_step_is_the_last_one_under(
+            rate in 1.0..1e8f64, start in 1.0..1e8f64, step in 1e3..1e7f64,
+        ) {
+            match step_under(rate, start, step) {
+                None => prop_assert!(start >= rate),
+                Some(found) => {
+                    prop_assert!(found < rate && found >= start);
+                    prop_assert!(found + step >= rate * (1.0 - 1e-12));
+                }
+            }
+        }
+    }
+}
