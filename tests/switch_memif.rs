@@ -6,6 +6,8 @@
 mod bench;
 #[path = "switch_memif/changes.rs"]
 mod changes;
+#[path = "switch_memif/gateways.rs"]
+mod gateways;
 #[path = "switch_memif/metrics.rs"]
 mod metrics;
 #[path = "switch_memif/router.rs"]

@@ -14,10 +14,10 @@ use quietwire_switch::report::{
 
 use crate::bench::{Bench, Peer, output, quietwire, until};
 
-const ROUTER_A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
-const ROUTER_B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
-const HOST_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const HOST_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub(crate) const ROUTER_A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+pub(crate) const ROUTER_B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+pub(crate) const HOST_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const HOST_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 fn command(bench: &Bench, arguments: &[&str]) -> Command {
     let mut command = quietwire();
@@ -28,11 +28,11 @@ fn command(bench: &Bench, arguments: &[&str]) -> Command {
     command
 }
 
-fn change(bench: &Bench, arguments: &[&str]) {
+pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
     output(&mut command(bench, arguments));
 }
 
-fn refused(bench: &Bench, arguments: &[&str]) -> String {
+pub(crate) fn refused(bench: &Bench, arguments: &[&str]) -> String {
     let output = command(bench, arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
@@ -45,7 +45,7 @@ fn show_routes(bench: &Bench, more: &[&str]) -> RoutesReport {
 
 /// A router with an interface on each of two ports: 192.0.2.1/24 and 2001:db8:a::1/64, 198.51.100.1/24 and
 /// 2001:db8:b::1/64.
-fn router() -> Bench {
+pub(crate) fn router() -> Bench {
     let bench = Bench::start(&["a", "b"], &[]);
     for (name, mac, v4, v6) in [
         ("a", "02:00:00:00:00:0a", "192.0.2.1/24", "2001:db8:a::1/64"),
@@ -78,7 +78,13 @@ fn router() -> Bench {
 }
 
 /// A datagram in a frame.
-fn udp(macs: ([u8; 6], [u8; 6]), from: &str, to: &str, ttl: u8, payload: usize) -> Vec<u8> {
+pub(crate) fn udp(
+    macs: ([u8; 6], [u8; 6]),
+    from: &str,
+    to: &str,
+    ttl: u8,
+    payload: usize,
+) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(macs.0, macs.1);
     let builder = match (from.parse().unwrap(), to.parse().unwrap()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => builder.ipv4(from.octets(), to.octets(), ttl),
@@ -125,7 +131,7 @@ fn read_arp(frame: &[u8]) -> Option<ArpEthIpv4Packet> {
 }
 
 /// Answers the router's question for an address, which comes first.
-fn answer(peer: &mut Peer, mac: [u8; 6], address: Ipv4Addr) {
+pub(crate) fn answer(peer: &mut Peer, mac: [u8; 6], address: Ipv4Addr) {
     let asked = peer.receive(1);
     let question = read_arp(&asked[0]).unwrap();
     assert_eq!(question.operation, ArpOperation::REQUEST);
@@ -140,7 +146,7 @@ fn answer(peer: &mut Peer, mac: [u8; 6], address: Ipv4Addr) {
     peer.send(&[reply]);
 }
 
-fn v4(frame: &[u8]) -> Ipv4Slice<'_> {
+pub(crate) fn v4(frame: &[u8]) -> Ipv4Slice<'_> {
     Ipv4Slice::from_slice(&frame[14..]).unwrap()
 }
 

@@ -98,6 +98,9 @@ pub struct ViaSetting {
     /// Its share of the flows, 1 to 255; 1 when not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u8>,
+    /// The router is on the interface's link although no address of the interface says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub onlink: bool,
 }
 
 /// What becomes of packets to a prefix.

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::Layer3;
 use crate::config::layer3::{NeighbourSetting, RouteKind, RouteSetting, VRF_MAIN, ViaSetting};
 use crate::error::SwitchError;
-use crate::neighbour::Origin;
+use crate::neighbour::{Facts, Origin};
 use crate::report::{NeighbourReport, RouteReport, RoutesReport, ViaReport};
 use crate::route::rib::{Route, Shown, Source, Target, Via};
 
@@ -16,6 +16,21 @@ fn wrong(place: &str, what: impl ToString) -> SwitchError {
     SwitchError::Config {
         place: place.to_owned(),
         what: what.to_string(),
+    }
+}
+
+/// A gateway has to be on the link of its interface, or somebody has to say that it is.
+fn check_gateway(
+    facts: &Facts,
+    interface: &str,
+    gateway: Option<IpAddr>,
+    onlink: bool,
+) -> Result<(), String> {
+    match gateway {
+        Some(gateway) if !onlink && !facts.is_on_link(gateway) => Err(format!(
+            "{gateway} is not on the link of interface '{interface}'; add 'onlink' when it is there nevertheless"
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -97,10 +112,12 @@ impl Layer3 {
 
     fn via(&self, vrf: u16, setting: &ViaSetting) -> Result<Via, String> {
         let interface = match (&setting.interface, setting.address) {
-            (Some(name), _) => {
-                self.interface(name)
-                    .ok_or_else(|| format!("there is no interface '{name}'"))?
-                    .0
+            (Some(name), gateway) => {
+                let (number, known) = self
+                    .interface(name)
+                    .ok_or_else(|| format!("there is no interface '{name}'"))?;
+                check_gateway(&known.facts, name, gateway, setting.onlink)?;
+                number
             }
             (None, Some(address)) => self.interface_towards(vrf, address)?,
             (None, None) => return Err("a way has an address, an interface, or both".to_owned()),
@@ -327,6 +344,11 @@ impl Layer3 {
             address: via.gateway,
             interface: Some(self.interface_name(via.interface).to_owned()),
             weight: (via.weight != 1).then_some(via.weight),
+            // However it came to be so: it may be asked for again.
+            onlink: via.gateway.is_some_and(|gateway| {
+                let known = self.interfaces.get(&via.interface);
+                known.is_some_and(|known| !known.facts.is_on_link(gateway))
+            }),
         };
         Some(RouteSetting {
             prefix: shown.prefix,

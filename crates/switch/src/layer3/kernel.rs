@@ -8,7 +8,8 @@ use super::{Layer3, no_memory};
 use crate::error::SwitchError;
 use crate::forward::Mark;
 use crate::kernel::{Event, Follower, KernelTarget, NeighbourEvent, NeighbourFollower, Tap};
-use crate::route::rib::{Route, Source, Target, Via};
+use crate::route::NextHopError;
+use crate::route::rib::{RibError, Route, Source, Target, Via};
 
 impl Layer3 {
     /// Makes the taps that are not there yet, so that nothing else has to be undone when one cannot be made.
@@ -79,6 +80,7 @@ impl Layer3 {
             self.rib.remove_all(vrf, Source::Kernel);
         }
         self.kernel_tables = tables;
+        self.late.clear();
         self.follower = None;
         if !self.kernel_tables.is_empty() {
             let wanted = self.kernel_tables.keys().copied().collect();
@@ -129,9 +131,18 @@ impl Layer3 {
         for event in events {
             self.take_event(event);
         }
+        if std::mem::take(&mut self.has_reclaimed) {
+            let late: Vec<Event> = self.late.values().cloned().collect();
+            for event in late {
+                self.take_event(event);
+            }
+        }
     }
 
     fn take_event(&mut self, event: Event) {
+        // What is newer counts.
+        let was_late = self.late.remove(&(event.table, event.prefix)).is_some();
+        let again = event.clone();
         let Some(vrf) = self.kernel_tables.get(&event.table).copied() else {
             return;
         };
@@ -154,9 +165,17 @@ impl Layer3 {
             target,
         };
         if let Err(error) = self.rib.add(vrf, event.prefix, route) {
-            tracing::warn!("the kernel's route to {}: {error}", event.prefix);
+            if !was_late {
+                tracing::warn!("the kernel's route to {}: {error}", event.prefix);
+            }
             // Better none than the one before, which the kernel has no more.
             self.rib.remove(vrf, event.prefix, Source::Kernel);
+            if matches!(
+                error,
+                RibError::NextHop(NextHopError::Full) | RibError::Fib(_)
+            ) {
+                self.late.insert((again.table, again.prefix), again);
+            }
         }
     }
 

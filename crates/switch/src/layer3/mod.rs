@@ -4,6 +4,7 @@
 
 mod ask;
 mod exchange;
+mod gateways;
 mod kernel;
 mod service;
 mod watch;
@@ -13,12 +14,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use ipnet::IpNet;
 use quietwire_packet::MacAddress;
 
 use crate::arena::Epoch;
 use crate::error::SwitchError;
 use crate::icmp::RateLimit;
-use crate::kernel::{Follower, NeighbourFollower, Tap};
+use crate::kernel::{Event, Follower, NeighbourFollower, Tap};
 use crate::neighbour::{Action, Facts, Limits, Neighbours, Origin};
 use crate::observe::Tracer;
 use crate::route::Vrf;
@@ -78,6 +80,7 @@ pub(crate) struct Layer3 {
     errors: RateLimit,
     exchange: Exchange,
     actions: Vec<Action<Waiting>>,
+    missing: gateways::Missing,
     /// By number of the interface.
     taps: BTreeMap<u16, Tap>,
     /// Made and not in use yet.
@@ -85,6 +88,9 @@ pub(crate) struct Layer3 {
     follower: Option<Follower>,
     /// There while there are taps.
     neighbour_follower: Option<NeighbourFollower>,
+    /// The kernel's routes that there was no room for: in the next epoch there may be.
+    late: BTreeMap<(u32, IpNet), Event>,
+    has_reclaimed: bool,
     /// VRFs that follow a table of the kernel's.
     kernel_tables: BTreeMap<u32, u16>,
     pub(crate) counts: Counts,
@@ -110,10 +116,13 @@ impl SharedLayer3 {
             errors: RateLimit::new(ERRORS_PER_SECOND),
             exchange,
             actions: Vec::new(),
+            missing: gateways::Missing::default(),
             taps: BTreeMap::new(),
             spare_taps: Vec::new(),
             follower: None,
             neighbour_follower: None,
+            late: BTreeMap::new(),
+            has_reclaimed: false,
             kernel_tables: BTreeMap::new(),
             counts: Counts::default(),
             started,
@@ -281,6 +290,7 @@ impl Layer3 {
 
     pub(crate) fn end_epoch(&mut self, epoch: Epoch) {
         self.rib.reclaim(epoch);
+        self.has_reclaimed = true;
     }
 
     pub(crate) fn exchange(&mut self) -> &mut Exchange {

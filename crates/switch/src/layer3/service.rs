@@ -19,6 +19,7 @@ const ARP_OPERATION: usize = ETHERNET_HEADER_LENGTH + 7;
 const ARP_REPLY: u8 = 2;
 const ND_TYPE: usize = ETHERNET_HEADER_LENGTH + 40;
 const ND_SOLICITATION: u8 = 135;
+const NO_NEXT_HEADER: u8 = 59;
 
 impl Layer3 {
     /// Does what there is to do; true when there was something.
@@ -39,6 +40,10 @@ impl Layer3 {
             }
         }
         for (interface, address) in self.rib.take_wanted() {
+            self.resolve(now, interface, address, None);
+        }
+        let rib = &self.rib;
+        if let Some((interface, address)) = self.missing.next(now, || rib.missing_gateways()) {
             self.resolve(now, interface, address, None);
         }
         self.tick(now);
@@ -344,7 +349,8 @@ fn protocol_of(packet: &[u8]) -> Option<u8> {
         6 => {
             let (header, payload) = Ipv6Header::split(packet).ok()?;
             let walked = walk_ipv6_extensions(header.next_header(), payload).ok()?;
-            Some(walked.protocol.0)
+            // Nothing follows there, which nobody has to take (RFC 8200, section 4.7).
+            (walked.protocol.0 != NO_NEXT_HEADER).then_some(walked.protocol.0)
         }
         _ => None,
     }

@@ -77,8 +77,9 @@ impl<P> Neighbours<P> {
         let is_reply = operation == ArpOperation::Reply;
         // Who is known already is updated by whatever it says; others are noted only when they speak to us.
         let is_known = self.known(key).is_some();
-        let has_address =
-            facts.may_be_neighbour(address.into()) && facts.is_on_link(address.into());
+        // One that is asked for, and so is known, may be there although no address of ours says so: a gateway.
+        let has_address = facts.may_be_neighbour(address.into())
+            && (is_known || facts.is_on_link(address.into()));
         if has_address && (is_known || (is_for_us && !is_reply)) {
             let state = if is_reply && is_for_us {
                 State::Reachable

@@ -24,10 +24,11 @@ impl<P> Neighbours<P> {
         out: &mut Vec<Action<P>>,
     ) {
         let is_station = !mac.is_multicast() && mac.to_u64() != 0 && mac != facts.mac;
-        if !is_station || !facts.may_be_neighbour(address) || !facts.is_on_link(address) {
+        let key = (facts.number, address);
+        let may_be_there = facts.is_on_link(address) || self.known(key).is_some();
+        if !is_station || !facts.may_be_neighbour(address) || !may_be_there {
             return;
         }
-        let key = (facts.number, address);
         let state = if is_permanent {
             State::Permanent
         } else {

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use quietwire_dpdk::BURST_MAX;
-use quietwire_packet::ETHERNET_HEADER_LENGTH;
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
 
 use super::decision::{Decision, Decisions, DropReason, Punt, Tally};
+use super::fragment;
 use super::header::{self, Header};
 use super::interfaces::{Interface, Interfaces, Urpf};
 use super::kernel_filter::KernelFilter;
@@ -239,8 +240,19 @@ fn follow(router: &Router, read: &Read, hop: u32, frame: &[u8]) -> Decision {
         Header::V4 {
             dont_fragment: false,
             ..
-        } => Decision::Fragment { interface, mac },
+        } => cut(frame, interface, mac),
         _ => Decision::Punt(Punt::TooBig),
+    }
+}
+
+/// A packet that goes on in pieces, if there can be such.
+#[inline(never)]
+fn cut(frame: &[u8], interface: u16, mac: MacAddress) -> Decision {
+    let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+    if fragment::ends_beyond(packet) {
+        Decision::Drop(DropReason::FragmentOffset)
+    } else {
+        Decision::Fragment { interface, mac }
     }
 }
 

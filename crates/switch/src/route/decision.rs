@@ -85,11 +85,13 @@ pub enum DropReason {
     SourceRoute,
     /// The route says so.
     Blackhole,
+    /// A piece of a packet that would have to be cut once more, and ends beyond the largest packet (RFC 791, section 3.1).
+    FragmentOffset,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NoInterface,
         Self::NotForUs,
         Self::UnknownProtocol,
@@ -101,6 +103,7 @@ impl DropReason {
         Self::Multicast,
         Self::SourceRoute,
         Self::Blackhole,
+        Self::FragmentOffset,
     ];
 
     /// Its name, in words.
@@ -118,6 +121,7 @@ impl DropReason {
             Self::Multicast => "multicast",
             Self::SourceRoute => "source-route",
             Self::Blackhole => "blackhole",
+            Self::FragmentOffset => "fragment-offset",
         }
     }
 }

@@ -56,6 +56,15 @@ pub fn fragments(packet: &[u8], mtu: u16) -> impl Iterator<Item = Fragment<'_>> 
     })
 }
 
+/// Whether what a packet carries would end beyond the largest packet there is (RFC 791, section 3.1): its pieces would have
+/// offsets that nothing can be written as. Given from the IPv4 header on.
+pub(super) fn ends_beyond(packet: &[u8]) -> bool {
+    Parts::of(packet).is_some_and(|parts| {
+        let offset = usize::from(parts.offset_and_flags & OFFSET_MASK) * 8;
+        parts.header.len() + offset + parts.payload.len() > usize::from(u16::MAX)
+    })
+}
+
 struct Parts<'packet> {
     header: &'packet [u8],
     payload: &'packet [u8],
@@ -91,6 +100,9 @@ impl<'packet> Parts<'packet> {
             return None;
         }
         let offset = (self.offset_and_flags & OFFSET_MASK) + u16::try_from(start / 8).ok()?;
+        if offset > OFFSET_MASK {
+            return None;
+        }
         // A piece of a piece that had more behind it has more behind it.
         let more = if last {
             self.offset_and_flags & MORE_FRAGMENTS

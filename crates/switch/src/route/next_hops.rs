@@ -276,8 +276,12 @@ impl NextHopWriter {
         let size = former
             .map_or(0, |(group, _)| 1u32 << group.size_log2)
             .max(buckets_for(members));
-        let units = size + members.len() as u32;
-        let first = self.buckets.take(units).ok_or(NextHopError::Full)?;
+        // As many members as it had before fit in always: those who leave for a while may come back.
+        let room = former.map_or(0, |(group, units)| units - (1u32 << group.size_log2));
+        let units = size + room.max(members.len() as u32);
+        let Some(first) = self.buckets.take(units) else {
+            return self.set_in_place(number, members);
+        };
         let before: Vec<u32> = former.map_or_else(Vec::new, |(group, _)| self.read(group));
         let after = share_out(&before, size as usize, members);
         let places = self.shared.buckets.iter().skip(first as usize);
@@ -295,6 +299,30 @@ impl NextHopWriter {
         if let Some((former, units)) = former {
             self.buckets.retire(former.first, units);
         }
+        Ok(())
+    }
+
+    /// What former groups had is not free until the epoch has ended: this one keeps its buckets, and they are given out anew
+    /// one by one. Each of them leads to a member at any time, a former or a new one. Shares are as exact as its size lets.
+    fn set_in_place(&mut self, number: u32, members: &[Member]) -> Result<(), NextHopError> {
+        let (mut group, units) = self
+            .groups
+            .get(&number)
+            .copied()
+            .ok_or(NextHopError::Full)?;
+        let size = 1u32 << group.size_log2;
+        if members.len() as u32 > units - size || members.len() as u32 > size {
+            return Err(NextHopError::Full);
+        }
+        let after = share_out(&self.read(group), size as usize, members);
+        let places = self.shared.buckets.iter().skip(group.first as usize);
+        let numbers = after.iter().chain(members.iter().map(|(number, _)| number));
+        for (place, number) in places.zip(numbers) {
+            place.store(*number, Ordering::Release);
+        }
+        group.members = members.len() as u8;
+        self.set(number, NextHop::Group(group));
+        self.groups.insert(number, (group, units));
         Ok(())
     }
 
@@ -476,6 +504,36 @@ mod tests {
             writer.set_group(group, &[(1, 1); 65]),
             Err(NextHopError::Members(65))
         );
+    }
+
+    /// Many large groups that change within one epoch, as when an interface goes: more than there is room for twice.
+    #[test]
+    fn groups_change_without_room_for_a_second_one() {
+        let mut writer = NextHopWriter::new(64).unwrap();
+        let members: Vec<Member> = (1..=8).map(|number| (number, 64)).collect();
+        let groups: Vec<u32> = (0..)
+            .map_while(|_| writer.add_group(&members).ok())
+            .collect();
+        assert!(groups.len() >= 4);
+        let read = |writer: &NextHopWriter, group| match writer.shared().get(group) {
+            NextHop::Group(buckets) => (buckets, counts(&writer.read(buckets))),
+            other => panic!("{other:?}"),
+        };
+        for left in [1, 4, 8] {
+            for group in &groups {
+                writer.set_group(*group, &members[..left]).unwrap();
+                let (buckets, counts) = read(&writer, *group);
+                assert_eq!(counts.len(), left);
+                assert!(counts.values().all(|count| *count == 4096 / left));
+                assert_eq!(usize::from(buckets.members), left);
+            }
+        }
+        // A new one has to wait for the epoch.
+        writer.set_epoch(1);
+        writer.remove(groups[0]);
+        assert_eq!(writer.add_group(&members), Err(NextHopError::Full));
+        writer.reclaim(2);
+        assert!(writer.add_group(&members).is_ok());
     }
 
     #[test]

@@ -140,7 +140,8 @@ pub(super) struct RouteArgs {
     /// The destinations, like 198.51.100.0/24.
     prefix: IpNet,
     /// Where packets go: an address, an interface, or both as ADDRESS,INTERFACE; with a share of the flows as
-    /// …,weight=N. Repeat it to share flows out.
+    /// …,weight=N, and …,onlink for an address that no address of the interface has on its link. Repeat it to share flows
+    /// out.
     #[arg(long = "via", value_name = "ADDRESS[,INTERFACE]", value_parser = parse_via)]
     via: Vec<ViaSetting>,
     /// What becomes of packets.
@@ -185,11 +186,14 @@ fn parse_via(text: &str) -> Result<ViaSetting, String> {
         address: None,
         interface: None,
         weight: None,
+        onlink: false,
     };
     for part in text.split(',') {
         if let Some(weight) = part.strip_prefix("weight=") {
             let weight = weight.parse::<u8>().ok().filter(|weight| *weight > 0);
             via.weight = Some(weight.ok_or("a weight is 1 to 255")?);
+        } else if part == "onlink" {
+            via.onlink = true;
         } else if let Ok(address) = part.parse::<IpAddr>() {
             via.address = Some(address);
         } else if part.is_empty() {

@@ -573,6 +573,12 @@ impl Rib {
         self.targets.take_wanted()
     }
 
+    /// Gateways that routes lead to and that are not found.
+    #[must_use]
+    pub fn missing_gateways(&self) -> Vec<(u16, IpAddr)> {
+        self.targets.missing()
+    }
+
     /// The route of a source to exactly this prefix.
     #[must_use]
     pub fn route(&self, vrf: u16, prefix: IpNet, source: Source) -> Option<Route> {

@@ -320,6 +320,8 @@ impl Targets {
         if let Some(neighbour) = self.neighbours.get_mut(&key) {
             neighbour.mac = None;
             self.writer.set(neighbour.number, next_hop(interface, None));
+            // Routes lead there still.
+            self.wanted.insert(key);
         }
     }
 
@@ -356,6 +358,14 @@ impl Targets {
     #[cfg(test)]
     pub(super) fn next_hops(&self) -> usize {
         self.writer.len()
+    }
+
+    /// Gateways that routes lead to and that are not found, on links that are there.
+    pub(super) fn missing(&self) -> Vec<(u16, IpAddr)> {
+        let missing = self.neighbours.iter().filter(|((interface, _), one)| {
+            one.mac.is_none() && self.links.contains_key(interface)
+        });
+        missing.map(|(key, _)| *key).collect()
     }
 
     pub(super) fn take_wanted(&mut self) -> Vec<(u16, IpAddr)> {

@@ -93,7 +93,11 @@ fn a_gateway_is_found_and_lost_for_all_its_routes() {
         assert_eq!(rib.next_hop(0, ip(address)), adjacency);
     }
     assert!(rib.neighbours_for(0, ip("10.0.0.1")).is_empty());
+    assert!(rib.take_wanted().is_empty() && rib.missing_gateways().is_empty());
     rib.lost(1, gateway.1);
+    // It is asked for at once, and again while it is missing.
+    assert_eq!(rib.take_wanted(), [gateway]);
+    assert_eq!(rib.missing_gateways(), [gateway]);
     assert_eq!(
         rib.next_hop(0, ip("10.0.0.1")),
         NextHop::Incomplete { interface: 1 }

@@ -74,6 +74,33 @@ proptest! {
     }
 }
 
+/// RFC 791, section 3.1: offsets have thirteen bits, in units of eight octets. A piece near the end that is cut once more must
+/// not begin anew at zero.
+#[test]
+fn offsets_do_not_wrap() {
+    // The last offset, one that just fits, and one beyond.
+    for (offset, length, ends_beyond) in [
+        (8191u16, 7, true),
+        (8188, 11, false),
+        (8188, 12, true),
+        (8100, 1400, true),
+        (8000, 1400, false),
+        (0, 1400, false),
+    ] {
+        let packet = packet(&vec![1; length], &[], offset, false);
+        assert_eq!(crate::route::fragment::ends_beyond(&packet), ends_beyond);
+        for piece in fragments(&packet, 576) {
+            let mut frame = vec![0; piece.frame_length()];
+            assert!(piece.write(&[0; 14], &mut frame));
+            let header = Ipv4Slice::from_slice(&frame[14..])
+                .unwrap()
+                .header()
+                .to_header();
+            assert!(header.fragment_offset.value() >= offset);
+        }
+    }
+}
+
 #[test]
 fn what_is_no_packet_makes_no_pieces() {
     for bytes in [&[][..], &[0x45; 10], &[0x65; 40], &[0x41; 40]] {

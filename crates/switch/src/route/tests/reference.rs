@@ -21,6 +21,8 @@ struct Packet {
     length: usize,
     ttl: u8,
     may_cut: bool,
+    /// Where it would end in the packet that it is a piece of, octets.
+    end: usize,
 }
 
 fn drop_for(reason: DropReason) -> Result<Packet, Decision> {
@@ -105,6 +107,7 @@ fn v4(packet: &[u8]) -> Result<Packet, Decision> {
         length,
         ttl: header.time_to_live,
         may_cut: !header.dont_fragment,
+        end: usize::from(header.fragment_offset.value()) * 8 + length,
     })
 }
 
@@ -138,6 +141,7 @@ fn v6(packet: &[u8]) -> Result<Packet, Decision> {
         length,
         ttl: slice.hop_limit(),
         may_cut: false,
+        end: 0,
     })
 }
 
@@ -194,6 +198,7 @@ impl Packet {
         let mtu = world.router.interfaces.get(interface).unwrap().mtu;
         match (self.length <= usize::from(mtu), self.may_cut) {
             (true, _) => Decision::Forward { interface, mac },
+            (false, true) if self.end > 65_535 => Decision::Drop(DropReason::FragmentOffset),
             (false, true) => Decision::Fragment { interface, mac },
             (false, false) => Decision::Punt(Punt::TooBig),
         }
