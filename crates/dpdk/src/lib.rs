@@ -48,14 +48,17 @@ pub fn version() -> String {
 /// Asks the processor to load the first cache line of `value`. Changes nothing but the cache.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
+    prefetch_address(std::ptr::from_ref(value).cast());
+}
+
+/// The same for whatever is at an address, or nothing.
+#[inline(always)]
+pub fn prefetch_address(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch touches nothing.
+    // SAFETY: a prefetch touches nothing and never faults, whatever the address is.
     unsafe {
-        core::arch::x86_64::_mm_prefetch(
-            std::ptr::from_ref(value).cast(),
-            core::arch::x86_64::_MM_HINT_T0,
-        );
+        core::arch::x86_64::_mm_prefetch(address.cast(), core::arch::x86_64::_MM_HINT_T0);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = address;
 }

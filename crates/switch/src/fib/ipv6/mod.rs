@@ -16,11 +16,12 @@
 mod control;
 
 use std::net::Ipv6Addr;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ipnet::{IpNet, Ipv6Net};
-use quietwire_dpdk::{BURST_MAX, prefetch};
+use quietwire_dpdk::{BURST_MAX, prefetch, prefetch_address};
 
 use super::{FibError, NO_ROUTE, check};
 use crate::arena::{Epoch, zeroed};
@@ -65,18 +66,18 @@ impl Node {
         self.bases.store(bases, Ordering::Relaxed);
     }
 
-    /// What the slot leads to.
+    /// What the slot leads to. Which of both it is nobody can foresee, so that nothing branches on it.
     #[inline(always)]
     fn follow(&self, slot: u32) -> u32 {
         let children = self.children.load(Ordering::Relaxed);
+        let leaves = self.leaves.load(Ordering::Relaxed);
         let bases = self.bases.load(Ordering::Relaxed);
+        let is_child = children >> slot & 1;
+        let among = leaves ^ ((leaves ^ children) & is_child.wrapping_neg());
+        let base = (bases >> (32 * is_child)) as u32;
         let upto = u64::MAX >> (63 - slot);
-        if children >> slot & 1 == 1 {
-            NODE | ((bases >> 32) as u32).wrapping_add((children & upto).count_ones() - 1)
-        } else {
-            let leaves = self.leaves.load(Ordering::Relaxed);
-            LEAF | (bases as u32).wrapping_add((leaves & upto).count_ones().wrapping_sub(1))
-        }
+        let place = base.wrapping_add((among & upto).count_ones().wrapping_sub(1));
+        (LEAF << is_child) | place
     }
 }
 
@@ -102,12 +103,15 @@ impl Ipv6Fib {
     pub fn look_up(&self, destination: u128) -> u32 {
         let mut at = self.begin(destination);
         let mut depth = ROOT_BITS;
-        for _ in 0..=LEVELS {
-            if at & KIND == 0 {
+        for _ in 0..LEVELS {
+            if at & KIND != NODE {
                 break;
             }
             at = self.step(at, destination, depth);
             depth += STRIDE;
+        }
+        if at & KIND != 0 {
+            at = self.leaf(at);
         }
         self.finish(at)
     }
@@ -122,26 +126,41 @@ impl Ipv6Fib {
                 prefetch(place);
             }
         }
-        for (destination, at) in destinations.iter().zip(&mut *next_hops) {
+        // Places of those that are at a node, so that the others cost nothing at the levels below theirs.
+        let mut under_way = [0u8; BURST_MAX];
+        let mut count = 0;
+        for (place, (destination, at)) in destinations.iter().zip(&mut *next_hops).enumerate() {
             *at = self.begin(*destination);
             self.prefetch(*at);
+            keep(&mut under_way, &mut count, place as u8, *at);
         }
         let mut depth = ROOT_BITS;
-        for _ in 0..=LEVELS {
-            let mut under_way = 0;
-            for (destination, at) in destinations.iter().zip(&mut *next_hops) {
-                if *at & KIND != 0 {
-                    *at = self.step(*at, *destination, depth);
-                    self.prefetch(*at);
-                    under_way |= *at & KIND;
-                }
+        for _ in 0..LEVELS {
+            let now = count;
+            count = 0;
+            for index in 0..now {
+                let Some(place) = under_way.get(index).copied() else {
+                    break;
+                };
+                let (Some(destination), Some(at)) = (
+                    destinations.get(usize::from(place)),
+                    next_hops.get_mut(usize::from(place)),
+                ) else {
+                    break;
+                };
+                *at = self.step(*at, *destination, depth);
+                self.prefetch(*at);
+                keep(&mut under_way, &mut count, place, *at);
             }
-            if under_way == 0 {
+            if count == 0 {
                 break;
             }
             depth += STRIDE;
         }
         for at in next_hops.iter_mut().take(destinations.len()) {
+            if *at & KIND != 0 {
+                *at = self.leaf(*at);
+            }
             *at = self.finish(*at);
         }
     }
@@ -154,37 +173,35 @@ impl Ipv6Fib {
         }
     }
 
+    /// Asks for what a look-up comes to next, without a branch on which of both that is.
     #[inline(always)]
     fn prefetch(&self, at: u32) {
         let index = (at & !KIND) as usize;
-        match at & KIND {
-            NODE => {
-                if let Some(node) = self.nodes.get(index) {
-                    prefetch(node);
-                }
-            }
-            LEAF => {
-                if let Some(leaf) = self.leaves.get(index) {
-                    prefetch(leaf);
-                }
-            }
-            _ => {}
+        let node = self
+            .nodes
+            .get(index)
+            .map_or(ptr::null(), |node| ptr::from_ref(node).cast());
+        let leaf = self
+            .leaves
+            .get(index)
+            .map_or(ptr::null(), |leaf| ptr::from_ref(leaf).cast());
+        prefetch_address(if at & KIND == NODE { node } else { leaf });
+    }
+
+    /// From a node to what is below it.
+    #[inline(always)]
+    fn step(&self, at: u32, destination: u128, depth: u32) -> u32 {
+        match self.nodes.get((at & !KIND) as usize) {
+            Some(node) => node.follow(slot_at(destination, depth)),
+            None => NO_ROUTE,
         }
     }
 
     #[inline(always)]
-    fn step(&self, at: u32, destination: u128, depth: u32) -> u32 {
-        let index = (at & !KIND) as usize;
-        if at & KIND == NODE {
-            match self.nodes.get(index) {
-                Some(node) => node.follow(slot_at(destination, depth)),
-                None => NO_ROUTE,
-            }
-        } else {
-            match self.leaves.get(index) {
-                Some(leaf) => leaf.load(Ordering::Relaxed),
-                None => NO_ROUTE,
-            }
+    fn leaf(&self, at: u32) -> u32 {
+        match self.leaves.get((at & !KIND) as usize) {
+            Some(leaf) => leaf.load(Ordering::Relaxed),
+            None => NO_ROUTE,
         }
     }
 
@@ -195,6 +212,15 @@ impl Ipv6Fib {
             next_hop => next_hop,
         }
     }
+}
+
+/// Keeps the place of a look-up that is at a node. Whether it is one cannot be foreseen either.
+#[inline(always)]
+fn keep(places: &mut [u8; BURST_MAX], count: &mut usize, place: u8, at: u32) {
+    if let Some(free) = places.get_mut(*count) {
+        *free = place;
+    }
+    *count += usize::from(at & KIND == NODE);
 }
 
 #[inline(always)]
