@@ -46,8 +46,19 @@ pub(crate) struct Switch {
 impl Switch {
     /// With ports `p0`, `p1` and so on, and more options; its sockets and log in a new directory.
     pub(crate) fn start(directory: &Path, kind: Kind, ports: usize, more: &[&str]) -> Self {
+        Self::of_build(Path::new(QUIETWIRE), directory, kind, ports, more)
+    }
+
+    /// The same of another build.
+    pub(crate) fn of_build(
+        binary: &Path,
+        directory: &Path,
+        kind: Kind,
+        ports: usize,
+        more: &[&str],
+    ) -> Self {
         std::fs::create_dir(directory).expect("a new directory");
-        let mut command = Command::new(QUIETWIRE);
+        let mut command = Command::new(binary);
         command.args(["switch", "run", "--forwarding-cpus", DEVICE_CPU]);
         command.args(["--service-cpus", TESTER_CPU, "--control-cpus", TESTER_CPU]);
         command.args(["--rx-ring-size", RING_SIZE, "--tx-ring-size", RING_SIZE]);

@@ -36,6 +36,9 @@ impl Notes {
     /// The step that goes on now ends, and was this one: every tick is some step's, and none is of two.
     #[inline(always)]
     pub(super) fn lap(&mut self, step: Step) {
+        if cfg!(feature = "without-cycles") {
+            return;
+        }
         let now = cycles::now();
         let spent = now.wrapping_sub(self.last);
         self.last = now;
@@ -58,6 +61,9 @@ impl Notes {
     /// A step has worked on so many frames, and is not over.
     #[inline(always)]
     pub(super) fn count(&self, step: Step, frames: usize) {
+        if cfg!(feature = "without-cycles") {
+            return;
+        }
         let counters = self.counters.steps.of(step);
         counters.bursts.add(1);
         counters.frames.add(frames as u64);
