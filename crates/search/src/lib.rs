@@ -50,6 +50,7 @@ mod mlrsearch;
 pub mod procedure;
 mod repeat;
 mod single_run;
+mod soak;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -75,4 +76,5 @@ pub use mlrsearch::{
 };
 pub use repeat::{Repeat, RepeatConfig, RepeatFindings, Repeated, RepeatedRun};
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
+pub use soak::{CriticalLoad, Soak, SoakConfig, SoakEnd, SoakFindings};
 pub use statistics::Statistics;

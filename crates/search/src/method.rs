@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BestWorstFindings, ForwardingRateFindings, LossDistributionFindings, LossSweepFindings,
-    MlrFindings, RecordError, RepeatFindings, SingleRunFindings,
+    MlrFindings, RecordError, RepeatFindings, SingleRunFindings, SoakFindings,
 };
 
 /// One trial that a search wants run.
@@ -96,6 +96,8 @@ pub enum Findings {
     /// Of [`crate::ForwardingRate`].
     #[serde(rename = "forwarding-rate-at-max-load")]
     ForwardingRate(Box<ForwardingRateFindings>),
+    /// Of [`crate::Soak`].
+    Soak(Box<SoakFindings>),
     /// Of [`crate::Repeat`].
     Repeat(Box<RepeatFindings>),
 }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Soaks of simulated devices whose critical load is known.
+
+use super::*;
+
+fn config() -> SoakConfig {
+    SoakConfig {
+        loss_ratio: LossRatio::new(1e-7).unwrap(),
+        min_rate_pps: 1e4,
+        max_rate_pps: 20e6,
+        first_trial_duration_s: 5.0,
+        trial_growth_s: 0.1,
+        duration_s: 600.0,
+        max_invalid_repeats: 1,
+    }
+}
+
+/// A number in \[0, 1) for each seed and index (SplitMix64's mixer).
+fn chance(seed: u64, index: u64) -> f64 {
+    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// A device of one of the shapes; losses are as many as expected, in clumps.
+fn soaked(
+    config: &SoakConfig,
+    shape: Shape,
+    capacity: f64,
+    spread: f64,
+    seed: u64,
+) -> SearchResult {
+    let mut soak = Soak::new(config.clone()).unwrap();
+    for trial in 0..10_000 {
+        match soak.step() {
+            Step::Done(result) => return result,
+            Step::Run(request) => {
+                assert!((config.min_rate_pps..=config.max_rate_pps).contains(&request.rate_pps));
+                let load = request.rate_pps / config.max_rate_pps;
+                let frames = config.max_rate_pps * request.duration_s;
+                let expected = shape.lost(load, capacity, spread) * frames;
+                // A geometric number with this mean.
+                let odds = expected / (1.0 + expected);
+                let lost = (chance(seed, trial).max(1e-300).ln() / odds.ln()).floor();
+                let offered = request.rate_pps * request.duration_s;
+                soak.record(Outcome::lost((lost / offered).clamp(0.0, 1.0)))
+                    .unwrap();
+            }
+        }
+    }
+    panic!("the soak did not end");
+}
+
+fn found(result: &SearchResult) -> &SoakFindings {
+    match &result.findings {
+        Findings::Soak(findings) => findings,
+        other => panic!("findings of another method: {other:?}"),
+    }
+}
+
+#[test]
+fn the_critical_load_is_found_within_what_is_said_of_it() {
+    let config = config();
+    let mut surprises: f64 = 0.0;
+    let mut count = 0.0;
+    for shape in [Shape::Stretch, Shape::Erf] {
+        for (capacity, spread) in [(0.6, 0.004), (0.3, 0.01)] {
+            let result = soaked(&config, shape, capacity, spread, 0);
+            let found = found(&result);
+            assert_eq!(found.end, SoakEnd::Finished);
+            assert!(!found.is_over_range);
+            let truth = config.max_rate_pps * shape.critical_load(1e-7, capacity, spread);
+            let of_shape = match shape {
+                Shape::Stretch => found.stretch.unwrap(),
+                Shape::Erf => found.erf.unwrap(),
+            };
+            let critical = found.critical_load.unwrap();
+            assert!(
+                (critical.mean_pps / truth - 1.0).abs() < 0.1,
+                "{shape:?} {capacity} {spread}: {found:?}, {truth}"
+            );
+            surprises += ((of_shape.mean_pps - truth) / of_shape.deviation_pps).powi(2);
+            count += 1.0;
+        }
+    }
+    // The deviations that are told are those that are seen: on average one of them squared is one.
+    assert!(surprises / count < 4.0, "{}", surprises / count);
+}
+
+#[test]
+fn a_longer_soak_knows_more() {
+    let of = |duration_s| {
+        let config = SoakConfig {
+            duration_s,
+            ..config()
+        };
+        let result = soaked(&config, Shape::Stretch, 0.5, 0.005, 3);
+        found(&result).stretch.unwrap().deviation_pps
+    };
+    assert!(of(600.0) < of(60.0));
+}
+
+#[test]
+fn trials_grow_until_the_time_is_up() {
+    let result = soaked(&config(), Shape::Stretch, 0.5, 0.005, 1);
+    let durations: Vec<f64> = result
+        .history
+        .iter()
+        .map(|a| a.request.duration_s)
+        .collect();
+    assert!(
+        durations
+            .windows(2)
+            .all(|pair| (pair[1] - pair[0] - 0.1).abs() < 1e-9)
+    );
+    let sum: f64 = durations.iter().sum();
+    assert!(sum >= 600.0 && sum - durations.last().unwrap() < 600.0);
+    assert_eq!(found(&result).trials as usize, durations.len());
+    assert_eq!(result.history[0].request.rate_pps, 20e6);
+    let json = serde_json::to_string(&result).unwrap();
+    assert!(json.contains(r#""method":"soak""#), "{json}");
+}
+
+#[test]
+fn a_device_that_never_loses_is_over_the_range_and_one_that_loses_all_under_it() {
+    let short = SoakConfig {
+        duration_s: 60.0,
+        ..config()
+    };
+    let all = |loss_ratio: f64| {
+        let mut soak = Soak::new(short.clone()).unwrap();
+        loop {
+            match soak.step() {
+                Step::Run(_) => soak.record(Outcome::lost(loss_ratio)).unwrap(),
+                Step::Done(result) => return result,
+            }
+        }
+    };
+    let never = all(0.0);
+    assert!(found(&never).is_over_range, "{:?}", found(&never));
+    assert!(never.history.iter().all(|a| a.request.rate_pps <= 20e6));
+    let always = all(1.0);
+    let critical = found(&always).critical_load.unwrap();
+    assert!(
+        critical.mean_pps.is_finite() && critical.mean_pps < 1e6,
+        "{critical:?}"
+    );
+}
+
+#[test]
+fn invalid_trials_and_bad_parameters_are_told() {
+    let mut soak = Soak::new(config()).unwrap();
+    assert_eq!(
+        soak.record(Outcome::lost(0.0)),
+        Err(RecordError::NothingPending)
+    );
+    for _ in 0..2 {
+        let Step::Run(request) = soak.step() else {
+            panic!("over too early")
+        };
+        assert_eq!((request.rate_pps, request.duration_s), (20e6, 5.0));
+        let reason = "gap".to_owned();
+        soak.record(Outcome::Invalid { reason }).unwrap();
+    }
+    let Step::Done(result) = soak.step() else {
+        panic!("went on after two invalid trials")
+    };
+    assert_eq!(found(&result).critical_load, None);
+    assert!(matches!(found(&result).end, SoakEnd::InvalidTrials { .. }));
+    let no_loss = SoakConfig {
+        loss_ratio: LossRatio::ZERO,
+        ..config()
+    };
+    assert!(matches!(
+        Soak::new(no_loss).unwrap_err(),
+        ConfigError::NotPositive {
+            name: "loss_ratio",
+            ..
+        }
+    ));
+}
