@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use super::*;
+
+fn interface(text: &str) -> Placed<InterfaceSetting> {
+    Placed {
+        value: toml::from_str(text).unwrap(),
+        place: Place::Request,
+    }
+}
+
+fn planned(interfaces: &[&str]) -> Result<Layer3Plan, String> {
+    let vrf = Placed {
+        value: VrfSetting {
+            name: "blue".to_owned(),
+            kernel_table: None,
+        },
+        place: Place::Request,
+    };
+    let interfaces: Vec<_> = interfaces.iter().map(|text| interface(text)).collect();
+    let places = Places {
+        ports: &["a", "b"],
+        bridges: &BTreeSet::from(["lan"]),
+    };
+    plan(&[vrf], &interfaces, &[], &places).map_err(|error| error.to_string())
+}
+
+#[test]
+fn interfaces_are_on_ports_vlans_and_bridges() {
+    let plan = planned(&[
+        "name='a0'\nport='a'\naddresses=['192.0.2.1/24','2001:db8::1/64']",
+        "name='a10'\nport='a'\nvlan=10\nvrf='blue'\naddresses=['192.0.2.1/31']\nmtu=9000\nurpf='strict'",
+        "name='lan0'\nbridge='lan'\nmac='02:00:00:00:00:07'",
+    ])
+    .unwrap();
+    assert_eq!(plan.vrfs, ["main", "blue"]);
+    let [a0, a10, lan0] = plan.interfaces.as_slice() else {
+        panic!();
+    };
+    assert_eq!((&a0.on, a0.vrf, a0.mtu), (&Attachment::Port(0), 0, 1500));
+    assert_eq!(
+        (a10.vlan.map(VlanId::get), a10.vrf, a10.urpf),
+        (Some(10), 1, Urpf::Strict)
+    );
+    assert_eq!(lan0.on, Attachment::Bridge("lan".to_owned()));
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    for (interfaces, part) in [
+        (&["name='x'"][..], "say either the port or the bridge"),
+        (
+            &["name='x'\nport='a'\nbridge='lan'"],
+            "say either the port or the bridge",
+        ),
+        (&["name='x'\nport='c'"], "there is no port 'c'"),
+        (
+            &[
+                "name='x'\nport='a'\nkernel='t'",
+                "name='y'\nport='b'\nkernel='t'",
+            ],
+            "have the same tap 't'",
+        ),
+        (&["name='x'\nbridge='wan'"], "there is no bridge 'wan'"),
+        (&["name='x'\nport='a'\nvrf='red'"], "there is no VRF 'red'"),
+        (&["name='x'\nport='a'\nmtu=67"], "has to be 68 to 9198"),
+        (
+            &["name='x'\nport='a'\nmtu=1000\naddresses=['2001:db8::1/64']"],
+            "1280",
+        ),
+        (
+            &["name='x'\nport='a'\nmac='03:00:00:00:00:01'"],
+            "not the address of one",
+        ),
+        (
+            &["name='x'\nport='a'\naddresses=['192.0.2.0/24']"],
+            "192.0.2.0/24 is not an",
+        ),
+        (
+            &["name='x'\nport='a'\naddresses=['192.0.2.255/24']"],
+            "is not an",
+        ),
+        (
+            &["name='x'\nport='a'\naddresses=['127.0.0.1/8']"],
+            "is not an",
+        ),
+        (
+            &["name='x'\nport='a'\naddresses=['ff02::1/64']"],
+            "is not an",
+        ),
+        (
+            &["name='x'\nport='a'", "name='x'\nport='b'"],
+            "two interfaces 'x'",
+        ),
+        (
+            &["name='x'\nport='a'", "name='y'\nport='a'"],
+            "have the same frames",
+        ),
+        (
+            &[
+                "name='x'\nport='a'\naddresses=['192.0.2.1/24']",
+                "name='y'\nport='b'\naddresses=['192.0.2.1/25']",
+            ],
+            "is that of interface 'x' too",
+        ),
+    ] {
+        let error = planned(interfaces).unwrap_err();
+        assert!(error.contains(part), "{interfaces:?}: {error}");
+        assert!(error.starts_with("the request: "), "{error}");
+    }
+}
+
+#[test]
+fn vrfs_follow_tables_of_the_kernel() {
+    let vrf = |name: &str, kernel_table| Placed {
+        value: VrfSetting {
+            name: name.to_owned(),
+            kernel_table,
+        },
+        place: Place::Request,
+    };
+    let places = Places {
+        ports: &[],
+        bridges: &BTreeSet::new(),
+    };
+    let planned = |vrfs: &[Placed<VrfSetting>]| plan(vrfs, &[], &[], &places);
+    let both = planned(&[vrf("blue", Some(100)), vrf("main", Some(254))]).unwrap();
+    assert_eq!(both.vrfs, ["main", "blue"]);
+    assert_eq!(both.kernel_tables, [Some(254), Some(100)]);
+    for (vrfs, part) in [
+        ([vrf("blue", Some(0)), vrf("red", None)], "holds no routes"),
+        (
+            [vrf("blue", Some(7)), vrf("red", Some(7))],
+            "the same table 7",
+        ),
+    ] {
+        let error = planned(&vrfs).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which member of a group has which bucket.
+
+use super::Member;
+use crate::fib::NO_ROUTE;
+
+const BUCKETS_MIN: u32 = 16;
+pub(super) const BUCKETS_MAX: u32 = 4096;
+/// Buckets for each unit of weight, so that shares are as asked to about a tenth.
+const BUCKETS_A_WEIGHT: u32 = 8;
+
+fn weight_of((_, weight): &Member) -> u32 {
+    u32::from(*weight).max(1)
+}
+
+pub(super) fn buckets_for(members: &[Member]) -> u32 {
+    let weights: u32 = members.iter().map(weight_of).sum();
+    (weights * BUCKETS_A_WEIGHT)
+        .next_power_of_two()
+        .clamp(BUCKETS_MIN, BUCKETS_MAX)
+}
+
+/// Buckets that each member is to have: shares rounded down, and one more for the first until all are given out.
+pub(super) fn quotas(size: usize, members: &[Member]) -> Vec<usize> {
+    let weights: usize = members
+        .iter()
+        .map(|member| weight_of(member) as usize)
+        .sum();
+    let mut quotas: Vec<usize> = members
+        .iter()
+        .map(|member| size * weight_of(member) as usize / weights)
+        .collect();
+    let left = size - quotas.iter().sum::<usize>();
+    quotas.iter_mut().take(left).for_each(|quota| *quota += 1);
+    quotas
+}
+
+/// Who has which bucket, with as few changes as can be. When there are more buckets than before, each of the former ones
+/// counts for several.
+pub(super) fn share_out(before: &[u32], size: usize, members: &[Member]) -> Vec<u32> {
+    let mut room = quotas(size, members);
+    let mut after = vec![NO_ROUTE; size];
+    if !before.is_empty() {
+        for (bucket, number) in after.iter_mut().enumerate() {
+            let former = before[bucket % before.len()];
+            let member = members.iter().position(|(one, _)| *one == former);
+            if let Some(member) = member
+                && room[member] > 0
+            {
+                room[member] -= 1;
+                *number = former;
+            }
+        }
+    }
+    let mut next = 0;
+    for number in after.iter_mut().filter(|number| **number == NO_ROUTE) {
+        // Round and round, so that the buckets of one who leaves go to all others.
+        while room[next % members.len()] == 0 {
+            next += 1;
+        }
+        room[next % members.len()] -= 1;
+        *number = members[next % members.len()].0;
+        next += 1;
+    }
+    after
+}
