@@ -12,7 +12,7 @@ use quietwire_lab::{
     Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions, NeighbourSpec,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
-use quietwire_tester::{Limits, Preparation, Tester, TesterError, TesterOptions, Trial};
+use quietwire_tester::{IpVersion, Limits, Preparation, Tester, TesterError, TesterOptions, Trial};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
@@ -237,6 +237,7 @@ impl LabBench {
             flows: self.file.traffic.flows,
             mac_addresses: self.file.traffic.mac_addresses,
             destinations: 1,
+            ip: IpVersion::V4,
         }
     }
 

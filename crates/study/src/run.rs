@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quietwire_search::{ConfigError, Outcome, RecordError, TrialRequest};
-use quietwire_tester::{Trial, TrialResult, Validity};
+use quietwire_tester::{IpVersion, Trial, TrialResult, Validity};
 
 use crate::bench::{Bench, BenchError, CaseSpec};
 use crate::file::{FrameSize, MaxRate, StudyFile};
@@ -325,6 +325,7 @@ impl Runner<'_> {
             flows: self.file.traffic.flows,
             mac_addresses: self.file.traffic.mac_addresses,
             destinations: 1,
+            ip: IpVersion::V4,
         }
     }
 

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tester's frames: Ethernet, IPv4, UDP, and an 18-octet signature that fills a frame of 64 octets:
+//! The tester's frames: Ethernet, IPv4 or IPv6, UDP, and an 18-octet signature that fills a frame of 64 octets with IPv4 and
+//! one of 84 with IPv6:
 //!
 //! | octets | what |
 //! |---|---|
-//! | 42..44 | magic number |
-//! | 44 | epoch: which part of which trial |
-//! | 45 | index of the transmitting port |
-//! | 46..48 | flow |
-//! | 48..52 | sequence number within the flow |
-//! | 52..60 | time stamp counter at transmission |
+//! | 0..2 | magic number |
+//! | 2 | epoch: which part of which trial |
+//! | 3 | index of the transmitting port |
+//! | 4..6 | flow |
+//! | 6..10 | sequence number within the flow |
+//! | 10..18 | time stamp counter at transmission |
 
-use std::net::Ipv4Addr;
+mod head;
 
 use quietwire_dpdk::Burst;
-use quietwire_packet::{BuildError, MacAddress, UdpChecksum, UdpFrame};
+use quietwire_packet::BuildError;
 
-use crate::trial::Trial;
+pub(crate) use head::signature_place;
+use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST};
 
-/// Octets of the smallest Ethernet frame without FCS: what each frame begins with.
-pub(crate) const HEAD: usize = 60;
-/// Octets of the FCS, which sizes include and buffers do not.
-const FCS: u16 = 4;
+use crate::trial::{IpVersion, Trial};
+
 const MAGIC: [u8; 2] = *b"QW";
-const SIGNATURE: std::ops::Range<usize> = 42..60;
 
 /// Which part of which trial a frame belongs to. Even for a counted part, the odd one before for its warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +50,10 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// Reads a frame's signature; `None` for a frame that no tester sent.
+    /// Reads a frame's signature, which is at `place`; `None` for a frame that no tester sent.
     #[inline(always)]
-    pub(crate) fn read(frame: &[u8]) -> Option<Self> {
-        let octets: &[u8; 18] = frame.get(SIGNATURE)?.try_into().ok()?;
+    pub(crate) fn read(frame: &[u8], place: usize) -> Option<Self> {
+        let octets: &[u8; SIGNATURE] = frame.get(place..)?.first_chunk()?;
         let [m0, m1, epoch, port, f0, f1, s0, s1, s2, s3, tick @ ..] = *octets;
         if [m0, m1] != MAGIC {
             return None;
@@ -69,29 +68,29 @@ impl Signature {
     }
 
     #[inline(always)]
-    fn write(self, head: &mut [u8; HEAD]) {
+    fn write<const N: usize>(self, head: &mut [u8; N]) {
         let [f0, f1] = self.flow.to_le_bytes();
         let [s0, s1, s2, s3] = self.sequence.to_le_bytes();
         let [m0, m1] = MAGIC;
-        head[42..50].copy_from_slice(&[m0, m1, self.epoch.0, self.port, f0, f1, s0, s1]);
-        head[50..52].copy_from_slice(&[s2, s3]);
-        head[52..60].copy_from_slice(&self.tick.to_le_bytes());
+        let start = [m0, m1, self.epoch.0, self.port, f0, f1, s0, s1];
+        head[N - 18..N - 10].copy_from_slice(&start);
+        head[N - 10..N - 8].copy_from_slice(&[s2, s3]);
+        head[N - 8..N].copy_from_slice(&self.tick.to_le_bytes());
     }
 
     /// True for a frame of the warm-up before the counted part `epoch`.
     #[cold]
-    pub(crate) fn is_of_warm_up(frame: &[u8], epoch: Epoch) -> bool {
-        Self::read(frame).is_some_and(|signature| signature.epoch == epoch.warm_up())
+    pub(crate) fn is_of_warm_up(frame: &[u8], place: usize, epoch: Epoch) -> bool {
+        Self::read(frame, place).is_some_and(|signature| signature.epoch == epoch.warm_up())
     }
 }
 
 /// Writes the frames of one port, in the order of their sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameWriter {
-    /// Length without FCS and first octets, one a position of the size pattern.
-    pattern: Vec<(u16, [u8; HEAD])>,
-    /// Sums of the IPv4 headers without their destinations and checksums, one a position of the pattern.
-    sums: Vec<u32>,
+    /// One a position of the size pattern.
+    pattern: Vec<Template>,
+    ip: IpVersion,
     epoch: Epoch,
     port: u8,
     flows: u16,
@@ -112,65 +111,15 @@ struct Cursor {
     random: u64,
 }
 
-/// First octets of a frame of `size` octets with FCS. Addresses are of the range set aside for
-/// benchmarks (RFC 2544, appendix C.2.2); the UDP checksum is absent, since each frame's payload differs.
-fn head(size: u16, port: u8, peer: u8) -> Result<[u8; HEAD], BuildError> {
-    let mut frame = vec![0; usize::from(size)];
-    UdpFrame {
-        destination_mac: MacAddress(mac_address(peer, 0)),
-        source_mac: MacAddress(mac_address(port, 0)),
-        tag: None,
-        destination_ip: Ipv4Addr::new(198, 18, peer, 1),
-        source_ip: Ipv4Addr::new(198, 18, port, 1),
-        ttl: 64,
-        destination_port: UDP_DESTINATION,
-        source_port: UDP_SOURCE_FIRST,
-        udp_checksum: UdpChecksum::Absent,
-        payload: &[0; 18],
-        size_with_fcs: size,
-    }
-    .write(&mut frame)?;
-    let mut head = [0; HEAD];
-    for (octet, written) in head.iter_mut().zip(frame) {
-        *octet = written;
-    }
-    Ok(head)
-}
-
-/// 16.0.0.0.
-const FIRST_DESTINATION: u32 = 0x1000_0000;
-
-/// The sum of an IPv4 header's words, but for the destination and the checksum.
-fn sum_without_destination(head: &[u8; HEAD]) -> u32 {
-    let words = head[14..34].as_chunks::<2>().0.iter().enumerate();
-    words
-        .filter(|(index, _)| !matches!(index, 5 | 8 | 9))
-        .map(|(_, [a, b])| u32::from(u16::from_be_bytes([*a, *b])))
-        .sum()
-}
-
-/// A MAC address of the tester: locally administered, the port, and a number.
-fn mac_address(port: u8, number: u32) -> [u8; 6] {
-    let [a, b, c, d] = number.to_be_bytes();
-    [0x02, port, a, b, c, d]
-}
-
 impl FrameWriter {
     /// # Errors
     /// A size that does not hold the headers and the signature.
     pub(crate) fn new(trial: &Trial, port: u8, peer: u8) -> Result<Self, BuildError> {
-        let pattern: Vec<(u16, [u8; HEAD])> = trial
-            .frame_sizes
-            .pattern()
-            .into_iter()
-            .map(|size| Ok((size - FCS, head(size, port, peer)?)))
-            .collect::<Result<_, BuildError>>()?;
-        let sums = pattern
-            .iter()
-            .map(|(_, head)| sum_without_destination(head));
+        let sizes = trial.frame_sizes.pattern().into_iter();
+        let pattern = sizes.map(|size| Template::new(trial.ip, size, port, peer));
         Ok(Self {
-            sums: sums.collect(),
-            pattern,
+            pattern: pattern.collect::<Result<_, _>>()?,
+            ip: trial.ip,
             epoch: Epoch(0),
             port,
             flows: trial.flows,
@@ -214,35 +163,49 @@ impl FrameWriter {
     /// Writes all frames of a burst with the time stamp `tick`.
     #[inline(always)]
     pub(crate) fn write(&mut self, burst: &mut Burst, tick: u64) {
+        match self.ip {
+            IpVersion::V4 => self.write_heads::<IPV4>(burst, tick),
+            IpVersion::V6 => self.write_heads::<IPV6>(burst, tick),
+        }
+    }
+
+    #[inline(always)]
+    fn write_heads<const N: usize>(&mut self, burst: &mut Burst, tick: u64) {
         let mut cursor = self.cursor;
         burst.write_each(|frame| {
-            let Some((length, template)) = self.pattern.get(cursor.position) else {
+            let Some(template) = self.pattern.get(cursor.position) else {
                 return;
             };
             let Some(head) = frame
-                .octets(*length)
-                .and_then(|octets| octets.first_chunk_mut::<HEAD>())
+                .octets(template.length)
+                .and_then(|octets| octets.first_chunk_mut::<N>())
             else {
                 return;
             };
-            *head = *template;
-            self.stamp(&cursor, head, tick);
+            self.write_head(template, &cursor, head, tick);
             self.advance(&mut cursor);
         });
         self.cursor = cursor;
     }
 
     #[inline(always)]
-    fn stamp(&self, cursor: &Cursor, head: &mut [u8; HEAD], tick: u64) {
+    fn write_head<const N: usize>(
+        &self,
+        template: &Template,
+        cursor: &Cursor,
+        head: &mut [u8; N],
+        tick: u64,
+    ) {
+        if let Some(octets) = template.head() {
+            *head = *octets;
+        }
         if self.addresses > 1 {
             let number = cursor.address.to_be_bytes();
             head[2..6].copy_from_slice(&number);
             head[8..12].copy_from_slice(&number);
         }
-        if self.destinations > 1 {
-            self.address_network(cursor, head);
-        }
-        head[34..36].copy_from_slice(&cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes());
+        let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST);
+        head[N - 26..N - 24].copy_from_slice(&source.to_be_bytes());
         let signature = Signature {
             epoch: self.epoch,
             port: self.port,
@@ -251,19 +214,14 @@ impl FrameWriter {
             tick,
         };
         signature.write(head);
+        let network = (self.destinations > 1).then(|| self.drawn(cursor));
+        template.complete(head, network);
     }
 
-    /// Writes the destination that the random number says, and the checksum of the header with it (RFC 1071).
+    /// The number of the network that the random number says.
     #[inline(always)]
-    fn address_network(&self, cursor: &Cursor, head: &mut [u8; HEAD]) {
-        let drawn = ((cursor.random >> 32) * u64::from(self.destinations)) >> 32;
-        let destination = FIRST_DESTINATION + ((drawn as u32) << 8) + 1;
-        head[30..34].copy_from_slice(&destination.to_be_bytes());
-        let rest = self.sums.get(cursor.position).copied().unwrap_or_default();
-        let sum = rest + (destination >> 16) + (destination & 0xffff);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        head[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    fn drawn(&self, cursor: &Cursor) -> u32 {
+        (((cursor.random >> 32) * u64::from(self.destinations)) >> 32) as u32
     }
 
     #[inline(always)]
@@ -293,14 +251,11 @@ impl FrameWriter {
     }
 }
 
-/// UDP source port of flow 0.
-const UDP_SOURCE_FIRST: u16 = 1024;
-/// UDP destination port of every frame: echo, as RFC 2544, appendix C.2.6.4, has it.
-const UDP_DESTINATION: u16 = 7;
-
 #[cfg(test)]
 mod tests {
-    use quietwire_packet::{Network, Transport, parse};
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use quietwire_packet::{Checksum, Network, Transport, parse};
 
     use super::*;
     use crate::trial::{Directions, FrameSizes};
@@ -316,15 +271,17 @@ mod tests {
             flows,
             mac_addresses,
             destinations: 1,
+            ip: IpVersion::V4,
         }
     }
 
-    fn frames(writer: &mut FrameWriter, count: usize) -> Vec<[u8; HEAD]> {
+    fn frames<const N: usize>(writer: &mut FrameWriter, count: usize) -> Vec<[u8; N]> {
         (0..count)
             .map(|index| {
                 let mut cursor = writer.cursor;
-                let mut head = writer.pattern[cursor.position].1;
-                writer.stamp(&cursor, &mut head, index as u64);
+                let mut head = [0; N];
+                let template = &writer.pattern[cursor.position];
+                writer.write_head(template, &cursor, &mut head, index as u64);
                 writer.advance(&mut cursor);
                 writer.cursor = cursor;
                 head
@@ -336,13 +293,13 @@ mod tests {
     fn a_frame_is_sound_and_its_signature_survives() {
         let mut writer = FrameWriter::new(&trial(FrameSizes::Fixed(64), 3, 5), 1, 0).unwrap();
         writer.begin(Epoch(4));
-        for (index, frame) in frames(&mut writer, 7).iter().enumerate() {
+        for (index, frame) in frames::<IPV4>(&mut writer, 7).iter().enumerate() {
             let parsed = parse(frame).unwrap();
             let Network::Ipv4(ip) = parsed.network else {
                 panic!("{parsed:?}");
             };
             assert!(matches!(ip.transport, Transport::Udp { .. }), "{ip:?}");
-            let signature = Signature::read(frame).unwrap();
+            let signature = Signature::read(frame, 42).unwrap();
             assert_eq!(
                 signature,
                 Signature {
@@ -372,7 +329,7 @@ mod tests {
         let mut writer = FrameWriter::new(&trial, 0, 1).unwrap();
         writer.begin(Epoch(2));
         let mut seen = std::collections::BTreeMap::new();
-        for frame in frames(&mut writer, 4000) {
+        for frame in frames::<IPV4>(&mut writer, 4000) {
             assert_eq!(quietwire_packet::checksum(&frame[14..34]), 0);
             let destination: [u8; 4] = frame[30..34].try_into().unwrap();
             *seen.entry(Ipv4Addr::from(destination)).or_insert(0) += 1;
@@ -386,6 +343,61 @@ mod tests {
             seen.values().all(|count| (350..650).contains(count)),
             "{seen:?}"
         );
+    }
+
+    /// The UDP checksum of a frame that is zeros behind `head`, with the pseudo header of RFC 8200, section 8.1.
+    fn udp_sum_over_ipv6(head: &[u8; IPV6]) -> u16 {
+        let mut sum = Checksum::new();
+        sum.add(&head[22..54]);
+        sum.add(&head[18..20]);
+        sum.add(&[0, 17]);
+        sum.add(&head[54..]);
+        sum.finish()
+    }
+
+    #[test]
+    fn frames_of_ipv6_are_sound_whatever_is_drawn() {
+        for (size, flows, destinations) in [(84, 1, 1), (84, 3, 70_000), (1518, 2, 1)] {
+            let trial = Trial {
+                destinations,
+                ip: IpVersion::V6,
+                ..trial(FrameSizes::Fixed(size), flows, 5)
+            };
+            let mut writer = FrameWriter::new(&trial, 1, 0).unwrap();
+            writer.begin(Epoch(2));
+            let mut networks = std::collections::BTreeSet::new();
+            for (index, head) in frames::<IPV6>(&mut writer, 4000).iter().enumerate() {
+                let mut frame = head.to_vec();
+                frame.resize(usize::from(size) - 4, 0);
+                let Network::Ipv6(ip) = parse(&frame).unwrap().network else {
+                    panic!("{head:?}");
+                };
+                assert!(matches!(ip.transport, Transport::Udp { .. }), "{ip:?}");
+                assert_eq!(udp_sum_over_ipv6(head), 0, "{head:?}");
+                assert_ne!(head[60..62], [0, 0]);
+                let signature = Signature::read(head, signature_place(IpVersion::V6)).unwrap();
+                assert_eq!(signature.tick, index as u64);
+                assert_eq!(u32::from(signature.flow), index as u32 % u32::from(flows));
+                let octets: [u8; 16] = head[38..54].try_into().unwrap();
+                networks.insert(Ipv6Addr::from(octets).to_string());
+            }
+            if destinations == 1 {
+                assert_eq!(networks.into_iter().collect::<Vec<_>>(), ["2001:2::1"]);
+            } else {
+                assert!(networks.len() > 3500, "{}", networks.len());
+                assert!(
+                    networks.iter().all(|network| {
+                        network.starts_with("3fff:") && network.ends_with("::1")
+                    }),
+                    "{networks:?}"
+                );
+            }
+        }
+        let small = Trial {
+            ip: IpVersion::V6,
+            ..trial(FrameSizes::Fixed(83), 1, 1)
+        };
+        assert!(FrameWriter::new(&small, 1, 0).is_err());
     }
 
     #[test]
@@ -402,9 +414,9 @@ mod tests {
 
     #[test]
     fn strange_frames_have_no_signature() {
-        assert_eq!(Signature::read(&[0; 59]), None);
-        assert_eq!(Signature::read(&[0; 60]), None);
-        assert_eq!(Signature::read(&[]), None);
+        assert_eq!(Signature::read(&[0; 59], 42), None);
+        assert_eq!(Signature::read(&[0; 60], 42), None);
+        assert_eq!(Signature::read(&[], 42), None);
     }
 
     #[test]

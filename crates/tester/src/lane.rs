@@ -3,10 +3,11 @@
 
 use quietwire_dpdk::{Burst, Eal, Mempool, RxQueue, TxQueue, cycles};
 
-use crate::frame::{Epoch, FrameWriter, Signature};
+use crate::frame::{Epoch, FrameWriter, Signature, signature_place};
 use crate::latency::Recorder;
 use crate::pacer::Pacer;
 use crate::tracker::FlowTracker;
+use crate::trial::IpVersion;
 
 /// Frames in a transmit burst at most. Short, so that a paced stream stays even.
 pub(crate) const TX_BURST: u64 = 32;
@@ -47,6 +48,8 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 pub(crate) struct Seen {
     epoch: Epoch,
+    /// Where frames have their signature.
+    place: usize,
     pub(crate) flows: usize,
     /// By source port, then flow.
     pub(crate) trackers: Vec<FlowTracker>,
@@ -55,9 +58,10 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(crate) fn new(epoch: Epoch, ports: usize, flows: usize) -> Self {
+    pub(crate) fn new(epoch: Epoch, ip: IpVersion, ports: usize, flows: usize) -> Self {
         Self {
             epoch,
+            place: signature_place(ip),
             flows,
             trackers: vec![FlowTracker::default(); ports * flows],
             latency: Recorder::default(),
@@ -71,10 +75,10 @@ impl Seen {
         // Frames of one transmit burst carry one time stamp: their latency is recorded once.
         let (mut stamp, mut count) = (now, 0);
         for frame in frames {
-            let Some(signature) =
-                Signature::read(frame).filter(|signature| signature.epoch == self.epoch)
+            let Some(signature) = Signature::read(frame, self.place)
+                .filter(|signature| signature.epoch == self.epoch)
             else {
-                self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.epoch));
+                self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.place, self.epoch));
                 continue;
             };
             let index = usize::from(signature.port) * self.flows + usize::from(signature.flow);

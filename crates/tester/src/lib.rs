@@ -25,6 +25,7 @@ pub use error::TesterError;
 pub use judge::Limits;
 pub use tester::{Preparation, Tester, TesterOptions};
 pub use trial::{
-    DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, LatencySummary, MAC_ADDRESSES_MAX,
-    OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial, TrialResult, Validity,
+    DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LatencySummary,
+    MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial, TrialResult,
+    Validity,
 };

@@ -319,7 +319,7 @@ fn lane<'port>(
 ) -> Result<Lane<'port>, TesterError> {
     // Ports are pairs: 0 and 1 speak with each other, 2 and 3, and so on; a port alone with itself.
     let peer = if index ^ 1 < ports { index ^ 1 } else { index };
-    let seen = Seen::new(epoch, ports, usize::from(trial.flows));
+    let seen = Seen::new(epoch, trial.ip, ports, usize::from(trial.flows));
     // A port that only receives still tells the device its addresses.
     let writer = FrameWriter::new(trial, index as u8, peer as u8)
         .map_err(|error| TesterError::BadTrial(error.to_string()))?;

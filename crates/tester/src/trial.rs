@@ -23,6 +23,29 @@ pub enum Directions {
     Both,
 }
 
+/// Which IP the frames carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IpVersion {
+    /// IPv4.
+    #[default]
+    #[serde(rename = "4")]
+    V4,
+    /// IPv6, whose frames have 84 octets with FCS at least: the header is longer by 20.
+    #[serde(rename = "6")]
+    V6,
+}
+
+impl IpVersion {
+    /// The smallest frame that holds all headers and the tester's signature, octets with FCS.
+    #[must_use]
+    pub fn frame_size_min(self) -> u16 {
+        match self {
+            Self::V4 => 64,
+            Self::V6 => 84,
+        }
+    }
+}
+
 /// One trial, as asked for (RFC 2544, section 24: "Trial description").
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
@@ -42,10 +65,13 @@ pub struct Trial {
     pub flows: u16,
     /// Distinct destination MAC addresses per transmitting port, at least 1.
     pub mac_addresses: u32,
-    /// Distinct IPv4 destinations per transmitting port, at least 1. With more than one they are drawn at random, each of
-    /// a /24 of its own from 16.0.0.0 on.
+    /// Distinct IP destinations per transmitting port, at least 1. With more than one they are drawn at random, each of
+    /// a network of its own: with IPv4 a /24 from 16.0.0.0 on, with IPv6 a /48 from 3fff:: on.
     #[serde(default = "one")]
     pub destinations: u32,
+    /// Which IP the frames carry.
+    #[serde(default)]
+    pub ip: IpVersion,
 }
 
 fn one() -> u32 {
@@ -210,7 +236,8 @@ pub const OFFERED_RATE_PPS_MAX: f64 = 1e10;
 
 /// Most destination addresses of one transmitting port.
 pub const MAC_ADDRESSES_MAX: u32 = 1 << 24;
-/// IPv4 destinations at most: networks of 24 bits from 16.0.0.0 to 47.255.255.0.
+/// IP destinations at most: with IPv4 networks of 24 bits from 16.0.0.0 to 47.255.255.0, with IPv6 networks of 48 bits
+/// from 3fff:: to 3fff:1f:ffff::.
 pub const DESTINATIONS_MAX: u32 = 1 << 21;
 
 /// Smallest and largest frame, octets with FCS.
@@ -251,6 +278,13 @@ impl Trial {
         {
             return Err(format!(
                 "the frame size is {size}, and has to be 64 to 9000 octets with FCS, or 'imix'"
+            ));
+        }
+        let smallest = self.frame_sizes.pattern().into_iter().min().unwrap_or(0);
+        if smallest < self.ip.frame_size_min() {
+            return Err(format!(
+                "frames of {smallest} octets are asked for, and frames of IPv6 take {} at least",
+                self.ip.frame_size_min()
             ));
         }
         if self.flows == 0 {

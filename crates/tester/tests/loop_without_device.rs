@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
-use quietwire_tester::{Directions, FrameSizes, Limits, Preparation, Tester, TesterOptions, Trial};
+use quietwire_tester::{
+    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
+};
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
     Trial {
@@ -19,6 +21,7 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
         flows: 3,
         mac_addresses: 100,
         destinations: 1,
+        ip: IpVersion::V4,
     }
 }
 
@@ -115,6 +118,24 @@ fn what_is_offered_is_seen_again() {
             assert_eq!(idle, directions == Directions::OneWay);
         }
     }
+
+    let ipv6 = Trial {
+        ip: IpVersion::V6,
+        destinations: 1000,
+        ..trial(50e3, FrameSizes::Fixed(84), Directions::Both)
+    };
+    let result = tester.run(&ipv6).unwrap();
+    assert!(result.offered_frames > 0, "{result:?}");
+    let refused: u64 = result.ports.iter().map(|port| port.refused_frames).sum();
+    assert_eq!(result.lost_frames, refused, "{result:?}");
+    assert_eq!((result.duplicate_frames, result.reordered_frames), (0, 0));
+    let error = tester
+        .run(&Trial {
+            frame_sizes: FrameSizes::Imix,
+            ..ipv6
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("IPv6 take 84"), "{error}");
 
     let unpaced = tester
         .run_unpaced(&trial(1.0, FrameSizes::Fixed(64), Directions::OneWay))

@@ -15,8 +15,8 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    DESTINATIONS_MAX, Directions, FrameSizes, Limits, MAC_ADDRESSES_MAX, Preparation, Tester,
-    TesterOptions, Trial, TrialResult, Validity,
+    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, Limits, MAC_ADDRESSES_MAX, Preparation,
+    Tester, TesterOptions, Trial, TrialResult, Validity,
 };
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
@@ -33,9 +33,12 @@ pub(crate) struct GenerateArgs {
     /// Frames per second summed over the ports that send, such as 250000, 1.5M or max.
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Rate,
-    /// Octets with FCS, 64 to 9000, or imix.
-    #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_frame_sizes)]
-    frame_size: FrameSizes,
+    /// Octets with FCS, 64 (IPv6: 84) to 9000, or imix. Default: the smallest.
+    #[arg(long, value_name = "SIZE", value_parser = parse_frame_sizes)]
+    frame_size: Option<FrameSizes>,
+    /// Which IP the frames carry, 4 or 6.
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "4")]
+    ip: Ip,
     /// How long frames are offered and counted: 500ms, 10s, 2m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
@@ -61,7 +64,8 @@ pub(crate) struct GenerateArgs {
     /// Destination MAC addresses of each port that sends: 1 to 16777216.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAC_ADDRESSES_MAX)))]
     mac_addresses: u32,
-    /// IPv4 destinations of each port that sends, drawn at random, each of a /24 of its own from 16.0.0.0 on: 1 to 2097152.
+    /// IP destinations of each port that sends, drawn at random, each of a network of its own, a /24 from 16.0.0.0 on or a
+    /// /48 from 3fff:: on: 1 to 2097152.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(DESTINATIONS_MAX)))]
     destinations: u32,
     /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports.
@@ -91,6 +95,14 @@ enum Direction {
     OneWay,
     /// Both send and receive at once.
     Both,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Ip {
+    #[value(name = "4")]
+    V4,
+    #[value(name = "6")]
+    V6,
 }
 
 /// How long a peer may take to connect.
@@ -136,7 +148,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         cpus,
         realtime_priority: (args.realtime_priority > 0).then_some(args.realtime_priority),
         ring_size: args.ring_size,
-        frame_size_max: args.frame_size.largest(),
+        frame_size_max: trial.frame_sizes.largest(),
         limits: Limits::default(),
         preparation: Preparation {
             learning_s: args.learning_time.map(|time| time.as_secs_f64()),
@@ -261,6 +273,11 @@ fn trial(args: &GenerateArgs) -> Trial {
         None if args.ports.len() == 1 => Directions::OneWay,
         None => Directions::Both,
     };
+    let ip = match args.ip {
+        Ip::V4 => IpVersion::V4,
+        Ip::V6 => IpVersion::V6,
+    };
+    let smallest = FrameSizes::Fixed(ip.frame_size_min());
     Trial {
         offered_rate_pps: match args.rate {
             Rate::PacketsPerSecond(rate) => rate,
@@ -270,11 +287,12 @@ fn trial(args: &GenerateArgs) -> Trial {
         duration_s: args.duration.as_secs_f64(),
         warm_up_s: args.warm_up.as_secs_f64(),
         drain_s: args.drain.as_secs_f64(),
-        frame_sizes: args.frame_size,
+        frame_sizes: args.frame_size.unwrap_or(smallest),
         directions,
         flows: args.flows,
         mac_addresses: args.mac_addresses,
         destinations: args.destinations,
+        ip,
     }
 }
 

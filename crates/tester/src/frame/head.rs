@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! First octets of frames, Ethernet to UDP, and the checksums that change with what is written into them.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use quietwire_packet::{
+    BuildError, EtherType, EthernetFrame, IpProtocol, MacAddress, UdpChecksum, UdpFrame,
+};
+
+use crate::trial::IpVersion;
+
+/// Octets that each frame of IPv4 begins with: the smallest Ethernet frame without FCS.
+pub(crate) const IPV4: usize = 60;
+/// Octets that each frame of IPv6 begins with: its header is 20 octets longer.
+pub(crate) const IPV6: usize = 80;
+/// Octets of the signature, with which both end.
+pub(crate) const SIGNATURE: usize = 18;
+/// Octets of the FCS, which sizes include and buffers do not.
+const FCS: u16 = 4;
+const ETHERNET: usize = 14;
+const IPV6_HEADER: usize = 40;
+
+/// UDP source port of flow 0.
+pub(crate) const UDP_SOURCE_FIRST: u16 = 1024;
+/// UDP destination port of every frame: echo, as RFC 2544, appendix C.2.6.4, has it.
+const UDP_DESTINATION: u16 = 7;
+/// 16.0.0.0.
+const FIRST_DESTINATION: u32 = 0x1000_0000;
+/// 3fff::/20 is set aside for documentation (RFC 9637): its networks of 48 bits are numbered in the 32 bits after this.
+const DESTINATION_PREFIX: u16 = 0x3fff;
+
+/// What frames of one size have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    /// Octets without FCS.
+    pub(crate) length: u16,
+    /// Those of the IP version asked for, and zeros.
+    octets: [u8; IPV6],
+    /// IPv4: the header's words, but for the destination and the checksum. IPv6: what the UDP checksum covers, but for the
+    /// destination address, the source port and the signature.
+    sum: u32,
+}
+
+/// Octets from the start of the frame to its signature.
+pub(crate) fn signature_place(ip: IpVersion) -> usize {
+    match ip {
+        IpVersion::V4 => IPV4 - SIGNATURE,
+        IpVersion::V6 => IPV6 - SIGNATURE,
+    }
+}
+
+/// A MAC address of the tester: locally administered, the port, and a number.
+fn mac_address(port: u8, number: u32) -> MacAddress {
+    let [a, b, c, d] = number.to_be_bytes();
+    MacAddress([0x02, port, a, b, c, d])
+}
+
+impl Template {
+    /// A frame of `size` octets with FCS. Addresses are of the ranges set aside for benchmarks (RFC 2544, appendix C.2.2;
+    /// RFC 5180, section 8).
+    ///
+    /// # Errors
+    /// A size that does not hold the headers and the signature.
+    pub(crate) fn new(ip: IpVersion, size: u16, port: u8, peer: u8) -> Result<Self, BuildError> {
+        let mut frame = vec![0; usize::from(size).max(IPV6)];
+        match ip {
+            IpVersion::V4 => write_ipv4(&mut frame, size, port, peer)?,
+            IpVersion::V6 => write_ipv6(&mut frame, size, port, peer)?,
+        }
+        let mut octets = [0; IPV6];
+        for (octet, written) in octets.iter_mut().zip(frame) {
+            *octet = written;
+        }
+        let sum = match ip {
+            IpVersion::V4 => sum(&octets[14..24]) + sum(&octets[26..30]),
+            // The length and the protocol of the pseudo header (RFC 8200, section 8.1), source address, UDP header.
+            IpVersion::V6 => {
+                sum(&octets[18..20])
+                    + u32::from(IpProtocol::UDP.0)
+                    + sum(&octets[22..38])
+                    + sum(&octets[56..60])
+            }
+        };
+        Ok(Self {
+            length: size - FCS,
+            octets,
+            sum,
+        })
+    }
+
+    /// The first octets: [`IPV4`] or [`IPV6`] of them.
+    #[inline(always)]
+    pub(crate) fn head<const N: usize>(&self) -> Option<&[u8; N]> {
+        self.octets.first_chunk()
+    }
+
+    /// Writes the destination's network, where it was drawn, and the checksum that depends on what the frame holds by now.
+    #[inline(always)]
+    pub(crate) fn complete<const N: usize>(&self, head: &mut [u8; N], network: Option<u32>) {
+        if N == IPV6 {
+            self.complete_ipv6(head, network);
+        } else if let Some(network) = network {
+            self.complete_ipv4(head, network);
+        }
+    }
+
+    #[inline(always)]
+    fn complete_ipv4(&self, head: &mut [u8], network: u32) {
+        let destination = FIRST_DESTINATION + (network << 8) + 1;
+        head[30..34].copy_from_slice(&destination.to_be_bytes());
+        let sum = self.sum + (destination >> 16) + (destination & 0xffff);
+        head[24..26].copy_from_slice(&(!fold(u64::from(sum))).to_be_bytes());
+    }
+
+    /// The UDP checksum, which IPv6 asks for (RFC 8200, section 8.1).
+    #[inline(always)]
+    fn complete_ipv6(&self, head: &mut [u8], network: Option<u32>) {
+        let destination = match network {
+            Some(network) => {
+                let [a, b, c, d] = network.to_be_bytes();
+                let [p, q] = DESTINATION_PREFIX.to_be_bytes();
+                head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
+                // What follows is the template's ::1.
+                u64::from(DESTINATION_PREFIX) + halves(network) + 1
+            }
+            None => u64::from(sum(&head[38..54])),
+        };
+        let (chunks, rest) = head[IPV6 - SIGNATURE..IPV6].as_chunks::<4>();
+        let of_signature: u64 = chunks
+            .iter()
+            .map(|chunk| u64::from(u32::from_be_bytes(*chunk)))
+            .sum();
+        let total = u64::from(self.sum)
+            + destination
+            + of_signature
+            + u64::from(sum(rest))
+            + u64::from(sum(&head[54..56]));
+        // All ones for zero, which means that there is none.
+        let checksum = match !fold(total) {
+            0 => u16::MAX,
+            checksum => checksum,
+        };
+        head[60..62].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+fn write_ipv4(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), BuildError> {
+    let udp = UdpFrame {
+        destination_mac: mac_address(peer, 0),
+        source_mac: mac_address(port, 0),
+        tag: None,
+        destination_ip: Ipv4Addr::new(198, 18, peer, 1),
+        source_ip: Ipv4Addr::new(198, 18, port, 1),
+        ttl: 64,
+        destination_port: UDP_DESTINATION,
+        source_port: UDP_SOURCE_FIRST,
+        // Each frame's payload differs.
+        udp_checksum: UdpChecksum::Absent,
+        payload: &[0; SIGNATURE],
+        size_with_fcs: size,
+    };
+    udp.write(frame).map(|_| ())
+}
+
+fn write_ipv6(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), BuildError> {
+    let address = |of: u8| Ipv6Addr::new(0x2001, 2, 0, u16::from(of), 0, 0, 0, 1).octets();
+    let mut packet = [0; IPV6 - ETHERNET];
+    let length = size.saturating_sub(FCS + (ETHERNET + IPV6_HEADER) as u16);
+    let [high, low] = length.to_be_bytes();
+    packet[0] = 0x60;
+    packet[4..8].copy_from_slice(&[high, low, IpProtocol::UDP.0, 64]);
+    packet[8..24].copy_from_slice(&address(port));
+    packet[24..40].copy_from_slice(&address(peer));
+    packet[40..42].copy_from_slice(&UDP_SOURCE_FIRST.to_be_bytes());
+    packet[42..44].copy_from_slice(&UDP_DESTINATION.to_be_bytes());
+    packet[44..46].copy_from_slice(&[high, low]);
+    let ethernet = EthernetFrame {
+        destination: mac_address(peer, 0),
+        source: mac_address(port, 0),
+        tag: None,
+        ethertype: EtherType::IPV6,
+        payload: &packet,
+        size_with_fcs: size,
+    };
+    ethernet.write(frame).map(|_| ())
+}
+
+/// The sum of 16-bit words in network order, not folded.
+#[inline(always)]
+fn sum(octets: &[u8]) -> u32 {
+    let words = octets.as_chunks::<2>().0.iter();
+    words.map(|word| u32::from(u16::from_be_bytes(*word))).sum()
+}
+
+#[inline(always)]
+fn halves(word: u32) -> u64 {
+    u64::from(word >> 16) + u64::from(word & 0xffff)
+}
+
+/// The sum of words as one word (RFC 1071). Under 2^48.
+#[inline(always)]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    sum as u16
+}
