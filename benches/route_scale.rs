@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p quietwire --bench route_scale` prints, for 1 to 2,000,000 IPv4 routes of /24 and 1 to 500,000 IPv6 routes of
 //! /48, the forwarding rate with the smallest frames (64 octets; 84 with IPv6) to destinations drawn uniformly at random, as
-//! the median of rounds taken in turn. One forwarding CPU; memif. Wants root and a quiet machine. `-- --help` lists the
-//! options.
+//! the median of rounds taken in turn. One forwarding CPU; memif. Beside it, where `scripts/build-l3fwd` has built it, is
+//! `dpdk-l3fwd` with as many IPv4 routes. Wants root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -15,6 +15,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Instant;
 
+use common::l3fwd::{self, L3fwd};
 use common::switch::{Kind, Switch};
 use common::{Load, Machine, Options, Spread, grouped, plot};
 
@@ -72,60 +73,94 @@ impl Ip {
         }
     }
 
+    /// Networks to have routes to.
+    fn networks(self, count: u32) -> Box<dyn Iterator<Item = String>> {
+        if count == 1 {
+            return Box::new(std::iter::once(self.only_destination().to_owned()));
+        }
+        Box::new((0..count).map(move |number| self.network(number)))
+    }
+
     /// A line for each route.
     fn routes(self, count: u32) -> String {
         let way = format!("{},b0", self.addresses()[2]);
-        if count == 1 {
-            return format!("{} {way}\n", self.only_destination());
-        }
         let mut text = String::new();
-        for number in 0..count {
-            writeln!(text, "{} {way}", self.network(number)).unwrap();
+        for network in self.networks(count) {
+            writeln!(text, "{network} {way}").unwrap();
         }
         text
     }
 }
 
+const QUIETWIRE: &str = "quietwire";
+const PEER: &str = "dpdk-l3fwd";
+
 /// What was measured with so many routes.
 #[derive(Debug, serde::Serialize)]
 struct Row {
+    router: &'static str,
     ip: &'static str,
     routes: u32,
     forwarded_pps: Spread,
-    loaded_s: Spread,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loaded_s: Option<Spread>,
 }
 
 /// Starts a router with so many routes; its forwarding rate, and how long the routes took to load in seconds.
 fn measure(directory: &Path, ip: Ip, routes: u32, seconds: u32) -> (f64, f64) {
     let switch = Switch::start(directory, Kind::Memif, 2, &[]);
-    set_up(&switch, ip);
+    let [a, b, neighbour] = ip.addresses();
+    switch.route_between([a, b], neighbour);
     let file = directory.join("routes");
     fs::write(&file, ip.routes(routes)).unwrap();
     let began = Instant::now();
     assert!(switch.command(&["add", "routes", file.to_str().unwrap()]));
     let loaded_s = began.elapsed().as_secs_f64();
-    let destinations = routes.to_string();
-    let load = Load {
-        ports: [0, 1].map(|port| switch.tester_uri(port)),
-        seconds,
-        more: &["--ip", ip.number(), "--destinations", &destinations],
-    };
-    (load.rate(), loaded_s)
+    let ports = [0, 1].map(|port| switch.tester_uri(port));
+    (rate(ports, ip, routes, seconds), loaded_s)
 }
 
-/// The tester's addresses: its ports speak to 02:01:… and 02:00:….
-fn set_up(switch: &Switch, ip: Ip) {
-    let [a, b, neighbour] = ip.addresses();
-    for (name, port, address, mac) in [
-        ("a0", "p0", a, "02:01:00:00:00:00"),
-        ("b0", "p1", b, "02:00:00:00:00:00"),
-    ] {
-        let add = ["add", "interface", name, "--port", port];
-        let with = ["--address", address, "--mac", mac];
-        assert!(switch.command(&[&add[..], &with[..]].concat()), "{name}");
+fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: u32) -> f64 {
+    let destinations = routes.to_string();
+    let more = ["--ip", ip.number(), "--destinations", &destinations];
+    let load = Load {
+        ports,
+        seconds,
+        more: &more,
+    };
+    load.rate()
+}
+
+/// Both routers with so many routes, in turns.
+fn size(options: &Options, directory: &Path, ip: Ip, routes: u32) -> Vec<Row> {
+    let program = l3fwd::program().filter(|_| ip == Ip::V4);
+    let peer = program.map(|program| {
+        let own = directory.join(format!("{PEER}-{routes}"));
+        L3fwd::start(&program, &own, ip.networks(routes))
+    });
+    let (mut rates, mut of_peer, mut loads) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..options.rounds(ROUNDS) {
+        let own = directory.join(format!("{}-{routes}-{round}", ip.name()));
+        let (forwarded, loaded_s) = measure(&own, ip, routes, options.seconds());
+        rates.push(forwarded);
+        loads.push(loaded_s);
+        fs::remove_dir_all(&own).unwrap();
+        if let Some(peer) = &peer {
+            of_peer.push(peer.measured(|ports| rate(ports, ip, routes, options.seconds())));
+        }
     }
-    let add = ["add", "neighbour", "b0", neighbour, "02:01:00:00:00:00"];
-    assert!(switch.command(&add), "the neighbour");
+    let row = |router, rates: &[f64], loaded_s| Row {
+        router,
+        ip: ip.name(),
+        routes,
+        forwarded_pps: Spread::of(rates),
+        loaded_s,
+    };
+    let mut rows = vec![row(QUIETWIRE, &rates, Some(Spread::of(&loads)))];
+    if peer.is_some() {
+        rows.push(row(PEER, &of_peer, None));
+    }
+    rows
 }
 
 fn sizes(options: &Options) -> Vec<(Ip, u32)> {
@@ -140,28 +175,12 @@ fn main() {
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
     let circumstances = common::circumstances(&options, ROUNDS);
-    let sizes = sizes(&options);
-    let mut rates = vec![Vec::new(); sizes.len()];
-    let mut loads = vec![Vec::new(); sizes.len()];
-    for round in 0..options.rounds(ROUNDS) {
-        // One at a time: they share a CPU.
-        for (index, (ip, routes)) in sizes.iter().enumerate() {
-            let own = directory.path().join(format!("{round}-{index}"));
-            let (rate, loaded_s) = measure(&own, *ip, *routes, options.seconds());
-            rates[index].push(rate);
-            loads[index].push(loaded_s);
-            fs::remove_dir_all(&own).unwrap();
-        }
+    if l3fwd::program().is_none() {
+        eprintln!("no {PEER}: scripts/build-l3fwd builds it; quietwire is measured alone");
     }
-    let rows: Vec<Row> = sizes
-        .iter()
-        .zip(rates.iter().zip(&loads))
-        .map(|((ip, routes), (rates, loads))| Row {
-            ip: ip.name(),
-            routes: *routes,
-            forwarded_pps: Spread::of(rates),
-            loaded_s: Spread::of(loads),
-        })
+    let rows: Vec<Row> = sizes(&options)
+        .into_iter()
+        .flat_map(|(ip, routes)| size(&options, directory.path(), ip, routes))
         .collect();
     if options.json {
         let document =
@@ -175,28 +194,35 @@ fn main() {
     }
 }
 
-fn of_ip(rows: &[Row], ip: Ip) -> Vec<&Row> {
-    rows.iter().filter(|row| row.ip == ip.name()).collect()
+fn of(rows: &[Row], router: &str, ip: Ip) -> Vec<(u32, Spread)> {
+    rows.iter()
+        .filter(|row| row.ip == ip.name() && row.router == router)
+        .map(|row| (row.routes, row.forwarded_pps))
+        .collect()
 }
 
 fn print(rows: &[Row]) {
     for ip in [Ip::V4, Ip::V6] {
-        let rows = of_ip(rows, ip);
-        let Some(first) = rows.first() else {
-            continue;
-        };
         let name = ip.name();
+        let rows = || rows.iter().filter(|row| row.ip == name);
+        if rows().next().is_none() {
+            continue;
+        }
         println!(
-            "| {name} routes | forwarded, Mpps: median | min | max | to one route | loaded in, s |"
+            "| {name} routes | router | forwarded, Mpps: median | min | max | to one route | loaded in, s |"
         );
-        println!("|---|---|---|---|---|---|");
-        for row in &rows {
+        println!("|---|---|---|---|---|---|---|");
+        for row in rows() {
+            let first = rows().find(|first| first.router == row.router);
+            let one = first.map_or(f64::NAN, |first| first.forwarded_pps.median);
             println!(
-                "| {} | {} | {:.2} | {:.2} |",
+                "| {} | {} | {} | {:.2} | {} |",
                 grouped(u64::from(row.routes)),
+                row.router,
                 row.forwarded_pps.mpps(),
-                row.forwarded_pps.median / first.forwarded_pps.median,
-                row.loaded_s.median,
+                row.forwarded_pps.median / one,
+                row.loaded_s
+                    .map_or(String::new(), |loaded_s| format!("{:.2}", loaded_s.median)),
             );
         }
         println!();
@@ -204,14 +230,15 @@ fn print(rows: &[Row]) {
 }
 
 fn draw(directory: &Path, rows: &[Row]) {
-    let series: Vec<plot::Series> = [Ip::V4, Ip::V6]
+    let lines = [(QUIETWIRE, Ip::V4), (PEER, Ip::V4), (QUIETWIRE, Ip::V6)];
+    let series: Vec<plot::Series> = lines
         .into_iter()
-        .map(|ip| {
-            let points = of_ip(rows, ip).into_iter();
+        .map(|(router, ip)| {
+            let points = of(rows, router, ip).into_iter();
             plot::Series {
-                name: ip.name().to_owned(),
+                name: format!("{router}, {}", ip.name()),
                 points: points
-                    .map(|row| (u64::from(row.routes), row.forwarded_pps))
+                    .map(|(routes, rate)| (u64::from(routes), rate))
                     .collect(),
             }
         })

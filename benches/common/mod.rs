@@ -4,6 +4,7 @@
 // Each benchmark is a crate of its own, and uses a part of this.
 #![allow(dead_code)]
 
+pub(crate) mod l3fwd;
 pub(crate) mod ovs;
 pub(crate) mod plot;
 pub(crate) mod switch;
@@ -147,13 +148,10 @@ pub(crate) fn log_into(command: &mut Command, path: &Path) {
 }
 
 /// Waits until `done`, and not for ever.
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(
-            began.elapsed() < DEADLINE,
-            "{what}: not within {DEADLINE:?}"
-        );
+        assert!(began.elapsed() < limit, "{what}: not within {limit:?}");
         sleep(Duration::from_millis(10));
     }
 }

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::{Running, TESTER_CPU, huge_pages_free, log_into, tail, wait_until};
+use super::{DEADLINE, Running, TESTER_CPU, huge_pages_free, log_into, tail, wait_until};
 
 /// Of Debian's package openvswitch-switch-dpdk.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -60,7 +60,7 @@ impl OpenVSwitch {
             _database: database,
             directory: directory.to_owned(),
         };
-        wait_until("Open vSwitch answers", || {
+        wait_until("Open vSwitch answers", DEADLINE, || {
             ovs.daemon.assert_alive(&directory.join("out"));
             ovs.asked(&["version"]).is_some()
         });
@@ -179,7 +179,7 @@ fn start_database(directory: &Path) -> Running {
     server.arg(format!("--unixctl={}", directory.join("db.ctl").display()));
     log_into(&mut server, &directory.join("db.out"));
     let running = Running::spawn(&mut server);
-    wait_until("the database answers", || socket.exists());
+    wait_until("the database answers", DEADLINE, || socket.exists());
     database(directory, &["init"]);
     running
 }
@@ -235,7 +235,7 @@ fn start_daemon(directory: &Path) -> Running {
     let out = directory.join("out");
     log_into(&mut command, &out);
     let mut running = Running::spawn(&mut command);
-    wait_until("Open vSwitch starts", || {
+    wait_until("Open vSwitch starts", DEADLINE, || {
         running.assert_alive(&log);
         control.exists()
     });

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, TESTER_CPU, log_into, wait_until};
+use super::{
+    DEADLINE, DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, TESTER_CPU, log_into, wait_until,
+};
 
 /// What a port of the switch is, and how the tester reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +76,7 @@ impl Switch {
         log_into(&mut command, &log);
         let mut running = Running::spawn(&mut command);
         let control = directory.join("control.sock");
-        wait_until("the switch answers", || {
+        wait_until("the switch answers", DEADLINE, || {
             running.assert_alive(&log);
             control.exists() && command_of(&control, &["show", "threads"])
         });
@@ -93,6 +95,21 @@ impl Switch {
 
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.directory.join("control.sock")
+    }
+
+    /// Makes it a router: an interface on each of the first two ports, with these addresses, and the neighbour behind the
+    /// second. Their MAC addresses are those that the tester's ports speak to and from.
+    pub(crate) fn route_between(&self, addresses: [&str; 2], neighbour: &str) {
+        for (name, port, address, mac) in [
+            ("a0", "p0", addresses[0], "02:01:00:00:00:00"),
+            ("b0", "p1", addresses[1], "02:00:00:00:00:00"),
+        ] {
+            let add = ["add", "interface", name, "--port", port];
+            let with = ["--address", address, "--mac", mac];
+            assert!(self.command(&[&add[..], &with[..]].concat()), "{name}");
+        }
+        let add = ["add", "neighbour", "b0", neighbour, "02:01:00:00:00:00"];
+        assert!(self.command(&add), "the neighbour");
     }
 
     /// `quietwire switch …`; false where it failed.

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long it takes from asking for a route until the first frame is forwarded along it, under load.
+//!
+//! `cargo bench -p quietwire --bench route_add` adds routes one at a time over the control socket of a router that forwards
+//! about a million frames a second to 20,000 routes. Among those frames are probes to the network whose route is about to be
+//! added, which are dropped until it is there. The clock runs from before the request is written until the first probe has
+//! come back. One forwarding CPU; memif; the tester, the one who asks and the switch's control thread share the other CPU.
+//! Wants root and a quiet machine. `-- --help` lists the options.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use common::switch::{Kind, Switch};
+use common::{DEADLINE, Machine, Options, Spread, plot};
+use quietwire_dpdk::thread::{Registered, pin, set_realtime};
+use quietwire_dpdk::{
+    Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort, cycles,
+};
+use quietwire_packet::{MacAddress, UdpChecksum, UdpFrame};
+use quietwire_switch::config::layer3::{RouteSetting, ViaSetting};
+use quietwire_switch::control::{Request, ask};
+
+const ROUNDS: u32 = 4;
+const ROUTES_A_ROUND: u32 = 100;
+const ROUTES_BEFORE: u32 = 20_000;
+/// Networks that have a route from the start, and those that get one: 16.0.0.0 and 32.0.0.0.
+const BEFORE: u32 = 0x1000_0000;
+const ADDED: u32 = 0x2000_0000;
+const CPU: u32 = 0;
+const BURST: usize = 32;
+/// How long the traffic sleeps after a burst.
+const PAUSE: Duration = Duration::from_micros(20);
+/// How long probes run before their route is asked for: many go out meanwhile, and none may come back.
+const BEFORE_ASKING: Duration = Duration::from_millis(5);
+
+/// What the thread of the traffic and the one who asks tell each other.
+#[derive(Default)]
+struct Shared {
+    /// The number of the network that probes go to.
+    network: AtomicU32,
+    /// Probes sent to it.
+    sent: AtomicU32,
+    /// When the first of them came back, ticks; 0 for not yet.
+    seen: AtomicU64,
+    frames_sent: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// One route, in microseconds from the request.
+struct Sample {
+    forwarded_us: f64,
+    answered_us: f64,
+}
+
+fn address(first: u32, network: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(first + (network << 8) + 1)
+}
+
+fn frame(to: Ipv4Addr) -> UdpFrame<'static> {
+    UdpFrame {
+        destination_mac: MacAddress([2, 1, 0, 0, 0, 0]),
+        source_mac: MacAddress([2, 0, 0, 0, 0, 0]),
+        tag: None,
+        destination_ip: to,
+        source_ip: Ipv4Addr::new(192, 0, 2, 2),
+        ttl: 64,
+        destination_port: 7,
+        source_port: 1024,
+        udp_checksum: UdpChecksum::Absent,
+        payload: &[],
+        size_with_fcs: 64,
+    }
+}
+
+/// Traffic until it is told to stop.
+struct Traffic<'a> {
+    shared: &'a Shared,
+    pool: &'a Mempool,
+    ports: [StartedPort; 2],
+    random: u32,
+}
+
+impl Traffic<'_> {
+    fn run(&mut self, eal: &Eal) {
+        let _registered = Registered::new(eal).unwrap();
+        set_realtime(50).unwrap();
+        let (mut sent, mut received) = (Burst::new(eal), Burst::new(eal));
+        while !self.shared.stop.load(Ordering::Acquire) {
+            self.send(&mut sent);
+            self.receive(&mut received);
+            sleep(PAUSE);
+        }
+    }
+
+    /// A burst: one probe, and frames to networks that have a route.
+    fn send(&mut self, burst: &mut Burst) {
+        if !burst.allocate(self.pool, BURST) {
+            return;
+        }
+        let probed = self.shared.network.load(Ordering::Acquire);
+        let (mut first, mut random) = (true, self.random);
+        burst.write_each(|blank| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let network = (u64::from(random) * u64::from(ROUTES_BEFORE)) >> 32;
+            let to = match std::mem::take(&mut first) {
+                true => address(ADDED, probed),
+                false => address(BEFORE, network as u32),
+            };
+            let octets = blank.octets(60).unwrap();
+            frame(to).write(octets).unwrap();
+        });
+        self.random = random;
+        let count = self.ports[0].tx[0].send(burst);
+        burst.free();
+        if count > 0 && self.shared.network.load(Ordering::Acquire) == probed {
+            self.shared.sent.fetch_add(1, Ordering::AcqRel);
+        }
+        self.shared
+            .frames_sent
+            .fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    fn receive(&mut self, burst: &mut Burst) {
+        while self.ports[1].rx[0].receive(burst, BURST) > 0 {
+            let now = cycles::now();
+            let probed = self.shared.network.load(Ordering::Acquire);
+            let wanted = address(ADDED, probed).octets();
+            if burst
+                .frames()
+                .any(|frame| frame.get(30..34) == Some(&wanted[..]))
+            {
+                let seen = &self.shared.seen;
+                let _ = seen.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            burst.free();
+        }
+    }
+}
+
+fn router(directory: &Path) -> Switch {
+    let switch = Switch::start(directory, Kind::Memif, 2, &[]);
+    switch.route_between(["192.0.2.1/24", "198.51.100.1/24"], "198.51.100.2");
+    let mut routes = String::from("32.0.0.0/8 blackhole\n");
+    for network in 0..ROUTES_BEFORE {
+        let prefix = Ipv4Addr::from_bits(BEFORE + (network << 8));
+        writeln!(routes, "{prefix}/24 198.51.100.2,b0").unwrap();
+    }
+    let file = directory.join("routes");
+    std::fs::write(&file, routes).unwrap();
+    assert!(switch.command(&["add", "routes", file.to_str().unwrap()]));
+    switch
+}
+
+fn open(eal: &Eal, switch: &Switch, pool: &Mempool) -> [StartedPort; 2] {
+    let ports = [0, 1].map(|number| {
+        let uri = switch.tester_uri(number).parse().unwrap();
+        let options = PortOptions::new(&format!("t{number}"), 1518);
+        Port::open(eal, &uri, &options, pool)
+            .unwrap()
+            .start()
+            .unwrap()
+    });
+    common::wait_until("links", DEADLINE, || {
+        ports.iter().all(|port| port.handle.link_is_up())
+    });
+    ports
+}
+
+/// Adds routes under load; what each took, and the frames a second that the load was.
+fn round(eal: &Eal, directory: &Path, round: u32) -> (Vec<Sample>, f64) {
+    let switch = router(directory);
+    let options = PortOptions::new("", 1518);
+    let pool = Mempool::new(eal, &format!("round{round}"), 16_384, options.data_room()).unwrap();
+    let shared = Shared::default();
+    let mut traffic = Traffic {
+        shared: &shared,
+        pool: &pool,
+        ports: open(eal, &switch, &pool),
+        random: 1,
+    };
+    scope(|scope| {
+        let running = scope.spawn(move || traffic.run(eal));
+        let began = Instant::now();
+        let samples = (1..=ROUTES_A_ROUND)
+            .map(|network| add(&switch, &shared, network))
+            .collect();
+        let rate =
+            shared.frames_sent.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
+        shared.stop.store(true, Ordering::Release);
+        running.join().unwrap();
+        (samples, rate)
+    })
+}
+
+/// Sends probes to a network, adds its route, waits for the first that comes back.
+fn add(switch: &Switch, shared: &Shared, network: u32) -> Sample {
+    shared.network.store(network, Ordering::Release);
+    shared.seen.store(0, Ordering::Release);
+    shared.sent.store(0, Ordering::Release);
+    sleep(BEFORE_ASKING);
+    common::wait_until("probes", DEADLINE, || {
+        shared.sent.load(Ordering::Acquire) > 10
+    });
+    assert_eq!(
+        shared.seen.load(Ordering::Acquire),
+        0,
+        "forwarded without a route"
+    );
+    let prefix = format!("{}/24", Ipv4Addr::from_bits(ADDED + (network << 8)));
+    let request = Request::AddRoutes(vec![RouteSetting {
+        prefix: prefix.parse().unwrap(),
+        vrf: None,
+        kind: None,
+        via: vec![ViaSetting {
+            address: Some("198.51.100.2".parse().unwrap()),
+            interface: None,
+            weight: None,
+        }],
+    }]);
+    let socket = switch.control_socket();
+    let asked = cycles::now();
+    ask(&socket, &request).unwrap();
+    let answered = cycles::now();
+    let began = Instant::now();
+    let seen = loop {
+        match shared.seen.load(Ordering::Acquire) {
+            0 => assert!(
+                began.elapsed() < DEADLINE,
+                "nothing is forwarded to {prefix}"
+            ),
+            seen => break seen,
+        }
+        sleep(PAUSE);
+    };
+    let microseconds = |tick: u64| tick.saturating_sub(asked) as f64 * 1e6 / cycles::hz() as f64;
+    Sample {
+        forwarded_us: microseconds(seen),
+        answered_us: microseconds(answered),
+    }
+}
+
+/// Percentiles over all routes, microseconds.
+#[derive(Debug, serde::Serialize)]
+struct Row {
+    until: &'static str,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+    #[serde(skip)]
+    sorted: Vec<f64>,
+}
+
+impl Row {
+    fn of(until: &'static str, times: impl Iterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = times.collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |share: f64| sorted[((sorted.len() as f64 * share).ceil() as usize).max(1) - 1];
+        Self {
+            until,
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            max_us: at(1.0),
+            sorted,
+        }
+    }
+}
+
+fn main() {
+    let options = Options::read();
+    let _machine = Machine::prepare(&options);
+    let directory = tempfile::tempdir().unwrap();
+    pin(&[CPU]).unwrap();
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![CPU],
+        memory_mib: 128,
+        huge_pages: HugePages::Auto,
+        pci_devices: Vec::new(),
+        file_prefix: format!("quietwire-route-add-{}", std::process::id()),
+    })
+    .unwrap();
+    let circumstances = common::circumstances(&options, ROUNDS);
+    let (mut samples, mut loads) = (Vec::new(), Vec::new());
+    for number in 0..options.rounds(ROUNDS) {
+        let own = directory.path().join(number.to_string());
+        let (of_round, load) = round(&eal, &own, number);
+        samples.extend(of_round);
+        loads.push(load);
+    }
+    let rows = [
+        Row::of(
+            "first frame forwarded",
+            samples.iter().map(|sample| sample.forwarded_us),
+        ),
+        Row::of(
+            "request answered",
+            samples.iter().map(|sample| sample.answered_us),
+        ),
+    ];
+    let load = Spread::of(&loads);
+    if options.json {
+        let document = serde_json::json!({
+            "bench": "route_add", "run": circumstances, "routes": samples.len(), "load_pps": load, "rows": rows,
+        });
+        println!("{document:#}");
+    } else {
+        print(&rows, samples.len(), load);
+    }
+    if let Some(directory) = &options.svg {
+        draw(directory, &rows);
+    }
+}
+
+fn print(rows: &[Row], routes: usize, load: Spread) {
+    let mpps = load.median / 1e6;
+    println!(
+        "| {routes} routes, at {mpps:.2} Mpps: from request to | p50, µs | p99, µs | max, µs |"
+    );
+    println!("|---|---|---|---|");
+    for row in rows {
+        let Row {
+            until,
+            p50_us,
+            p99_us,
+            max_us,
+            ..
+        } = row;
+        println!("| {until} | {p50_us:.0} | {p99_us:.0} | {max_us:.0} |");
+    }
+}
+
+/// Which share of the routes took at most so long.
+fn draw(directory: &Path, rows: &[Row]) {
+    let series: Vec<plot::Series> = rows
+        .iter()
+        .map(|row| {
+            let count = row.sorted.len() as f64;
+            let points = row.sorted.iter().enumerate().map(|(index, time)| {
+                let share = (index + 1) as f64 / count * 100.0;
+                (time.round().max(1.0) as u64, Spread::of(&[share]))
+            });
+            plot::Series {
+                name: row.until.to_owned(),
+                points: points.collect(),
+            }
+        })
+        .collect();
+    let labels = plot::Labels {
+        title: "From asking for a route to its first frame, under load",
+        below: "time, µs",
+        left: "routes, %",
+        unit: 1.0,
+    };
+    plot::draw(directory, "route_add", &labels, &series);
+}
