@@ -58,7 +58,8 @@ lint: ## Formatting, clippy, licence lines, directions between crates, documenta
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 
-bench: setup ## Run the benchmarks
+bench: setup ## Run the benchmarks, beside those peers that are there
+	-@scripts/build-l3fwd
 	cargo bench -p quietwire --locked
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS each (needs rustup's nightly)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dpdk-l3fwd`, the router among DPDK's examples, as the peer: longest prefix match, memif ports, the same forwarding CPU and
-//! rings. `scripts/build-l3fwd` builds it. It rewrites MAC addresses to fixed ones and looks up destinations; it knows no
-//! neighbours, no hop limits and no ICMP.
+//! rings. `scripts/build-l3fwd` builds it. It checks version and length of the header, lowers the time to live, looks up the
+//! destination and writes fixed MAC addresses; it knows no neighbours and no ICMP.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
