@@ -222,6 +222,7 @@ fn add(switch: &Switch, shared: &Shared, network: u32) -> Sample {
             address: Some("198.51.100.2".parse().unwrap()),
             interface: None,
             weight: None,
+            onlink: false,
         }],
     }]);
     let socket = switch.control_socket();

@@ -71,6 +71,8 @@ pub struct Tester {
     abort: Arc<AtomicBool>,
 }
 
+/// Ports of a tester at most: frames have a place of 8 bits for theirs.
+const PORTS_MAX: usize = 64;
 /// Buffers beside those that rings and bursts may hold at once.
 const POOL_SPARE: u32 = 4096;
 /// How long threads get to be ready before a trial, and learning frames to be sent, seconds.
@@ -91,9 +93,9 @@ impl Tester {
         ports: &[(String, PortUri)],
         options: TesterOptions,
     ) -> Result<Self, TesterError> {
-        if ports.is_empty() || ports.len() > 8 {
+        if ports.is_empty() || ports.len() > PORTS_MAX {
             return Err(TesterError::BadTrial(format!(
-                "{} ports were given, and a tester has 1 to 8",
+                "{} ports were given, and a tester has 1 to {PORTS_MAX}",
                 ports.len()
             )));
         }
