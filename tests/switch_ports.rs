@@ -19,6 +19,8 @@ mod memif_peers;
 mod queues;
 #[path = "switch_ports/rig.rs"]
 mod rig;
+#[path = "switch_ports/segments.rs"]
+mod segments;
 #[path = "switch_ports/taps.rs"]
 mod taps;
 #[path = "switch_ports/vhost_peers.rs"]

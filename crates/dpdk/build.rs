@@ -21,6 +21,7 @@ const FUNCTIONS: &[&str] = &[
     "rte_openlog_stream",
     "rte_pktmbuf_pool_create",
     "rte_pktmbuf_free_bulk",
+    "rte_pktmbuf_copy",
     "rte_mempool_free",
     "rte_mempool_avail_count",
     "rte_mempool_lookup",

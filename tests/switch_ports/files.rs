@@ -51,7 +51,7 @@ pub(crate) fn write(path: &Path, frames: &[Vec<u8>]) {
     fs::write(path, octets).unwrap();
 }
 
-fn read(path: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> Vec<Vec<u8>> {
     let octets = fs::read(path).unwrap();
     let word = |at: usize| -> Option<u32> {
         Some(u32::from_le_bytes(

@@ -28,11 +28,11 @@ const SET_VRING_CALL: u32 = 13;
 const SET_VRING_ENABLE: u32 = 18;
 
 /// VIRTIO_F_VERSION_1 and VHOST_USER_F_PROTOCOL_FEATURES.
-const FEATURES: u64 = 1 << 32 | 1 << 30;
+pub(crate) const FEATURES: u64 = 1 << 32 | 1 << 30;
 
 /// Where the peer says that its memory is, in its own addresses and in the guest's.
 const USER: u64 = 0x7f00_0000_0000;
-const GUEST: u64 = 0x10_0000;
+pub(crate) const GUEST: u64 = 0x10_0000;
 const MEMORY: u64 = 1 << 20;
 
 const SLOTS: u16 = 256;
@@ -41,10 +41,10 @@ const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x2000;
 const USED: u64 = 0x4000;
 const RING: u64 = 0x1_0000;
-const BUFFERS: u64 = 0x8_0000;
+pub(crate) const BUFFERS: u64 = 0x8_0000;
 
 const NEXT: u16 = 1;
-const WRITE: u16 = 2;
+pub(crate) const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
 fn words(words: &[u32]) -> Vec<u8> {
@@ -105,14 +105,19 @@ fn settle(mut stream: &UnixStream) {
 }
 
 /// A peer that goes through the whole handshake.
-struct Guest {
+pub(crate) struct Guest {
     stream: UnixStream,
-    memory: File,
+    pub(crate) memory: File,
     _events: Vec<EventFd>,
 }
 
 impl Guest {
     fn start(path: &Path) -> Self {
+        Self::with_features(path, FEATURES)
+    }
+
+    /// A peer that agrees to these features.
+    pub(crate) fn with_features(path: &Path, features: u64) -> Self {
         let stream = connect(path);
         let memory = memory(MEMORY);
         let guest = Self {
@@ -121,7 +126,7 @@ impl Guest {
             _events: (0..4).map(|_| EventFd::new().unwrap()).collect(),
         };
         guest.say(&message(SET_OWNER, &[]), &[]);
-        guest.say(&message(SET_FEATURES, &longs(&[FEATURES])), &[]);
+        guest.say(&message(SET_FEATURES, &longs(&[features])), &[]);
         guest.say(&mem_table(1, MEMORY, 0), &[guest.memory.as_raw_fd()]);
         for ring in 0..2_u32 {
             let base = USER + u64::from(ring) * RING;
@@ -150,11 +155,19 @@ impl Guest {
         assert!(send(&self.stream, octets, files));
     }
 
-    fn write(&self, place: u64, octets: &[u8]) {
+    pub(crate) fn write(&self, place: u64, octets: &[u8]) {
         self.memory.write_all_at(octets, place).unwrap();
     }
 
-    fn describe(&self, ring: u64, slot: u16, address: u64, length: u32, flags: u16, next: u16) {
+    pub(crate) fn describe(
+        &self,
+        ring: u64,
+        slot: u16,
+        address: u64,
+        length: u32,
+        flags: u16,
+        next: u16,
+    ) {
         let place = ring * RING + DESCRIPTORS + 16 * u64::from(slot);
         self.write(place, &longs(&[address]));
         self.write(place + 8, &words(&[length]));
@@ -164,8 +177,21 @@ impl Guest {
         );
     }
 
+    /// How many buffers the host has used of a ring, and the octets in the last of them.
+    pub(crate) fn used(&self, ring: u64) -> (u16, u32) {
+        let place = ring * RING + USED;
+        let (mut index, mut length) = ([0; 2], [0; 4]);
+        self.memory.read_exact_at(&mut index, place + 2).unwrap();
+        let index = u16::from_le_bytes(index);
+        let slot = u64::from(index.wrapping_sub(1) % SLOTS);
+        self.memory
+            .read_exact_at(&mut length, place + 8 + 8 * slot)
+            .unwrap();
+        (index, u32::from_le_bytes(length))
+    }
+
     /// Makes descriptor 0 available in every slot, as far as `index`.
-    fn publish(&self, ring: u64, head: u16, index: u16) {
+    pub(crate) fn publish(&self, ring: u64, head: u16, index: u16) {
         let place = ring * RING + AVAILABLE;
         for slot in 0..u64::from(SLOTS) {
             self.write(place + 4 + 2 * slot, &head.to_le_bytes());

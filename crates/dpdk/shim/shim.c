@@ -39,6 +39,23 @@ qw_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 	return rte_pktmbuf_alloc_bulk(pool, mbufs, n);
 }
 
+uint16_t
+qw_segment_size(const struct rte_mbuf *mbuf)
+{
+	return mbuf->tso_segsz;
+}
+
+void
+qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4)
+{
+	mbuf->tx_offload = 0;
+	mbuf->l2_len = l2;
+	mbuf->l3_len = l3;
+	mbuf->l4_len = l4;
+	mbuf->tso_segsz = size;
+	mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_SEG | (is_ipv4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
+}
+
 int
 qw_errno(void)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What bindgen reads, and the functions that DPDK offers only as inline code.
- * Every function here is called once per burst (or at set-up), never per packet.
+ * Every function here is called once per burst (or at set-up), never per packet, but those that are about one frame of
+ * 64 KiB.
  */
 #ifndef QUIETWIRE_SHIM_H
 #define QUIETWIRE_SHIM_H
@@ -28,6 +29,15 @@ uint16_t qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uin
 
 /* Takes n mbufs from a pool, all or none; 0 or a negative errno (rte_pktmbuf_alloc_bulk). */
 int qw_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
+
+/* Octets of data in each segment that a frame is to be cut into (tso_segsz of struct rte_mbuf). */
+uint16_t qw_segment_size(const struct rte_mbuf *mbuf);
+
+/*
+ * Has whoever gets the frame cut it: lengths of the headers of Ethernet, IP and TCP, octets of data in each segment, and
+ * whether IP is of version 4.
+ */
+void qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4);
 
 /* Value of rte_errno of the calling thread. */
 int qw_errno(void);

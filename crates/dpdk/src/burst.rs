@@ -7,7 +7,7 @@ use std::{ptr, slice};
 
 use crate::eal::Eal;
 use crate::mempool::Mempool;
-use crate::sys;
+use crate::{segment, sys};
 
 /// Octets of two MAC addresses, and of a VLAN tag behind them.
 const ADDRESSES: usize = 12;
@@ -45,7 +45,7 @@ unsafe impl Send for Burst {}
 /// One frame, taken out of a burst. Dropped, it goes back to its pool.
 #[derive(Debug)]
 pub struct Mbuf<'eal> {
-    mbuf: *mut sys::rte_mbuf,
+    pub(crate) mbuf: *mut sys::rte_mbuf,
     _eal: PhantomData<&'eal Eal>,
 }
 
@@ -54,7 +54,7 @@ pub struct Mbuf<'eal> {
 /// # Safety
 /// The caller owns `mbuf` for `'a`, and writes only where nobody shares it.
 #[inline(always)]
-unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
+pub(crate) unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off + data_len within the buffer.
     unsafe {
         let data = (*mbuf).buf_addr.cast::<u8>().add((*mbuf).data_off as usize);
@@ -129,6 +129,15 @@ impl Burst {
         self.held()
             .iter()
             .map(|mbuf| unsafe { (**mbuf).__bindgen_anon_2.hash.usr })
+    }
+
+    /// True when a frame among them has TCP data that its sender wants cut; see [`Mbuf::segment_size`].
+    #[must_use]
+    pub fn has_uncut(&self) -> bool {
+        // SAFETY: the buffers are owned by this burst.
+        self.held()
+            .iter()
+            .any(|mbuf| unsafe { (**mbuf).ol_flags } & segment::UNCUT != 0)
     }
 
     /// Asks the processor to load the first cache line of each frame.
@@ -418,16 +427,24 @@ impl<'eal> Mbuf<'eal> {
             .then(|| unsafe { first_segment(self.mbuf) })
     }
 
+    /// The octets of the first segment, to be changed, whether others follow or not; none when the frame is shared.
+    #[inline(always)]
+    #[must_use]
+    pub fn front_mut(&mut self) -> Option<&mut [u8]> {
+        // SAFETY: owned by this value, which is borrowed; whoever shares a frame shares its first segment (checked).
+        unsafe { ((*self.mbuf).refcnt == 1).then(|| first_segment(self.mbuf)) }
+    }
+
     /// Puts a VLAN tag behind the addresses (IEEE 802.1Q, section 9.3), both numbers as they stand on the wire. False, and
     /// no change, when the frame is shared, shorter than two addresses, or has no room in front.
     #[inline]
     #[must_use]
     pub fn push_tag(&mut self, tpid: u16, tci: u16) -> bool {
-        // SAFETY: exclusive (checked); the four octets in front are within the buffer (checked).
+        // SAFETY: not shared (checked); the four octets in front are within the buffer (checked).
         let octets = unsafe {
             let mbuf = self.mbuf;
             let room = (*mbuf).data_off >= TAG as u16 && (*mbuf).data_len >= ADDRESSES as u16;
-            if !self.is_exclusive() || !room {
+            if (*mbuf).refcnt != 1 || !room {
                 return false;
             }
             (*mbuf).data_off -= TAG as u16;
@@ -444,7 +461,7 @@ impl<'eal> Mbuf<'eal> {
     #[inline]
     #[must_use]
     pub fn pop_tag(&mut self) -> bool {
-        let Some(octets) = self.octets_mut() else {
+        let Some(octets) = self.front_mut() else {
             return false;
         };
         if octets.len() < ADDRESSES + TAG {
@@ -465,7 +482,7 @@ impl<'eal> Mbuf<'eal> {
     #[inline]
     #[must_use]
     pub fn replace_tag(&mut self, tpid: u16, tci: u16) -> bool {
-        match self.octets_mut() {
+        match self.front_mut() {
             Some(octets) => write_tag(octets, tpid, tci),
             None => false,
         }
@@ -480,9 +497,17 @@ impl<'eal> Mbuf<'eal> {
         Some(frame)
     }
 
+    /// Takes over a buffer.
+    pub(crate) const fn of_buffer(mbuf: *mut sys::rte_mbuf) -> Self {
+        Self {
+            mbuf,
+            _eal: PhantomData,
+        }
+    }
+
     /// A new frame of so many octets, which hold whatever they held before.
     #[inline]
-    fn empty(pool: &Mempool, length: u16) -> Option<Self> {
+    pub(crate) fn empty(pool: &Mempool, length: u16) -> Option<Self> {
         let mut mbuf = ptr::null_mut();
         // SAFETY: room for one; the pool is alive.
         if unsafe { sys::qw_alloc_bulk(pool.as_ptr(), &raw mut mbuf, 1) } != 0 {
@@ -510,9 +535,13 @@ impl<'eal> Mbuf<'eal> {
     }
 
     /// The same octets in a buffer of their own, in one segment; none when the pool is empty or its buffers are too small.
+    /// TCP data that are to be cut come into as many buffers as they need.
     #[inline]
     #[must_use]
     pub fn copy(&self, pool: &Mempool) -> Option<Self> {
+        if self.segment_size().is_some() {
+            return self.copy_uncut(pool);
+        }
         let mut copy = Self::empty(pool, u16::try_from(self.length()).ok()?)?;
         let mut rest = copy.octets_mut()?;
         let mut segment = self.mbuf;

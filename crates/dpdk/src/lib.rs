@@ -22,6 +22,7 @@ mod pci;
 mod place;
 mod port;
 pub mod ring;
+mod segment;
 mod sys;
 pub mod thread;
 mod uri;
@@ -33,6 +34,7 @@ pub use error::{Error, Fault};
 pub use memory::prefer_huge_pages;
 pub use mempool::Mempool;
 pub use port::{Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
+pub use segment::HeaderLengths;
 pub use uri::{PortUri, Role, UriError};
 pub use vhost::Guest;
 

@@ -218,6 +218,13 @@ impl TxQueue {
         let _inside = self.gate.enter();
         burst.hand_to(self.port, self.queue)
     }
+
+    /// True while the port's peer takes frames with TCP data of any length, over this version of IP; see
+    /// [`crate::Mbuf::request_segments`].
+    #[must_use]
+    pub fn takes_uncut(&self, is_ipv4: bool) -> bool {
+        vhost::takes_uncut(self.port, is_ipv4)
+    }
 }
 
 impl PortHandle {

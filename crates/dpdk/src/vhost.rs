@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{self, Error};
@@ -23,14 +24,14 @@ pub struct Guest {
 /// Names of feature bits: those of virtio 1.2, sections 5.1.3 and 6, without VIRTIO_NET_F_ and the like.
 const FEATURES: &[(u32, &str)] = &[
     (CSUM, "csum"),
-    (1, "guest-csum"),
+    (GUEST_CSUM, "guest-csum"),
     (3, "mtu"),
     (5, "mac"),
     (GSO, "gso"),
-    (7, "guest-tso4"),
-    (8, "guest-tso6"),
-    (9, "guest-ecn"),
-    (10, "guest-ufo"),
+    (GUEST_TSO4, "guest-tso4"),
+    (GUEST_TSO6, "guest-tso6"),
+    (GUEST_ECN, "guest-ecn"),
+    (GUEST_UFO, "guest-ufo"),
     (HOST_TSO4, "host-tso4"),
     (HOST_TSO6, "host-tso6"),
     (HOST_ECN, "host-ecn"),
@@ -53,7 +54,12 @@ const FEATURES: &[(u32, &str)] = &[
 ];
 
 const CSUM: u32 = 0;
+const GUEST_CSUM: u32 = 1;
 const GSO: u32 = 6;
+const GUEST_TSO4: u32 = 7;
+const GUEST_TSO6: u32 = 8;
+const GUEST_ECN: u32 = 9;
+const GUEST_UFO: u32 = 10;
 const HOST_TSO4: u32 = 11;
 const HOST_TSO6: u32 = 12;
 const HOST_ECN: u32 = 13;
@@ -72,18 +78,25 @@ impl Guest {
     }
 }
 
-/// Features that a port does not offer. Segmentation never: a frame of 64 KiB fits no other port. The driver by itself
-/// leaves out two of the bits that ask for it and offers the others.
+/// Features that a port does not offer. Segmentation only where it is asked for: a frame of 64 KiB fits no other port as it
+/// is. That of UDP, and of TCP with its congestion bits (the driver cannot say so to a guest), never. The driver by itself
+/// leaves out two of the bits and offers the others.
 fn refused(uri: &PortUri) -> u64 {
     let PortUri::Vhost {
         mergeable,
         checksum,
+        tso,
         ..
     } = uri
     else {
         return 0;
     };
-    let mut bits = vec![GSO, HOST_TSO4, HOST_TSO6, HOST_ECN, HOST_UFO];
+    let mut bits = vec![GSO, HOST_ECN, HOST_UFO];
+    bits.extend(if *tso {
+        [GUEST_ECN, GUEST_UFO]
+    } else {
+        [HOST_TSO4, HOST_TSO6]
+    });
     if !mergeable {
         bits.push(MRG_RXBUF);
     }
@@ -99,7 +112,37 @@ const PORTS_MAX: usize = 32;
 /// Guests by number of the port.
 static GUESTS: Mutex<[Option<Guest>; PORTS_MAX]> = Mutex::new([None; PORTS_MAX]);
 
+/// Ports with `tso=on`, and whose guests take TCP data of IPv4 and IPv6 uncut: bits, by number of the port.
+static UNCUT: [AtomicU8; PORTS_MAX] = [const { AtomicU8::new(0) }; PORTS_MAX];
+
+const OFFERED: u8 = 1;
+const TAKES_V4: u8 = 2;
+const TAKES_V6: u8 = 4;
+
+/// Whether a port's peer takes frames with TCP data of any length, with the request to cut them where that is needed.
+pub(crate) fn takes_uncut(port: u16, is_ipv4: bool) -> bool {
+    let bit = if is_ipv4 { TAKES_V4 } else { TAKES_V6 };
+    UNCUT
+        .get(usize::from(port))
+        .is_some_and(|place| place.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// Notes what a guest takes, if the port offered it.
+fn note_uncut(port: u16, features: u64) {
+    let Some(place) = UNCUT.get(usize::from(port)) else {
+        return;
+    };
+    let has = |bit: u32| features >> bit & features >> GUEST_CSUM & 1 == 1;
+    let offered = place.load(Ordering::Relaxed) & OFFERED;
+    let takes = match offered {
+        0 => 0,
+        _ => u8::from(has(GUEST_TSO4)) * TAKES_V4 + u8::from(has(GUEST_TSO6)) * TAKES_V6,
+    };
+    place.store(offered | takes, Ordering::Relaxed);
+}
+
 fn note(port: u16, guest: Option<Guest>) {
+    note_uncut(port, guest.map_or(0, |guest| guest.features));
     let mut guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(place) = guests.get_mut(usize::from(port)) {
         *place = guest;
@@ -137,6 +180,12 @@ unsafe extern "C" fn on_change(
 pub(crate) fn prepare(port: u16, uri: &PortUri) -> Result<(), Error> {
     // SAFETY: sets an integer of this thread.
     unsafe { sys::qw_vhost_refuse(refused(uri)) };
+    if let Some(place) = UNCUT.get(usize::from(port)) {
+        place.store(
+            u8::from(uri.has_segmentation()) * OFFERED,
+            Ordering::Relaxed,
+        );
+    }
     if !matches!(uri, PortUri::Vhost { .. }) {
         return Ok(());
     }
@@ -167,19 +216,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segmentation_is_never_offered() {
-        for uri in ["vhost:/v", "vhost:/v?checksum=off&mergeable=off"] {
+    fn segmentation_is_offered_where_it_is_asked_for() {
+        for uri in [
+            "vhost:/v",
+            "vhost:/v?checksum=off&mergeable=off",
+            "vhost:/v?tso=on",
+        ] {
             let refused = Guest {
                 features: refused(&uri.parse().unwrap()),
                 ..Guest::default()
             };
             let names = refused.feature_names();
-            for name in ["gso", "host-tso4", "host-tso6", "host-ecn", "host-ufo"] {
+            for name in ["gso", "host-ecn", "host-ufo"] {
                 assert!(names.contains(&name), "{uri}: {names:?}");
+            }
+            for name in ["host-tso4", "host-tso6"] {
+                assert_ne!(names.contains(&name), uri.contains("tso"), "{uri}");
             }
             assert_eq!(names.contains(&"csum"), uri.contains("checksum"), "{uri}");
             assert_eq!(names.contains(&"mrg-rxbuf"), uri.contains("mergeable"));
         }
         assert_eq!(refused(&"null:".parse().unwrap()), 0);
+    }
+
+    #[test]
+    fn a_guest_takes_uncut_data_where_it_said_so_and_was_offered_it() {
+        const PORT: u16 = 31;
+        let features = |bits: &[u32]| bits.iter().fold(0, |all, bit| all | 1_u64 << bit);
+        let takes = || [takes_uncut(PORT, true), takes_uncut(PORT, false)];
+        note_uncut(PORT, u64::MAX);
+        assert_eq!(takes(), [false, false]);
+        UNCUT[usize::from(PORT)].store(OFFERED, Ordering::Relaxed);
+        note_uncut(PORT, features(&[GUEST_TSO4, GUEST_TSO6]));
+        assert_eq!(takes(), [false, false]);
+        note_uncut(PORT, features(&[GUEST_CSUM, GUEST_TSO4]));
+        assert_eq!(takes(), [true, false]);
+        note_uncut(PORT, features(&[GUEST_CSUM, GUEST_TSO6]));
+        assert_eq!(takes(), [false, true]);
+        note_uncut(PORT, 0);
+        assert_eq!(takes(), [false, false]);
     }
 }

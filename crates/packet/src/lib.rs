@@ -20,6 +20,7 @@ mod ipv4;
 mod ipv6;
 mod mac;
 mod parse;
+mod segment;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -39,6 +40,7 @@ pub use ipv6::{
 };
 pub use mac::{MacAddress, MacAddressError};
 pub use parse::{FRAME_MAX, Ip, Network, Parsed, Transport, parse};
+pub use segment::{SEGMENT_HEADERS_MAX, TcpFrame};
 pub use transport::{
     ICMP_HEADER_LENGTH, IcmpHeader, TCP_HEADER_MIN, TcpHeader, UDP_HEADER_LENGTH, UdpHeader,
 };

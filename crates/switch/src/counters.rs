@@ -35,7 +35,7 @@ impl Counter {
 }
 
 /// What one thread did with the frames of one port. What went wrong is counted where the frame came in, except
-/// `tx_full` and `no_output`, which are counted where it would have gone out or came in last.
+/// `tx_full`, `not_segmented` and `no_output`, which are counted where it would have gone out or came in last.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct PortCounters {
@@ -77,6 +77,12 @@ pub(crate) struct PortCounters {
     pub(crate) storm_multicast: Counter,
     /// Of a source over the port's learning limit.
     pub(crate) over_limit: Counter,
+    /// Sent with TCP data uncut.
+    pub(crate) uncut: Counter,
+    /// Cut into segments, which are counted as frames sent.
+    pub(crate) segmented: Counter,
+    /// To be cut, and could not be.
+    pub(crate) not_segmented: Counter,
 }
 
 /// What one thread did as a router.
@@ -85,6 +91,8 @@ pub(crate) struct PortCounters {
 pub(crate) struct RouterCounters {
     pub(crate) forwarded: Counter,
     pub(crate) fragmented: Counter,
+    /// Frames with TCP data that were cut into segments before they were routed.
+    pub(crate) segmented: Counter,
     /// By [`Punt`].
     pub(crate) punted: [Counter; Punt::ALL.len()],
     /// By [`DropReason`].

@@ -70,6 +70,9 @@ pub struct Drops {
     pub no_output: u64,
     /// Were to go out, and the transmit queue had no room.
     pub tx_full: u64,
+    /// Were to be cut into segments of TCP and could not be: no such frame, too many segments, no buffers.
+    #[serde(default)]
+    pub not_segmented: u64,
     /// Could not be received for want of buffers (the driver's word).
     pub no_buffers: u64,
     /// Were lost since the receive queue was full (the driver's word; shared-memory ports cannot see it).
@@ -96,6 +99,7 @@ impl Drops {
             + self.over_limit
             + self.no_output
             + self.tx_full
+            + self.not_segmented
             + self.no_buffers
             + self.rx_missed
             + self.rx_errors
@@ -115,6 +119,12 @@ pub struct PortCounts {
     pub tx_frames: u64,
     /// Octets sent.
     pub tx_octets: u64,
+    /// Frames sent with TCP data uncut, for the peer to cut where it has to.
+    #[serde(default)]
+    pub uncut: u64,
+    /// Frames with TCP data that were cut into segments before they were sent; the segments are among the frames sent.
+    #[serde(default)]
+    pub segmented: u64,
     /// Frames dropped.
     pub drops: Drops,
 }
@@ -472,6 +482,9 @@ pub struct RouterCounts {
     pub forwarded: u64,
     /// Those of them that went in pieces.
     pub fragmented: u64,
+    /// Frames with TCP data that were cut into segments before they were routed.
+    #[serde(default)]
+    pub segmented: u64,
     /// Packets dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// Packets handed to the service thread, by reason.

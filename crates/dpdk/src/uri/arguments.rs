@@ -68,13 +68,16 @@ impl PortUri {
                 }
                 text
             }
-            Self::Vhost { path, role, .. } => format!(
-                "net_vhost{index},iface={},queues={queues}{}",
+            Self::Vhost {
+                path, role, tso, ..
+            } => format!(
+                "net_vhost{index},iface={},queues={queues}{}{}",
                 path.display(),
                 match role {
                     Role::Server => "",
                     Role::Client => ",client=1",
                 },
+                if *tso { ",tso=1" } else { "" },
             ),
             Self::AfXdp {
                 interface,

@@ -65,6 +65,9 @@ pub enum PortUri {
         /// Whether the guest is offered to leave checksums to the host (`VIRTIO_NET_F_CSUM`); they are computed when
         /// frames come in, so that every frame that goes on is whole.
         checksum: bool,
+        /// Whether both sides may hand over TCP data of up to 64 KiB in one frame, to be cut into segments where that is
+        /// needed (`VIRTIO_NET_F_HOST_TSO4` and `6`; `VIRTIO_NET_F_GUEST_TSO4` and `6`).
+        tso: bool,
     },
     /// AF_XDP socket on a kernel interface (DPDK `net_af_xdp`).
     AfXdp {
@@ -169,6 +172,8 @@ impl PortUri {
     pub fn buffers_kept(&self) -> u32 {
         /// ETH_AF_XDP_NUM_BUFFERS of net_af_xdp: what a socket keeps for the kernel.
         const AF_XDP: u32 = 4096;
+        /// 64 KiB in buffers of 2 KiB, twice a burst of frames.
+        const TSO: u32 = 32 * 2 * crate::BURST_MAX as u32;
         match self {
             Self::AfXdp { queues, .. } => AF_XDP * u32::from(*queues),
             // A file that cannot be read is named when the port is opened.
@@ -177,8 +182,18 @@ impl PortUri {
                 repeat: true,
                 ..
             } => crate::pcap::frames(path).unwrap_or(0),
+            // A burst of the longest frames that is received, and one on its way out.
+            Self::Vhost {
+                queues, tso: true, ..
+            } => TSO * u32::from(*queues),
             _ => 0,
         }
+    }
+
+    /// True where frames with TCP data of any length may come in, with the request to cut them.
+    #[must_use]
+    pub fn has_segmentation(&self) -> bool {
+        matches!(self, Self::Vhost { tso: true, .. })
     }
 
     /// Which side of its socket the port is, where it has one.
@@ -259,10 +274,12 @@ impl PortUri {
             Self::Vhost {
                 mergeable,
                 checksum,
+                tso,
                 ..
             } => {
                 when(!mergeable, "mergeable=off".to_owned());
                 when(!checksum, "checksum=off".to_owned());
+                when(*tso, "tso=on".to_owned());
             }
             Self::AfXdp {
                 first_queue, copy, ..

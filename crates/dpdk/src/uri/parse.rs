@@ -34,6 +34,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("mergeable", &["virtio-user", "vhost"]),
     ("packed", &["virtio-user"]),
     ("checksum", &["vhost"]),
+    ("tso", &["vhost"]),
     ("first-queue", &["af-xdp"]),
     ("copy", &["af-xdp"]),
     ("rx", &["pcap"]),
@@ -218,6 +219,22 @@ fn pcap(place: &str, options: &Options) -> Result<PortUri, String> {
     Ok(PortUri::Pcap { rx, tx, repeat })
 }
 
+fn vhost(place: &str, options: &Options) -> Result<PortUri, String> {
+    let checksum = options.switch("checksum", true)?;
+    let tso = options.switch("tso", false)?;
+    if tso && !checksum {
+        return Err("tso=on needs checksum=on: segments get checksums of their own".to_owned());
+    }
+    Ok(PortUri::Vhost {
+        path: socket_path(place)?,
+        role: options.role()?.unwrap_or(Role::Server),
+        queues: options.queues()?,
+        mergeable: options.switch("mergeable", true)?,
+        checksum,
+        tso,
+    })
+}
+
 fn parse(text: &str) -> Result<PortUri, String> {
     let (scheme, rest) = text.split_once(':').ok_or("it has no scheme and colon")?;
     let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -243,13 +260,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             mergeable: options.switch("mergeable", true)?,
             packed: options.switch("packed", false)?,
         }),
-        "vhost" => Ok(PortUri::Vhost {
-            path: socket_path(place)?,
-            role: options.role()?.unwrap_or(Role::Server),
-            queues,
-            mergeable: options.switch("mergeable", true)?,
-            checksum: options.switch("checksum", true)?,
-        }),
+        "vhost" => vhost(place, &options),
         "af-xdp" => Ok(PortUri::AfXdp {
             interface: interface_name(place)?,
             queues,

@@ -12,6 +12,7 @@ fn every_form_survives_printing_and_reading() {
         "virtio-user:/run/v?role=server&queues=2&mergeable=off&packed=on",
         "vhost:/run/v.sock?role=server",
         "vhost:/run/v.sock?role=client&queues=64&mergeable=off&checksum=off",
+        "vhost:/run/v.sock?role=server&tso=on",
         "af-xdp:eth0",
         "af-xdp:eth0?queues=2&first-queue=3&copy=on",
         "af-packet:veth1",
@@ -57,6 +58,8 @@ fn wrong_uris_say_what_is_wrong() {
         ),
         ("vhost:/a?mergeable=yes", "'on' or 'off', not 'yes'"),
         ("vhost:/a?packed=on", "vhost takes no packed"),
+        ("vhost:/a?tso=on&checksum=off", "tso=on needs checksum=on"),
+        ("tap:a?tso=on", "tap takes no tso"),
         (
             "virtio-user:/a?checksum=off",
             "virtio-user takes no checksum",
@@ -105,6 +108,7 @@ fn drivers_are_told_what_the_uri_says() {
             "vhost:/v?role=client&queues=2",
             "net_vhost3,iface=/v,queues=2,client=1",
         ),
+        ("vhost:/v?tso=on", "net_vhost3,iface=/v,queues=2,tso=1"),
         (
             "af-xdp:e?queues=2&first-queue=4&copy=on",
             "net_af_xdp3,iface=e,start_queue=4,queue_count=2,force_copy=1",

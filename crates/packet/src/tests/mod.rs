@@ -5,6 +5,7 @@ mod built;
 mod damaged;
 mod frames;
 mod oracle;
+mod segments;
 
 use crate::{Network, Parsed, Transport};
 

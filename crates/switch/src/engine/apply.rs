@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use quietwire_dpdk::ring::{self, FrameReceiver};
 use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, RxQueue};
+use quietwire_packet::FCS_LENGTH;
 
 use super::Engine;
 use super::assign::{self, Queue, QueueId, Thread};
@@ -15,7 +16,7 @@ use super::threads::Forwarder;
 use crate::config::{Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
-use crate::forward::{Input, Order, Output, Relay, Reply, Stage, Way};
+use crate::forward::{Cutter, CuttingQueue, Input, Order, Output, Relay, Reply, Stage, Way};
 use crate::report::PortCounts;
 
 /// Buffers that a thread's cache may hold (one and a half times its size), and some for bursts on their way.
@@ -23,6 +24,8 @@ const BUFFERS_A_THREAD: u32 = 1024;
 const BUFFERS_SPARE: u32 = 1024;
 /// Copies of flooded frames that are on their way at once.
 const BUFFERS_COPIES: u32 = 4095;
+/// Segments that are on their way at once, most of them in transmit queues.
+const BUFFERS_SEGMENTS: u32 = 8191;
 /// Frames that wait in a ring between two threads.
 const RING_FRAMES: usize = 1024;
 
@@ -30,6 +33,7 @@ const RING_FRAMES: usize = 1024;
 struct Made {
     ports: Vec<(Slot, Vec<RxQueue>)>,
     threads: Vec<(Forwarder, FrameReceiver)>,
+    cutter: Option<Cutter>,
 }
 
 impl Engine {
@@ -72,6 +76,7 @@ impl Engine {
             self.open(next, &new)?
         };
         let copies = self.copies(next)?;
+        let cutter = self.cutter(next)?;
         self.layer3.lock().add_vrfs(&next.layer3.vrfs)?;
         let interfaces = next.layer3.interfaces.iter();
         let taps = interfaces.filter_map(|one| one.kernel.as_deref()).collect();
@@ -90,7 +95,11 @@ impl Engine {
                 Ok((made?, frames))
             })
             .collect::<Result<_, SwitchError>>()?;
-        Ok(Made { ports, threads })
+        Ok(Made {
+            ports,
+            threads,
+            cutter,
+        })
     }
 
     /// The pool of copies.
@@ -103,6 +112,32 @@ impl Engine {
         self.layer3.lock().exchange().set_pool(pool.clone());
         self.copies = Some(pool.clone());
         Ok(pool)
+    }
+
+    /// What frames with TCP data are cut with, if there are to be such.
+    fn cutter(&mut self, plan: &Plan) -> Result<Option<Cutter>, SwitchError> {
+        let is_needed = plan.ports.iter().any(|port| port.uri.has_segmentation());
+        if self.cutter.is_some() || !is_needed {
+            return Ok(self.cutter.clone());
+        }
+        let data_room = PortOptions::new("segments", plan.frame_size_max).data_room();
+        let pool = Mempool::new(&self.eal, "qw-switch-segments", BUFFERS_SEGMENTS, data_room)?;
+        let length_max = usize::from(plan.frame_size_max).saturating_sub(FCS_LENGTH);
+        Ok(Some(Cutter::new(pool, length_max)))
+    }
+
+    /// From the first port on that may yield frames to be cut, every thread knows how, for good. It is told before it has
+    /// the ways that this plan adds.
+    fn cut_from_now_on(&mut self, cutter: Option<Cutter>) -> Result<(), SwitchError> {
+        self.cutter = cutter;
+        let Some(cutter) = self.cutter.clone() else {
+            return Ok(());
+        };
+        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        for cpu in cpus {
+            self.tell(cpu, Order::Cut(cutter.clone()))?;
+        }
+        Ok(())
     }
 
     /// Opens ports, which share a pool of buffers.
@@ -156,6 +191,7 @@ impl Engine {
             self.forwarders.push(forwarder);
             self.watch_on(cpu)?;
         }
+        self.cut_from_now_on(made.cutter)?;
         let mut queues = Vec::new();
         for (slot, rx) in made.ports {
             queues.extend(self.take_in(slot, rx));
@@ -279,6 +315,7 @@ impl Engine {
 
     /// Sees to it that a thread can send to a port.
     fn make_way(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
+        let (eal, cutter) = (self.eal.clone(), self.cutter.clone());
         let Some(slot) = self.slot_mut(port) else {
             return Ok(());
         };
@@ -287,7 +324,10 @@ impl Engine {
         }
         let way = if let Some(tx) = slot.spare_tx.pop() {
             slot.homes.push(cpu);
-            Way::Queue(tx)
+            match cutter {
+                None => Way::Queue(tx),
+                Some(cutter) => Way::Cutting(Box::new(CuttingQueue::new(&eal, tx, cutter))),
+            }
         } else {
             let turn = slot.guests.len();
             let Some(home) = slot.homes.get(turn % slot.homes.len().max(1)).copied() else {
@@ -469,10 +509,8 @@ impl Engine {
         };
         let Some(heir) = heir else {
             // Nobody sends to the port for the time being.
-            if let (Some(slot), Some(output)) = (self.slot_mut(port), output)
-                && let Way::Queue(tx) = output.way
-            {
-                slot.spare_tx.push(tx);
+            if let (Some(slot), Some(output)) = (self.slot_mut(port), output) {
+                slot.spare_tx.extend(output.way.into_queue());
             }
             return Ok(());
         };
@@ -485,9 +523,7 @@ impl Engine {
                     inherited = Some(output);
                 }
                 Some(slot) => {
-                    if let Way::Queue(tx) = output.way {
-                        slot.spare_tx.push(tx);
-                    }
+                    slot.spare_tx.extend(output.way.into_queue());
                 }
                 None => {}
             }

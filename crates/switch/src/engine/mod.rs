@@ -25,7 +25,7 @@ use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::fdb::{Fdb, Key, Selection};
-use crate::forward::{BridgeStage, Domain, Shared, Stage};
+use crate::forward::{BridgeStage, Cutter, Domain, Shared, Stage};
 use crate::layer3::{Exchange, SharedLayer3};
 use crate::observe::Watches;
 
@@ -60,6 +60,8 @@ pub(crate) struct Engine {
     pools: u32,
     /// Where copies of flooded frames come from, that go out with different tags; made with the first thread.
     copies: Option<Mempool>,
+    /// What frames with TCP data are cut with; made with the first port that may yield such.
+    cutter: Option<Cutter>,
     eal: Eal,
 }
 
@@ -90,6 +92,7 @@ impl Engine {
             watches: Watches::default(),
             pools: 0,
             copies: None,
+            cutter: None,
             eal: eal.clone(),
         };
         engine.apply(plan.clone())?;

@@ -10,6 +10,7 @@ use quietwire_dpdk::ring::FrameReceiver;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::route::Domain;
+use super::segment::Cutter;
 use super::stage::Stage;
 use super::worker::{Input, Output, Relay};
 use crate::error::SwitchError;
@@ -76,6 +77,8 @@ pub(crate) enum Order {
     Capture(Option<Box<CaptureTap>>),
     /// Follow frames for a trace from now on, or no more.
     Trace(Option<Box<Tracer>>),
+    /// Expect frames with TCP data of any length from now on: see [`super::Cutter`].
+    Cut(Cutter),
     /// Do nothing: the reply says that everything begun before is done.
     Nothing,
     /// End: the thread gives everything back by ending.

@@ -10,6 +10,7 @@ mod mail;
 mod notes;
 mod path;
 mod route;
+mod segment;
 mod stage;
 mod worker;
 
@@ -27,6 +28,7 @@ pub(crate) use mail::{Line, Order, Reply, line};
 use path::Path;
 use route::Means;
 pub(crate) use route::{Domain, Inside, Mark, RouteStage, Routing};
+pub(crate) use segment::{Cutter, CuttingQueue};
 pub(crate) use stage::Stage;
 pub(crate) use worker::{Input, Output, Relay, Way, Worker};
 

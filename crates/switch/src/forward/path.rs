@@ -144,6 +144,7 @@ fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) 
     let sent = match way {
         Way::Queue(tx) => tx.send(burst),
         Way::Ring(ring) => return hand_over(ring, burst, counters),
+        Way::Cutting(queue) => return queue.transmit(burst, counters),
     };
     let mut sent_octets = octets;
     if !burst.is_empty() {

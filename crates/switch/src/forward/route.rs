@@ -9,6 +9,7 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, VLAN_TAG_LENGTH};
 
 use super::notes::Notes;
 use super::path::{Path, measure};
+use super::segment::Cutter;
 use super::worker::Output;
 use crate::bridge::{self, BridgeTables, Ingress, Storm};
 use crate::counters::{RouterCounters, Step};
@@ -93,6 +94,15 @@ pub(crate) struct Routing {
     /// Frames that the service thread wants sent; one forwarding thread has it.
     pub(super) injected: Option<Box<FrameReceiver>>,
     pub(super) domain: Option<Arc<Domain>>,
+    /// For frames with TCP data of any length, where there are such.
+    cutting: Option<Box<Cutting>>,
+}
+
+/// What frames are cut with before they are routed.
+#[derive(Debug)]
+struct Cutting {
+    cutter: Cutter,
+    whole: Burst,
 }
 
 impl Routing {
@@ -107,7 +117,17 @@ impl Routing {
             service,
             injected: None,
             domain: None,
+            cutting: None,
         }
+    }
+
+    pub(super) fn cut_from_now_on(&mut self, eal: &Eal, cutter: &Cutter) {
+        self.cutting.get_or_insert_with(|| {
+            Box::new(Cutting {
+                cutter: cutter.clone(),
+                whole: Burst::new(eal),
+            })
+        });
     }
 }
 
@@ -138,6 +158,7 @@ impl Path<'_> {
         if let Some(interface) = untagged
             && !stage.interfaces.has_tagged()
             && short == 0
+            && means.routing.cutting.is_none()
         {
             // All belong to one interface; what has a tag all the same is of no protocol that it knows.
             std::mem::swap(self.received, &mut means.routing.local);
@@ -169,6 +190,47 @@ impl Path<'_> {
         if means.routing.local.is_empty() {
             return;
         }
+        match means.routing.cutting.take() {
+            None => self.route_marked(domain, means),
+            Some(mut cutting) => {
+                self.route_segments(&mut cutting, domain, means);
+                means.routing.cutting = Some(cutting);
+            }
+        }
+    }
+
+    /// Routes the frames that wait for the router; those with much TCP data in segments, so that each is one packet to
+    /// the router: what is too large for a link is said of it, and to a sender that understands.
+    #[inline(never)]
+    fn route_segments(&mut self, cutting: &mut Cutting, domain: &Domain, means: &mut Means<'_>) {
+        let Cutting { cutter, whole } = cutting;
+        if !means.routing.local.has_uncut() {
+            return self.route_marked(domain, means);
+        }
+        std::mem::swap(&mut means.routing.local, whole);
+        for frame in whole.drain() {
+            if !cutter.concerns(&frame) {
+                self.route_next(frame, domain, means);
+            } else if cutter.cut(&frame, |segment| self.route_next(segment, domain, means)) {
+                means.counters.segmented.add(1);
+            } else {
+                means.counters.not_sent.add(1);
+            }
+        }
+        self.route_marked(domain, means);
+    }
+
+    /// Puts a frame to those that are routed next, which happens when there is no more room.
+    fn route_next(&mut self, frame: Mbuf<'_>, domain: &Domain, means: &mut Means<'_>) {
+        if means.routing.local.room() == 0 {
+            self.route_marked(domain, means);
+        }
+        // There is room.
+        drop(means.routing.local.push(frame));
+    }
+
+    #[inline(always)]
+    fn route_marked(&mut self, domain: &Domain, means: &mut Means<'_>) {
         let mut interfaces = [0; BURST_MAX];
         for (mark, interface) in means.routing.local.marks().zip(&mut interfaces) {
             *interface = mark as u16;

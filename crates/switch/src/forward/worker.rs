@@ -11,6 +11,7 @@ use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool, RxQueue, TxQueue};
 use super::mail::{Mailbox, Order, Reply};
 use super::notes::Notes;
 use super::route::Routing;
+use super::segment::{Cutter, CuttingQueue};
 use super::stage::Stage;
 use crate::bridge::{Decisions, Storm};
 use crate::config::Idle;
@@ -61,6 +62,19 @@ pub(crate) enum Way {
     Queue(TxQueue),
     /// Over a ring to the thread that has one.
     Ring(FrameSender),
+    /// Over such a queue, frames with TCP data of any length among the others: those are cut where they have to be.
+    Cutting(Box<CuttingQueue>),
+}
+
+impl Way {
+    /// The transmit queue, if it is a way over one.
+    pub(crate) fn into_queue(self) -> Option<TxQueue> {
+        match self {
+            Self::Queue(tx) => Some(tx),
+            Self::Cutting(queue) => Some(queue.into_queue()),
+            Self::Ring(_) => None,
+        }
+    }
 }
 
 /// A way to a port and the frames that wait for the end of the burst.
@@ -95,6 +109,7 @@ pub(crate) struct Worker {
     pub(super) notes: Notes,
     pub(super) mailbox: Mailbox,
     pub(super) ended: bool,
+    eal: Eal,
 }
 
 impl Worker {
@@ -119,6 +134,7 @@ impl Worker {
             counters,
             mailbox,
             ended: false,
+            eal: eal.clone(),
         }
     }
 
@@ -198,6 +214,10 @@ impl Worker {
             Order::Trace(trace) => Reply::Trace {
                 _former: self.notes.set_trace(trace),
             },
+            Order::Cut(cutter) => {
+                self.cut_from_now_on(&cutter);
+                Reply::Done
+            }
             Order::Nothing => Reply::Done,
             Order::End => {
                 self.ended = true;
@@ -225,6 +245,24 @@ impl Worker {
     fn set_output(&mut self, port: u16, output: Option<Box<Output>>) -> Option<Box<Output>> {
         let place = self.outputs.get_mut(usize::from(port))?;
         std::mem::replace(place, output)
+    }
+
+    /// An order of a person's, not of the packet path: this allocates.
+    fn cut_from_now_on(&mut self, cutter: &Cutter) {
+        for place in &mut self.outputs {
+            if let Some(output) = place.take() {
+                let Output { way, waiting } = *output;
+                let way = match way {
+                    Way::Queue(tx) => {
+                        let queue = CuttingQueue::new(&self.eal, tx, cutter.clone());
+                        Way::Cutting(Box::new(queue))
+                    }
+                    way => way,
+                };
+                *place = Some(Box::new(Output { way, waiting }));
+            }
+        }
+        self.routing.cut_from_now_on(&self.eal, cutter);
     }
 
     fn end_relays(&mut self, port: u16) -> Vec<Box<Relay>> {

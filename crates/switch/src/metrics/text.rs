@@ -113,6 +113,16 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
             "Octets sent, without FCS.",
             |port| port.counts.tx_octets,
         ),
+        (
+            "port_transmit_uncut_frames_total",
+            "Frames sent with TCP data for the peer to cut.",
+            |port| port.counts.uncut,
+        ),
+        (
+            "port_segmented_frames_total",
+            "Frames with TCP data that were cut into segments before they were sent.",
+            |port| port.counts.segmented,
+        ),
     ] {
         text.counter(name, help, each(of));
     }

@@ -61,6 +61,7 @@ fn ports(ports: &[PortReport]) -> String {
             tx_frames,
             tx_octets,
             drops,
+            ..
         } = &port.counts;
         let link = port.state.as_str();
         let (frames, octets) = (rx_frames.to_string(), rx_octets.to_string());
@@ -236,6 +237,7 @@ fn router(counts: &RouterCounts) -> Table {
     };
     let others = [
         ("packets in pieces", counts.fragmented),
+        ("TCP data cut into segments", counts.segmented),
         ("not sent", counts.not_sent),
         ("no room at the service thread", counts.service_full),
         ("echo requests answered", counts.echoed),
@@ -408,6 +410,7 @@ fn port_counters(ports: &[PortCounts]) -> Table {
             over_limit,
             no_output,
             tx_full,
+            not_segmented,
             no_buffers,
             rx_missed,
             rx_errors,
@@ -421,6 +424,8 @@ fn port_counters(ports: &[PortCounts]) -> Table {
             table.add_row([port.name.as_str(), counter, &count.to_string()]);
         }
         for (reason, count) in [
+            ("TCP data sent uncut", port.uncut),
+            ("TCP data cut into segments", port.segmented),
             ("dropped: shorter than an Ethernet header", short),
             ("dropped: for the port it came from", filtered),
             ("dropped: reserved address", reserved_address),
@@ -435,6 +440,7 @@ fn port_counters(ports: &[PortCounts]) -> Table {
             ("dropped: over the learning limit", over_limit),
             ("dropped: no such output", no_output),
             ("dropped: transmit queue full", tx_full),
+            ("dropped: TCP data that could not be cut", not_segmented),
             ("dropped: no buffers", no_buffers),
             ("dropped: receive queue full", rx_missed),
             ("dropped: damaged, says the driver", rx_errors),

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TCP data that was to be cut into segments by a network card, cut (RFC 9293, section 3.7; virtio 1.2, section 5.1.6.2).
+
+use crate::ethernet::split_tags;
+use crate::{
+    Checksum, EtherType, EthernetHeader, IPV4_HEADER_MIN, IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH,
+    IpProtocol, TCP_HEADER_MIN, be16, checksum,
+};
+
+/// Longest headers of a frame that is cut, from the destination address to the end of TCP's options, octets: two tags,
+/// either version of IP with all that it may have in practice, and TCP with all options (14 + 8 + 60 + 60) have room.
+pub const SEGMENT_HEADERS_MAX: usize = 192;
+
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+const URG: u8 = 0x20;
+const CWR: u8 = 0x80;
+
+/// A frame with TCP data of any length, known by its headers, to be cut into segments or handed on with the request that
+/// somebody else does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpFrame {
+    headers: [u8; SEGMENT_HEADERS_MAX],
+    /// Where IP, TCP and data begin.
+    network: usize,
+    transport: usize,
+    data: usize,
+    data_length: usize,
+    is_ipv4: bool,
+}
+
+impl TcpFrame {
+    /// Reads the headers of a frame of `length` octets from its first octets, `front`, which hold all headers at least.
+    /// `None` for everything that is not TCP in IP whole and unfragmented, or that says of itself what cannot be repeated in
+    /// several segments (SYN, RST).
+    #[must_use]
+    pub fn read(front: &[u8], length: usize) -> Option<Self> {
+        let (ethernet, rest) = EthernetHeader::split(front).ok()?;
+        let untagged = split_tags(ethernet.ethertype(), rest).ok()?;
+        let network = front.len() - untagged.payload.len();
+        let (is_ipv4, transport, end) = match untagged.ethertype {
+            EtherType::IPV4 => {
+                let (header_length, packet) = ipv4(untagged.payload)?;
+                (true, network + header_length, network + packet)
+            }
+            EtherType::IPV6 => {
+                let (header_length, packet) = ipv6(untagged.payload)?;
+                (false, network + header_length, network + packet)
+            }
+            _ => return None,
+        };
+        let tcp = front.get(transport..)?;
+        let header_length = usize::from(tcp.get(12)? >> 4) * 4;
+        let data = transport + header_length;
+        let is_sound = header_length >= TCP_HEADER_MIN && data <= end && end <= length;
+        if !is_sound || tcp.get(13)? & (SYN | RST) != 0 {
+            return None;
+        }
+        let mut headers = [0; SEGMENT_HEADERS_MAX];
+        headers.get_mut(..data)?.copy_from_slice(front.get(..data)?);
+        Some(Self {
+            headers,
+            network,
+            transport,
+            data,
+            data_length: end - data,
+            is_ipv4,
+        })
+    }
+
+    /// Octets of Ethernet, tags included, in front of IP.
+    #[must_use]
+    pub const fn ethernet_length(&self) -> usize {
+        self.network
+    }
+
+    /// Octets of IP in front of TCP, extension headers included.
+    #[must_use]
+    pub const fn network_length(&self) -> usize {
+        self.transport - self.network
+    }
+
+    /// Octets of TCP in front of the data.
+    #[must_use]
+    pub const fn transport_length(&self) -> usize {
+        self.data - self.transport
+    }
+
+    /// Octets of all headers: where the data begin.
+    #[must_use]
+    pub const fn headers_length(&self) -> usize {
+        self.data
+    }
+
+    /// Octets of TCP data.
+    #[must_use]
+    pub const fn data_length(&self) -> usize {
+        self.data_length
+    }
+
+    /// True for IPv4, false for IPv6.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.is_ipv4
+    }
+
+    /// True when the sender tells that it has slowed down (CWR; RFC 3168, section 6.1.2).
+    #[must_use]
+    pub fn has_cwr(&self) -> bool {
+        self.headers
+            .get(self.transport + 13)
+            .is_some_and(|flags| flags & CWR != 0)
+    }
+
+    /// Makes a segment of data that stand in `segment` behind room for [`Self::headers_length`] octets: writes the headers
+    /// there. `number` counts the segments from 0, `offset` is where its data begin among those of the frame. False, and
+    /// nothing of use in the segment, when it is too short or too long.
+    #[must_use]
+    pub fn write(&self, segment: &mut [u8], number: u16, offset: usize) -> bool {
+        self.try_write(segment, number, offset).is_some()
+    }
+
+    fn try_write(&self, segment: &mut [u8], number: u16, offset: usize) -> Option<()> {
+        let headers = self.headers.get(..self.data)?;
+        segment.get_mut(..self.data)?.copy_from_slice(headers);
+        let is_last = offset + segment.len() - self.data >= self.data_length;
+        self.write_network(segment, number)?;
+        let tcp = segment.get_mut(self.transport..)?;
+        self.write_transport(tcp, number == 0, is_last, u32::try_from(offset).ok()?)?;
+        let mut sum = self.pseudo_header(u32::try_from(tcp.len()).ok()?)?;
+        sum.add(tcp);
+        put(tcp, 16, sum.finish())
+    }
+
+    fn write_network(&self, segment: &mut [u8], number: u16) -> Option<()> {
+        let length = segment.len() - self.network;
+        let header = segment.get_mut(self.network..self.transport)?;
+        if !self.is_ipv4 {
+            return put(header, 4, u16::try_from(length - IPV6_HEADER_LENGTH).ok()?);
+        }
+        put(header, 2, u16::try_from(length).ok()?)?;
+        let identification = u16::from_be_bytes([*header.get(4)?, *header.get(5)?]);
+        put(header, 4, identification.wrapping_add(number))?;
+        put(header, 10, 0)?;
+        let sum = checksum(header);
+        put(header, 10, sum)
+    }
+
+    /// Everything in TCP's header but the checksum, which is zero.
+    fn write_transport(
+        &self,
+        tcp: &mut [u8],
+        is_first: bool,
+        is_last: bool,
+        offset: u32,
+    ) -> Option<()> {
+        let sequence = tcp.get_mut(4..8)?.first_chunk_mut::<4>()?;
+        *sequence = u32::from_be_bytes(*sequence)
+            .wrapping_add(offset)
+            .to_be_bytes();
+        let mut flags = *tcp.get(13)?;
+        if !is_first {
+            flags &= !CWR;
+        }
+        if !is_last {
+            flags &= !(FIN | PSH);
+        }
+        // It counts from the segment's own beginning (RFC 9293, section 3.1).
+        let urgent = u16::from_be_bytes([*tcp.get(18)?, *tcp.get(19)?]);
+        if flags & URG != 0 {
+            match u32::from(urgent).checked_sub(offset) {
+                Some(left) if left > 0 => put(tcp, 18, left as u16)?,
+                _ => {
+                    flags &= !URG;
+                    put(tcp, 18, 0)?;
+                }
+            }
+        }
+        *tcp.get_mut(13)? = flags;
+        put(tcp, 16, 0)
+    }
+
+    /// What TCP's checksum covers beside TCP itself (RFC 9293, section 3.1; RFC 8200, section 8.1).
+    fn pseudo_header(&self, length: u32) -> Option<Checksum> {
+        let header = self.headers.get(self.network..self.transport)?;
+        let mut sum = Checksum::new();
+        sum.add(if self.is_ipv4 {
+            header.get(12..20)?
+        } else {
+            header.get(8..40)?
+        });
+        sum.add(&u32::from(IpProtocol::TCP.0).to_be_bytes());
+        sum.add(&length.to_be_bytes());
+        Some(sum)
+    }
+
+    /// What stands in TCP's checksum field of a frame that is handed on whole, for whoever cuts it or takes it as it is: the
+    /// sum over the pseudo header alone, not complemented (virtio 1.2, section 5.1.6.2: the checksum is partial).
+    #[must_use]
+    pub fn partial_checksum(&self) -> Option<u16> {
+        let length = u32::try_from(self.transport_length() + self.data_length).ok()?;
+        Some(!self.pseudo_header(length)?.finish())
+    }
+}
+
+/// Lengths of the header, and of the packet by its own word. It is no fragment.
+fn ipv4(packet: &[u8]) -> Option<(usize, usize)> {
+    const FRAGMENT: u16 = 0x3fff;
+    let header: &[u8; IPV4_HEADER_MIN] = packet.first_chunk()?;
+    let header_length = usize::from(header[0] & 0xf) * 4;
+    let length = usize::from(be16(header, 2));
+    let may = header[0] >> 4 == 4
+        && header_length >= IPV4_HEADER_MIN
+        && length >= header_length
+        && be16(header, 6) & FRAGMENT == 0
+        && header[9] == IpProtocol::TCP.0;
+    may.then_some((header_length, length))
+}
+
+/// The same, extension headers counted as the header's: those that may stand in every segment. With others (a way to go, a
+/// number of a fragment, a signature) segments would not be what the sender meant.
+fn ipv6(packet: &[u8]) -> Option<(usize, usize)> {
+    const DESTINATION_OPTIONS: IpProtocol = IpProtocol(60);
+    let header: &[u8; IPV6_HEADER_LENGTH] = packet.first_chunk()?;
+    let length = IPV6_HEADER_LENGTH + usize::from(be16(header, 4));
+    let (mut protocol, mut at) = (IpProtocol(header[6]), IPV6_HEADER_LENGTH);
+    for _ in 0..IPV6_EXTENSIONS_MAX {
+        if protocol != IpProtocol::HOP_BY_HOP && protocol != DESTINATION_OPTIONS {
+            break;
+        }
+        let [next, units] = *packet.get(at..)?.first_chunk::<2>()?;
+        protocol = IpProtocol(next);
+        at += (usize::from(units) + 1) * 8;
+    }
+    let may = header[0] >> 4 == 6 && protocol == IpProtocol::TCP && length >= at;
+    may.then_some((at, length))
+}
+
+fn put(octets: &mut [u8], at: usize, value: u16) -> Option<()> {
+    octets
+        .get_mut(at..at + 2)?
+        .copy_from_slice(&value.to_be_bytes());
+    Some(())
+}
