@@ -50,10 +50,16 @@ struct Row {
     device: String,
     mac_addresses: u32,
     forwarded_pps: Spread,
+    /// Ticks of the time stamp counter that the forwarding thread spent on each frame that it received: what the device
+    /// could do where the tester is the limit.
+    cycles_a_frame: Option<Spread>,
     /// What the peer had learned when it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     tables: Option<Tables>,
 }
+
+/// Frames forwarded a second, and ticks for each where the device tells.
+type Measured = (f64, Option<f64>);
 
 struct Bench {
     options: Options,
@@ -79,12 +85,13 @@ impl Bench {
         .rate()
     }
 
-    fn quietwire(&mut self, kind: Kind, addresses: u32) -> f64 {
+    fn quietwire(&mut self, kind: Kind, addresses: u32) -> Measured {
         let room = (addresses * 2).max(1024).to_string();
         let directory = self.fresh();
         let more = ["--bridge", "br0=p0,p1", "--max-entries", &room];
         let switch = Switch::start(&directory, kind, 2, &more);
-        self.load([0, 1].map(|port| switch.tester_uri(port)), addresses, &[])
+        let rate = self.load([0, 1].map(|port| switch.tester_uri(port)), addresses, &[]);
+        (rate, switch.cycles_a_frame())
     }
 
     /// All devices with so many addresses, in turns.
@@ -106,7 +113,8 @@ impl Bench {
         let rows = devices.iter().zip(&rates).map(|(device, rates)| Row {
             device: device.name(),
             mac_addresses: addresses,
-            forwarded_pps: Spread::of(rates),
+            forwarded_pps: Spread::of(&rates.iter().map(|one| one.0).collect::<Vec<_>>()),
+            cycles_a_frame: spread_of_told(rates),
             tables: peer
                 .as_ref()
                 .filter(|_| *device == Device::OpenVSwitch)
@@ -114,6 +122,11 @@ impl Bench {
         });
         rows.collect()
     }
+}
+
+fn spread_of_told(measured: &[Measured]) -> Option<Spread> {
+    let told: Vec<f64> = measured.iter().filter_map(|one| one.1).collect();
+    (!told.is_empty()).then(|| Spread::of(&told))
 }
 
 /// Open vSwitch, stopped unless it is measured.
@@ -154,13 +167,15 @@ impl Peer {
         Self { ovs, tables }
     }
 
-    fn rate(&self, bench: &Bench, addresses: u32) -> f64 {
+    fn rate(&self, bench: &Bench, addresses: u32) -> Measured {
         self.ovs.go_on();
         self.ovs.raise_flow_limit();
+        self.ovs.clear_cycles();
         let ports = [0, 1].map(|port| self.ovs.tester_uri(port));
         let rate = bench.load(ports, addresses, &SETTLE);
+        let cycles = self.ovs.cycles_a_frame();
         self.ovs.pause();
-        rate
+        (rate, cycles)
     }
 }
 
@@ -203,12 +218,15 @@ fn main() {
 }
 
 fn print(rows: &[Row]) {
-    println!("| 64 B, MAC addresses | device | forwarded, Mpps: median | min | max |");
-    println!("|---|---|---|---|---|");
+    println!(
+        "| 64 B, MAC addresses | device | forwarded, Mpps: median | min | max | cycles a frame: median |"
+    );
+    println!("|---|---|---|---|---|---|");
     for row in rows {
         let addresses = grouped(u64::from(row.mac_addresses));
+        let cycles = row.cycles_a_frame.map_or(f64::NAN, |cycles| cycles.median);
         println!(
-            "| {addresses} | {} | {} |",
+            "| {addresses} | {} | {} | {cycles:.0} |",
             row.device,
             row.forwarded_pps.mpps()
         );

@@ -139,6 +139,18 @@ impl OpenVSwitch {
         }
     }
 
+    /// Forgets what its forwarding thread has counted.
+    pub(crate) fn clear_cycles(&self) {
+        let _ = self.asked(&["dpif-netdev/pmd-stats-clear"]);
+    }
+
+    /// Ticks of the time stamp counter that a frame took its forwarding thread since then.
+    pub(crate) fn cycles_a_frame(&self) -> Option<f64> {
+        let stats = self.asked(&["dpif-netdev/pmd-stats-show"])?;
+        let (_, rest) = stats.split_once("avg processing cycles per packet: ")?;
+        rest.split_whitespace().next()?.parse().ok()
+    }
+
     fn asked(&self, question: &[&str]) -> Option<String> {
         let control = self.directory.join("vswitchd.ctl");
         let mut arguments = vec!["--timeout=5", "-t", control.to_str()?];

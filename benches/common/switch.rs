@@ -112,6 +112,23 @@ impl Switch {
         assert!(self.command(&add), "the neighbour");
     }
 
+    /// Ticks of the time stamp counter that a frame took the forwarding thread, idle ones apart, since the start.
+    pub(crate) fn cycles_a_frame(&self) -> Option<f64> {
+        let mut command = Command::new(QUIETWIRE);
+        command.args(["switch", "show", "cycles", "--json", "--control-socket"]);
+        let output = command.arg(self.control_socket()).output().ok()?;
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        let steps = report["threads"][0]["steps"].as_array()?;
+        let sum = |is_counted: fn(&str) -> bool, key: &str| -> f64 {
+            let steps = steps.iter();
+            let counted = steps.filter(|step| step["step"].as_str().is_some_and(is_counted));
+            counted.filter_map(|step| step[key].as_f64()).sum()
+        };
+        let cycles = sum(|step| !["idle", "control"].contains(&step), "cycles");
+        let frames = sum(|step| step == "receive", "frames");
+        (frames > 0.0).then(|| cycles / frames)
+    }
+
     /// `quietwire switch …`; false where it failed.
     pub(crate) fn command(&self, arguments: &[&str]) -> bool {
         command_of(&self.control_socket(), arguments)
