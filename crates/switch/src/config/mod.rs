@@ -213,7 +213,15 @@ impl Settings {
             path: path.to_owned(),
             cause: cause.to_string(),
         })?;
-        file::parse(path, &text)
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of a TOML file; `path` is for messages.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] with file, line and key.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, SwitchError> {
+        file::parse(path, text)
     }
 
     /// These settings, and those of `other` that these do not say. A list that is said here replaces the
