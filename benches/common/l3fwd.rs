@@ -14,7 +14,7 @@ use super::{DEVICE_CPU, Running, huge_pages_free, tail, wait_until};
 /// Beside loading routes, it waits nine seconds for its links before it forwards.
 const START: Duration = Duration::from_secs(60);
 /// In which it sees that a tester has gone.
-const PAUSE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// A router that runs until the value is dropped.
 pub(crate) struct L3fwd {
