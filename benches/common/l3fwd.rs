@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::{DEVICE_CPU, Running, huge_pages_free, tail, wait_until};
 
 /// Beside loading routes, it waits nine seconds for its links before it forwards.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(240);
 /// In which it sees that a tester has gone.
 const PAUSE: Duration = Duration::from_secs(2);
 
