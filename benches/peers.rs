@@ -7,36 +7,15 @@
 //! `QUIETWIRE_BENCH_ROUNDS` (5) and `QUIETWIRE_BENCH_SECONDS` (2) change how long it takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const QUIETWIRE: &str = env!("CARGO_BIN_EXE_quietwire");
-const TESTER_CPU: &str = "0";
-const DEVICE_CPU: &str = "1";
-const RING_SIZE: &str = "1024";
-const DEADLINE: Duration = Duration::from_secs(20);
-
-/// A process that ends with the value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let pid = self.0.id().to_string();
-        let _ = Command::new("kill").arg(&pid).status();
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(5) {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            sleep(Duration::from_millis(10));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use common::{DEADLINE, DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, Setting, TESTER_CPU};
 
 struct Bench {
     directory: PathBuf,
@@ -219,7 +198,7 @@ impl Bench {
 fn testpmd(cpu: &str, mode: &str, sockets: &[PathBuf], role: &str) -> Command {
     let mut command = Command::new("dpdk-testpmd");
     command.arg(format!("--lcores=(0,2)@{cpu}"));
-    if huge_pages_free() {
+    if has_huge_pages() {
         command.args(["--in-memory", "--single-file-segments"]);
     } else {
         command.args(["--no-huge", "--no-shconf"]);
@@ -253,13 +232,8 @@ fn testpmd(cpu: &str, mode: &str, sockets: &[PathBuf], role: &str) -> Command {
 }
 
 /// Each process takes 256 MiB: two of them run at a time.
-fn huge_pages_free() -> bool {
-    let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    let free: u64 = fs::read_to_string(path)
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(0);
-    free >= 256
+fn has_huge_pages() -> bool {
+    common::huge_pages_free() >= 256
 }
 
 fn wait_for(sockets: &[PathBuf]) {
@@ -297,29 +271,10 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
         .unwrap_or(otherwise)
 }
 
-/// Real-time threads would be stopped for 50 ms of each second; undone when the value is dropped.
-struct Unthrottled(String);
-
-const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
-
-impl Unthrottled {
-    fn new() -> Self {
-        let before = fs::read_to_string(RT_RUNTIME).unwrap();
-        fs::write(RT_RUNTIME, "-1").expect("root");
-        Self(before)
-    }
-}
-
-impl Drop for Unthrottled {
-    fn drop(&mut self) {
-        let _ = fs::write(RT_RUNTIME, self.0.trim());
-    }
-}
-
 fn main() {
     let rounds = from_environment("QUIETWIRE_BENCH_ROUNDS", 5);
     let directory = tempfile::tempdir().unwrap();
-    let _unthrottled = Unthrottled::new();
+    let _unthrottled = Setting::unthrottled();
     let mut bench = Bench {
         directory: directory.path().to_owned(),
         seconds: from_environment("QUIETWIRE_BENCH_SECONDS", 2),
@@ -339,7 +294,7 @@ fn main() {
     devices.retain(|(name, ..)| name.contains(&filter));
     println!(
         "huge pages: {}; {rounds} rounds of {} s",
-        huge_pages_free(),
+        has_huge_pages(),
         bench.seconds
     );
     for directions in ["one-way", "both"] {

@@ -14,10 +14,7 @@ use std::time::Duration;
 
 use common::switch::{Kind, Switch};
 use common::{DEADLINE, Machine, Options, Spread, plot};
-use quietwire_dpdk::thread::pin;
-use quietwire_dpdk::{
-    Eal, EalOptions, HugePages, Mempool, Port, PortOptions, PortUri, StartedPort,
-};
+use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortUri, StartedPort};
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
 };
@@ -143,15 +140,7 @@ fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
-    pin(&[CPU]).unwrap();
-    let eal = Eal::start(&EalOptions {
-        control_cpus: vec![CPU],
-        memory_mib: 256,
-        huge_pages: HugePages::Auto,
-        pci_devices: Vec::new(),
-        file_prefix: format!("quietwire-ports-scale-{}", std::process::id()),
-    })
-    .unwrap();
+    let eal = common::start_dpdk("ports-scale", 256);
     let circumstances = common::circumstances(&options, ROUNDS);
     let sizes = if options.quick {
         &PORTS_QUICK[..]

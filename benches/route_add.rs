@@ -19,10 +19,8 @@ use std::time::{Duration, Instant};
 
 use common::switch::{Kind, Switch};
 use common::{DEADLINE, Machine, Options, Spread, plot};
-use quietwire_dpdk::thread::{Registered, pin, set_realtime};
-use quietwire_dpdk::{
-    Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort, cycles,
-};
+use quietwire_dpdk::thread::{Registered, set_realtime};
+use quietwire_dpdk::{Burst, Eal, Mempool, Port, PortOptions, StartedPort, cycles};
 use quietwire_packet::{MacAddress, UdpChecksum, UdpFrame};
 use quietwire_switch::config::layer3::{RouteSetting, ViaSetting};
 use quietwire_switch::control::{Request, ask};
@@ -33,7 +31,6 @@ const ROUTES_BEFORE: u32 = 20_000;
 /// Networks that have a route from the start, and those that get one: 16.0.0.0 and 32.0.0.0.
 const BEFORE: u32 = 0x1000_0000;
 const ADDED: u32 = 0x2000_0000;
-const CPU: u32 = 0;
 const BURST: usize = 32;
 /// How long the traffic sleeps after a burst.
 const PAUSE: Duration = Duration::from_micros(20);
@@ -277,15 +274,7 @@ fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
-    pin(&[CPU]).unwrap();
-    let eal = Eal::start(&EalOptions {
-        control_cpus: vec![CPU],
-        memory_mib: 128,
-        huge_pages: HugePages::Auto,
-        pci_devices: Vec::new(),
-        file_prefix: format!("quietwire-route-add-{}", std::process::id()),
-    })
-    .unwrap();
+    let eal = common::start_dpdk("route-add", 128);
     let circumstances = common::circumstances(&options, ROUNDS);
     let (mut samples, mut loads) = (Vec::new(), Vec::new());
     for number in 0..options.rounds(ROUNDS) {

@@ -16,6 +16,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use quietwire_dpdk::thread::pin;
+use quietwire_dpdk::{Eal, EalOptions, HugePages};
 
 pub(crate) const QUIETWIRE: &str = env!("CARGO_BIN_EXE_quietwire");
 /// Where the tester and everything else runs that does not forward.
@@ -193,6 +195,20 @@ pub(crate) fn forwarded(result: &serde_json::Value) -> f64 {
     result["forwarding_rate_pps"].as_f64().expect("a rate")
 }
 
+/// DPDK in this process, on the tester's CPU, for a benchmark that is its own tester.
+pub(crate) fn start_dpdk(name: &str, memory_mib: u32) -> Eal {
+    const CPU: u32 = 0;
+    pin(&[CPU]).expect("the tester's CPU");
+    let started = Eal::start(&EalOptions {
+        control_cpus: vec![CPU],
+        memory_mib,
+        huge_pages: HugePages::Auto,
+        pci_devices: Vec::new(),
+        file_prefix: format!("quietwire-{name}-{}", std::process::id()),
+    });
+    started.expect("DPDK starts")
+}
+
 /// What was measured in the rounds.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub(crate) struct Spread {
@@ -239,6 +255,11 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
+    /// Real-time threads would be stopped for 50 ms of each second.
+    pub(crate) fn unthrottled() -> Self {
+        Self::change(RT_RUNTIME, "-1")
+    }
+
     fn change(path: &'static str, value: &str) -> Self {
         let before = fs::read_to_string(path).expect("the setting is there");
         fs::write(path, value).expect("root");
@@ -262,9 +283,9 @@ const HUGE_PAGES_WANTED: u64 = 1024;
 pub(crate) struct Machine(#[allow(dead_code)] Vec<Setting>);
 
 impl Machine {
-    /// Real-time threads would be stopped for 50 ms of each second; huge pages where they are asked for.
+    /// Unthrottled; with huge pages where they are asked for.
     pub(crate) fn prepare(options: &Options) -> Self {
-        let mut settings = vec![Setting::change(RT_RUNTIME, "-1")];
+        let mut settings = vec![Setting::unthrottled()];
         if options.huge_pages {
             settings.push(Setting::change(
                 NR_HUGE_PAGES,

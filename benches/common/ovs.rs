@@ -233,8 +233,11 @@ fn database(directory: &Path, arguments: &[&str]) {
 
 fn start_daemon(directory: &Path) -> Running {
     let log = directory.join("vswitchd.log");
-    let mut command = Command::new("taskset");
+    // The taps of its bridges outlive it unless their network goes with it, and could be somebody else's by name.
+    let mut command = Command::new("unshare");
     command.args([
+        "--net",
+        "taskset",
         "-c",
         &format!("{TESTER_CPU},{}", super::DEVICE_CPU),
         VSWITCHD,

@@ -98,6 +98,23 @@ impl AddressCaching {
     }
 }
 
+impl Stage {
+    /// What is asked of the bench.
+    pub(super) const fn action(self, addresses: u32, learning_pps: f64, probe_pps: f64) -> Action {
+        match self {
+            Self::Forget => Action::Forget,
+            Self::Learn => Action::Learn {
+                addresses,
+                rate_pps: learning_pps,
+            },
+            Self::Probe => Action::Probe {
+                addresses,
+                rate_pps: probe_pps,
+            },
+        }
+    }
+}
+
 /// Goes on from one stage to the next; some when it was the last one: whether all addresses were known.
 pub(super) fn advance(stage: &mut Stage, settled: Settled) -> Option<bool> {
     let (next, verdict) = match settled {
@@ -121,17 +138,8 @@ impl Procedure for AddressCaching {
     fn step(&mut self) -> ProcedureStep {
         let config = &self.config;
         let next = self.search.next().and_then(|n| u32::try_from(n).ok());
-        let action = next.map(|addresses| match self.stage {
-            Stage::Forget => Action::Forget,
-            Stage::Learn => Action::Learn {
-                addresses,
-                rate_pps: config.learning_rate_pps,
-            },
-            Stage::Probe => Action::Probe {
-                addresses,
-                rate_pps: config.probe_rate_pps,
-            },
-        });
+        let (learning, probe) = (config.learning_rate_pps, config.probe_rate_pps);
+        let action = next.map(|addresses| self.stage.action(addresses, learning, probe));
         let findings = self.findings();
         self.desk.step(action, || findings)
     }

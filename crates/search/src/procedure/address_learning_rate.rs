@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::address_caching::{Stage, advance};
 use super::bisection::Bisection;
 use super::desk::Desk;
-use super::{Action, Observation, Procedure, ProcedureFindings, ProcedureStep};
+use super::{Observation, Procedure, ProcedureFindings, ProcedureStep};
 use crate::error::positive;
 use crate::{ConfigError, RecordError};
 
@@ -99,18 +99,9 @@ impl Procedure for AddressLearningRate {
 
     fn step(&mut self) -> ProcedureStep {
         let config = &self.config;
-        let addresses = config.addresses;
-        let action = self.search.next().map(|rate_pps| match self.stage {
-            Stage::Forget => Action::Forget,
-            Stage::Learn => Action::Learn {
-                addresses,
-                rate_pps: rate_pps as f64,
-            },
-            Stage::Probe => Action::Probe {
-                addresses,
-                rate_pps: config.probe_rate_pps,
-            },
-        });
+        let (addresses, probe) = (config.addresses, config.probe_rate_pps);
+        let next = self.search.next();
+        let action = next.map(|rate| self.stage.action(addresses, rate as f64, probe));
         let findings = self.findings();
         self.desk.step(action, || findings)
     }
