@@ -245,17 +245,37 @@ fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(sets)
 }
 
+/// What there is to say of others' set; none when its owner removed it meanwhile, which is nobody's mistake. The
+/// kernel says ENOENT of its directory, and ENODEV of its files that were open already.
+fn unless_gone<T>(found: Result<T, CpusetError>) -> Result<Option<T>, CpusetError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(CpusetError::Io { cause, .. })
+            if cause.kind() == io::ErrorKind::NotFound
+                || cause.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Processes in these sets, and in those below them, that may use other CPUs than `cpus`.
 fn count_outside(sets: &[PathBuf], cpus: &CpuList) -> Result<usize, CpusetError> {
     let mut count = 0;
     for set in sets {
-        let below = child_sets(set).map_err(io_error(set, "listing it"))?;
-        count += count_outside(&below, cpus)?;
-        if !cpus_of(set)?.difference(cpus).is_empty() {
-            count += processes(set)
-                .map_err(io_error(set, "listing its processes"))?
-                .len();
-        }
+        count += unless_gone(count_outside_in(set, cpus))?.unwrap_or(0);
+    }
+    Ok(count)
+}
+
+fn count_outside_in(set: &Path, cpus: &CpuList) -> Result<usize, CpusetError> {
+    let below = child_sets(set).map_err(io_error(set, "listing it"))?;
+    let mut count = count_outside(&below, cpus)?;
+    if !cpus_of(set)?.difference(cpus).is_empty() {
+        count += processes(set)
+            .map_err(io_error(set, "listing its processes"))?
+            .len();
     }
     Ok(count)
 }
@@ -268,7 +288,9 @@ fn limit_groups(
     confined: &mut Confined,
 ) -> Result<(), CpusetError> {
     for group in groups {
-        let own = cpus_of(group)?;
+        let Some(own) = unless_gone(cpus_of(group))? else {
+            continue;
+        };
         // An empty list stands for all CPUs of the group above.
         let limited = if own.is_empty() {
             cpus.clone()
@@ -276,9 +298,8 @@ fn limit_groups(
             own.intersection(cpus)
         };
         if limited.is_empty() {
-            confined.foreign += processes(group)
-                .map_err(io_error(group, "listing its processes"))?
-                .len();
+            let inside = processes(group).map_err(io_error(group, "listing its processes"));
+            confined.foreign += unless_gone(inside)?.map_or(0, |pids| pids.len());
             continue;
         }
         let file = group.join("cpuset.cpus");

@@ -2,16 +2,23 @@
 //! CPU sets, on this very machine where it has them, and on a version 2 tree of plain files.
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 use crate::journal::{self, Undone};
 use crate::process::wait_until;
 
-/// CPU sets of this machine; none, said aloud, where they cannot be changed.
-fn real_sets() -> Option<Cpusets> {
+/// The machine has one tree of CPU sets, and what one test confines are another's processes too.
+static TREE: Mutex<()> = Mutex::new(());
+
+/// CPU sets of this machine, and the right to change them; none, said aloud, where they cannot be changed.
+fn real_sets() -> Option<(Cpusets, MutexGuard<'static, ()>)> {
     let sets = Cpusets::find(Path::new("/"));
     match sets {
-        Ok(sets) if nix::unistd::geteuid().is_root() => Some(sets),
+        Ok(sets) if nix::unistd::geteuid().is_root() => {
+            // Whoever failed while holding it has undone its changes.
+            Some((sets, TREE.lock().unwrap_or_else(PoisonError::into_inner)))
+        }
         Ok(_) => {
             eprintln!("not tried: CPU sets are root's");
             None
@@ -46,7 +53,9 @@ impl Drop for Tidy {
 
 #[test]
 fn a_real_set_holds_its_process_and_goes_without_trace() {
-    let Some(sets) = real_sets() else { return };
+    let Some((sets, _alone)) = real_sets() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let mut journal = Journal::open(&path).unwrap();
@@ -103,7 +112,9 @@ fn a_real_set_holds_its_process_and_goes_without_trace() {
 
 #[test]
 fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
-    let Some(sets) = real_sets() else { return };
+    let Some((sets, _alone)) = real_sets() else {
+        return;
+    };
     let online = crate::threads::online_cpus(Path::new("/")).unwrap();
     let aside: CpuList = online.first().into_iter().collect();
     let directory = tempfile::tempdir().unwrap();
@@ -156,6 +167,24 @@ fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+#[test]
+fn sets_that_their_owner_removes_meanwhile_are_passed_over() {
+    let root = unified("cpu cpuset memory\n");
+    let mount = root.path().join("sys/fs/cgroup");
+    let cpus: CpuList = "0,2".parse().unwrap();
+    let sets = [mount.join("gone.slice"), mount.join("away.slice")];
+    // Seven and eight are in the one that is there, which has 1 and 3.
+    assert_eq!(count_outside(&sets, &cpus).unwrap(), 2);
+    let mut journal = Journal::open(&root.path().join("journal")).unwrap();
+    let mut confined = Confined::default();
+    limit_groups(&mut journal, &sets, &cpus, &mut confined).unwrap();
+    assert_eq!((confined.moved, confined.foreign), (0, 2));
+    // What is there and cannot be read is still an error.
+    let damaged = [mount.join("kept.slice")];
+    fs::write(damaged[0].join("cpuset.cpus"), "nonsense").unwrap();
+    assert!(count_outside(&damaged, &cpus).is_err());
 }
 
 /// A version 2 tree as the kernel shows it, of plain files.
