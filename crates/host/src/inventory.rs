@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the machine is: processors, memory, kernel. What cannot be read is `None`, never a guess.
 
+mod frequency;
+mod irq;
+mod nic;
+mod rdt;
 mod topology;
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::{Cpusets, Version};
+use crate::tree::Tree;
 use crate::{CpuId, CpuList};
 
-pub use topology::{Cache, CpuPlace, HugePagePool, NumaNode};
+pub use frequency::{Frequency, IdleState};
+pub use irq::Irq;
+pub use nic::Nic;
+pub use rdt::{BandwidthAllocation, CacheAllocation, Monitoring, RESCTRL, Rdt};
+pub use topology::{Cache, CoreKind, CpuPlace, HugePagePool, NumaNode};
 
 /// What a machine is, as far as its kernel tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +76,24 @@ pub struct Inventory {
     pub clock_source: Option<String>,
     /// Where CPU sets are, with the version of control groups.
     pub cpusets: Option<String>,
+    /// Version of control groups that has the controller of CPU sets: 1 or 2.
+    #[serde(default)]
+    pub cgroup_version: Option<u8>,
+    /// CPUs that the kernel leaves without a tick (`nohz_full`).
+    #[serde(default)]
+    pub cpus_nohz_full: Option<CpuList>,
+    /// Network controllers on PCI.
+    #[serde(default)]
+    pub nics: Vec<Nic>,
+    /// What caches and bandwidth can be shared out.
+    #[serde(default)]
+    pub rdt: Rdt,
+    /// Interrupts.
+    #[serde(default)]
+    pub irqs: Vec<Irq>,
+    /// Who made the hypervisor or the machine (DMI `sys_vendor`: `QEMU`, `Dell Inc.`).
+    #[serde(default)]
+    pub system_vendor: Option<String>,
     /// Share of each second for real-time threads, microseconds; -1 for all.
     pub realtime_runtime_us: Option<i64>,
 }
@@ -76,23 +102,27 @@ impl Inventory {
     /// Reads the machine whose `/proc` and `/sys` are below `root`.
     #[must_use]
     pub fn read(root: &Path) -> Self {
-        let text = |path: &str| {
-            let text = fs::read_to_string(root.join(path)).ok()?;
-            Some(text.trim_end_matches(['\n', '\0']).to_owned())
-        };
-        let list = |path: &str| text(path).and_then(|text| text.parse::<CpuList>().ok());
-        let number = |path: &str| text(path).and_then(|text| text.parse::<u64>().ok());
-        let cpuinfo = text("proc/cpuinfo").unwrap_or_default();
+        Self::read_tree(&Tree::new(root))
+    }
+
+    /// As [`Self::read`], of files that may keep what is read.
+    pub(crate) fn read_tree(tree: &Tree) -> Self {
+        let list = |path: &str| tree.value::<CpuList>(path);
+        let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
         let cpu_field = |key: &str| {
             cpuinfo.lines().find_map(|line| {
                 let (name, value) = line.split_once(':')?;
                 (name.trim() == key).then(|| value.trim().to_owned())
             })
         };
+        let flags = cpu_field("flags");
         let pages = "sys/kernel/mm/hugepages/hugepages-2048kB";
-        let cpus = topology::cpus(root);
+        let cpus = topology::cpus(tree);
         let counts = topology::counts(&cpus);
-        let caches = topology::caches(root);
+        let caches = topology::caches(tree);
+        // Read for a recording's sake: `Cpusets` reads it for itself.
+        let _ = tree.text("proc/self/mounts");
+        let cpusets = Cpusets::find(tree.root()).ok();
         Self {
             cpu_model: cpu_field("model name"),
             cpu_vendor: cpu_field("vendor_id").or_else(|| cpu_field("CPU implementer")),
@@ -102,32 +132,121 @@ impl Inventory {
             packages: counts.map(|(packages, _)| packages),
             cores: counts.map(|(_, cores)| cores),
             cpus_isolated: list("sys/devices/system/cpu/isolated"),
-            smt_active: number("sys/devices/system/cpu/smt/active").map(|active| active == 1),
+            cpus_nohz_full: list("sys/devices/system/cpu/nohz_full"),
+            smt_active: tree
+                .value::<u64>("sys/devices/system/cpu/smt/active")
+                .map(|active| active == 1),
             last_level_cache: last_level_cache(&caches),
             cpus,
             caches,
             numa_nodes: list("sys/devices/system/node/online"),
-            nodes: topology::nodes(root),
-            governor: text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            memory_mib: text("proc/meminfo")
+            nodes: topology::nodes(tree),
+            governor: tree.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            memory_mib: tree
+                .text("proc/meminfo")
                 .and_then(|meminfo| topology::memory_mib(&meminfo, "MemTotal:")),
-            huge_pages_2mib: number(&format!("{pages}/nr_hugepages"))
-                .zip(number(&format!("{pages}/free_hugepages"))),
-            huge_pages: topology::huge_pages(&root.join("sys/kernel/mm/hugepages")),
-            kernel_release: text("proc/sys/kernel/osrelease"),
-            kernel_command_line: text("proc/cmdline"),
-            is_virtual: cpu_field("flags")
+            huge_pages_2mib: tree
+                .value(&format!("{pages}/nr_hugepages"))
+                .zip(tree.value(&format!("{pages}/free_hugepages"))),
+            huge_pages: topology::huge_pages(tree, "sys/kernel/mm/hugepages"),
+            kernel_release: tree.text("proc/sys/kernel/osrelease"),
+            kernel_command_line: tree.text("proc/cmdline"),
+            is_virtual: flags
+                .as_deref()
                 .map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
-            product: text("sys/class/dmi/id/product_name").filter(|name| !name.is_empty()),
-            clock_source: text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            cpusets: Cpusets::find(root).ok().map(|sets| {
-                let version = if sets.version == Version::V1 { 1 } else { 2 };
+            product: tree
+                .text("sys/class/dmi/id/product_name")
+                .filter(|name| !name.is_empty()),
+            system_vendor: tree
+                .text("sys/class/dmi/id/sys_vendor")
+                .filter(|name| !name.is_empty()),
+            clock_source: tree
+                .text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            cgroup_version: cpusets.as_ref().map(|sets| version_number(sets.version)),
+            cpusets: cpusets.map(|sets| {
+                let version = version_number(sets.version);
                 format!("version {version}, {}", sets.mount.display())
             }),
-            realtime_runtime_us: text("proc/sys/kernel/sched_rt_runtime_us")
-                .and_then(|text| text.parse().ok()),
+            nics: nic::nics(tree),
+            rdt: rdt::rdt(tree, flags.as_deref().unwrap_or_default()),
+            irqs: irq::irqs(tree),
+            realtime_runtime_us: tree.value("proc/sys/kernel/sched_rt_runtime_us"),
         }
     }
+
+    /// Who made the processor.
+    #[must_use]
+    pub fn vendor(&self) -> Vendor {
+        match self.cpu_vendor.as_deref() {
+            Some("GenuineIntel") => Vendor::Intel,
+            Some("AuthenticAMD" | "HygonGenuine") => Vendor::Amd,
+            // Arm's implementer is a number: 0x41 is Arm itself, others license its architecture.
+            Some(implementer) if implementer.starts_with("0x") => Vendor::Arm,
+            _ => Vendor::Other,
+        }
+    }
+
+    /// Where a CPU is.
+    #[must_use]
+    pub fn cpu(&self, cpu: CpuId) -> Option<&CpuPlace> {
+        // They are in order of their numbers, mostly without gaps.
+        let guess = self
+            .cpus
+            .get(cpu.0 as usize)
+            .filter(|place| place.cpu == cpu);
+        guess.or_else(|| self.cpus.iter().find(|place| place.cpu == cpu))
+    }
+
+    /// CPUs that are faster than others by SST-BF: their base frequency (or, without one, the performance that CPPC
+    /// guarantees) is over the lowest of their kind of core. Empty where all are alike.
+    #[must_use]
+    pub fn high_priority(&self) -> CpuList {
+        let value = |place: &CpuPlace| {
+            let frequency = place.frequency.as_ref()?;
+            frequency.base_khz.or(frequency.guaranteed_performance)
+        };
+        // An efficiency core's lower frequency makes no priority core of the others.
+        let lowest = |kind: Option<CoreKind>| {
+            let alike = self.cpus.iter().filter(|place| place.kind == kind);
+            alike.filter_map(value).min()
+        };
+        let kinds = [
+            None,
+            Some(CoreKind::Performance),
+            Some(CoreKind::Efficiency),
+        ];
+        let floors = kinds.map(|kind| (kind, lowest(kind)));
+        let is_high = |place: &&CpuPlace| {
+            let floor = floors.iter().find(|(kind, _)| *kind == place.kind);
+            let floor = floor.and_then(|(_, floor)| *floor);
+            value(place)
+                .zip(floor)
+                .is_some_and(|(value, floor)| value > floor)
+        };
+        self.cpus
+            .iter()
+            .filter(is_high)
+            .map(|place| place.cpu)
+            .collect()
+    }
+}
+
+/// Makers of processors that are treated differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Vendor {
+    /// Intel.
+    Intel,
+    /// AMD, or Hygon.
+    Amd,
+    /// Any maker of processors of Arm's architecture.
+    Arm,
+    /// Another one, or not known.
+    Other,
+}
+
+fn version_number(version: Version) -> u8 {
+    if version == Version::V1 { 1 } else { 2 }
 }
 
 /// Size of the cache of the highest level that CPU 0 has a share in.
@@ -145,6 +264,8 @@ fn last_level_cache(caches: &[Cache]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -8,9 +8,11 @@ pub mod cpuset;
 pub mod doctor;
 pub mod inventory;
 pub mod journal;
+pub mod partition;
 pub mod process;
 pub mod roles;
 pub mod settings;
 pub mod threads;
+mod tree;
 
 pub use cpu::{CpuId, CpuList};

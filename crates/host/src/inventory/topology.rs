@@ -2,13 +2,18 @@
 //! Where CPUs, caches, memory and huge pages are, of `/sys/devices/system` and `/sys/kernel/mm`
 //! (Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node, admin-guide/mm/hugetlbpage.rst).
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::frequency::{self, Frequency, IdleState};
+use crate::tree::Tree;
 use crate::{CpuId, CpuList};
+
+/// Where CPUs are told of.
+const CPUS: &str = "sys/devices/system/cpu";
+/// Where NUMA nodes are.
+const NODES: &str = "sys/devices/system/node";
 
 /// Where one CPU is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +26,34 @@ pub struct CpuPlace {
     pub core: Option<i32>,
     /// CPUs that are threads of the same core, itself one of them.
     pub siblings: Option<CpuList>,
+    /// Its die within the package.
+    #[serde(default)]
+    pub die: Option<i32>,
+    /// Its NUMA node.
+    #[serde(default)]
+    pub node: Option<u32>,
+    /// Which kind of core it is, where a processor has several kinds.
+    #[serde(default)]
+    pub kind: Option<CoreKind>,
+    /// How much it gets done, of 1024 for the strongest, where the kernel tells (Arm's big and little).
+    #[serde(default)]
+    pub capacity: Option<u32>,
+    /// Its frequencies.
+    #[serde(default)]
+    pub frequency: Option<Frequency>,
+    /// Its idle states.
+    #[serde(default)]
+    pub idle_states: Vec<IdleState>,
+}
+
+/// Kinds of cores of a hybrid processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoreKind {
+    /// Fast.
+    Performance,
+    /// Small and thrifty.
+    Efficiency,
 }
 
 /// One cache.
@@ -34,6 +67,12 @@ pub struct Cache {
     pub size_kib: Option<u64>,
     /// CPUs that share it, as a list.
     pub cpus: String,
+    /// Its number among caches of its level, as resctrl has it.
+    #[serde(default)]
+    pub id: Option<u32>,
+    /// Its ways of associativity.
+    #[serde(default)]
+    pub ways: Option<u32>,
 }
 
 /// One NUMA node.
@@ -47,6 +86,9 @@ pub struct NumaNode {
     pub memory_mib: Option<u64>,
     /// Its pools of huge pages.
     pub huge_pages: Vec<HugePagePool>,
+    /// How far each node is, by their order; 10 is here.
+    #[serde(default)]
+    pub distances: Vec<u32>,
 }
 
 /// Huge pages of one size.
@@ -60,43 +102,41 @@ pub struct HugePagePool {
     pub free: u64,
 }
 
-fn text(path: &Path) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.trim().to_owned())
-}
-
-/// Entries `PREFIXnumber` of a directory, by number.
-fn numbered(directory: &Path, prefix: &str) -> Vec<u32> {
-    let mut numbers: Vec<u32> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.ok()?.file_name();
-            name.to_str()?.strip_prefix(prefix)?.parse().ok()
-        })
-        .collect();
-    numbers.sort_unstable();
-    numbers
-}
-
-/// Every CPU that the machine lists.
-pub(super) fn cpus(root: &Path) -> Vec<CpuPlace> {
-    let directory = root.join("sys/devices/system/cpu");
+/// Every CPU that the machine lists, and those on the list `present` whose directories are gone with them.
+pub(super) fn cpus(tree: &Tree) -> Vec<CpuPlace> {
+    let mut nodes = BTreeMap::new();
+    for node in tree.numbered(NODES, "node") {
+        let cpus: Option<CpuList> = tree.value(&format!("{NODES}/node{node}/cpulist"));
+        nodes.extend(cpus.iter().flat_map(CpuList::iter).map(|cpu| (cpu, node)));
+    }
+    // Intel's hybrid processors have one event source a kind of core.
+    let efficient: CpuList = tree.value("sys/devices/cpu_atom/cpus").unwrap_or_default();
+    let performing: CpuList = tree.value("sys/devices/cpu_core/cpus").unwrap_or_default();
     let place = |number: u32| {
-        let topology = directory.join(format!("cpu{number}/topology"));
+        let at = |file: &str| format!("{CPUS}/cpu{number}/topology/{file}");
         // -1 is the kernel's word for not known.
-        let id = |file: &str| {
-            let id: i32 = text(&topology.join(file))?.parse().ok()?;
-            (id >= 0).then_some(id)
-        };
+        let id = |file: &str| tree.value::<i32>(&at(file)).filter(|id| *id >= 0);
+        let cpu = CpuId(number);
         CpuPlace {
-            cpu: CpuId(number),
+            cpu,
             package: id("physical_package_id"),
+            die: id("die_id"),
             core: id("core_id"),
-            siblings: text(&topology.join("thread_siblings_list"))
-                .and_then(|list| list.parse().ok()),
+            siblings: tree.value(&at("thread_siblings_list")),
+            node: nodes.get(&cpu).copied(),
+            kind: if efficient.contains(cpu) {
+                Some(CoreKind::Efficiency)
+            } else if performing.contains(cpu) {
+                Some(CoreKind::Performance)
+            } else {
+                None
+            },
+            capacity: tree.value(&format!("{CPUS}/cpu{number}/cpu_capacity")),
+            frequency: frequency::frequency(tree, number),
+            idle_states: frequency::idle_states(tree, number),
         }
     };
-    numbered(&directory, "cpu").into_iter().map(place).collect()
+    tree.numbered(CPUS, "cpu").into_iter().map(place).collect()
 }
 
 /// Packages, and cores in all of them; none when a CPU's place is not known, other than of those offline.
@@ -117,60 +157,72 @@ pub(super) fn counts(cpus: &[CpuPlace]) -> Option<(usize, usize)> {
 }
 
 /// Every cache once, nearest first.
-pub(super) fn caches(root: &Path) -> Vec<Cache> {
-    let directory = root.join("sys/devices/system/cpu");
+pub(super) fn caches(tree: &Tree) -> Vec<Cache> {
     let mut caches = BTreeSet::new();
-    for cpu in numbered(&directory, "cpu") {
-        let of_cpu = directory.join(format!("cpu{cpu}/cache"));
-        for index in numbered(&of_cpu, "index") {
-            caches.extend(cache(&of_cpu.join(format!("index{index}"))));
+    for cpu in tree.numbered(CPUS, "cpu") {
+        let of_cpu = format!("{CPUS}/cpu{cpu}/cache");
+        for index in tree.numbered(&of_cpu, "index") {
+            caches.extend(cache(tree, &format!("{of_cpu}/index{index}")));
         }
     }
     caches.into_iter().collect()
 }
 
-fn cache(directory: &Path) -> Option<Cache> {
+fn cache(tree: &Tree, directory: &str) -> Option<Cache> {
+    let at = |file: &str| format!("{directory}/{file}");
     Some(Cache {
-        level: text(&directory.join("level"))?.parse().ok()?,
-        kind: text(&directory.join("type"))?,
-        size_kib: text(&directory.join("size"))
+        level: tree.value(&at("level"))?,
+        kind: tree.text(&at("type"))?,
+        size_kib: tree
+            .text(&at("size"))
             .and_then(|size| size.strip_suffix('K')?.parse().ok()),
-        cpus: text(&directory.join("shared_cpu_list"))?,
+        cpus: tree.text(&at("shared_cpu_list"))?,
+        id: tree.value(&at("id")),
+        // 0 is the kernel's word for not known.
+        ways: tree
+            .value(&at("ways_of_associativity"))
+            .filter(|ways| *ways > 0),
     })
 }
 
 /// Every NUMA node.
-pub(super) fn nodes(root: &Path) -> Vec<NumaNode> {
-    let directory = root.join("sys/devices/system/node");
+pub(super) fn nodes(tree: &Tree) -> Vec<NumaNode> {
     let node = |number: u32| {
-        let node = directory.join(format!("node{number}"));
+        let at = |file: &str| format!("{NODES}/node{number}/{file}");
         NumaNode {
             node: number,
-            cpus: text(&node.join("cpulist")).and_then(|list| list.parse().ok()),
-            memory_mib: text(&node.join("meminfo"))
+            cpus: tree.value(&at("cpulist")),
+            memory_mib: tree
+                .text(&at("meminfo"))
                 .and_then(|meminfo| memory_mib(&meminfo, &format!("Node {number} MemTotal:"))),
-            huge_pages: huge_pages(&node.join("hugepages")),
+            huge_pages: huge_pages(tree, &at("hugepages")),
+            distances: tree
+                .text(&at("distance"))
+                .iter()
+                .flat_map(|distances| distances.split_whitespace())
+                .filter_map(|distance| distance.parse().ok())
+                .collect(),
         }
     };
-    numbered(&directory, "node").into_iter().map(node).collect()
+    let numbers = tree.numbered(NODES, "node");
+    numbers.into_iter().map(node).collect()
 }
 
 /// Pools of huge pages below a directory of the kernel's, the smallest pages first.
-pub(super) fn huge_pages(directory: &Path) -> Vec<HugePagePool> {
-    let mut pools: Vec<HugePagePool> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_str()?;
-            let page_kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-            Some(HugePagePool {
-                page_kib: page_kib.parse().ok()?,
-                total: text(&path.join("nr_hugepages"))?.parse().ok()?,
-                free: text(&path.join("free_hugepages"))?.parse().ok()?,
-            })
+pub(super) fn huge_pages(tree: &Tree, directory: &str) -> Vec<HugePagePool> {
+    let page_kib = |name: &str| {
+        let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        size.parse::<u64>().ok()
+    };
+    let names = tree.names(directory, |name| page_kib(name).is_some());
+    let pool = |name: &String| {
+        Some(HugePagePool {
+            page_kib: page_kib(name)?,
+            total: tree.value(&format!("{directory}/{name}/nr_hugepages"))?,
+            free: tree.value(&format!("{directory}/{name}/free_hugepages"))?,
         })
-        .collect();
+    };
+    let mut pools: Vec<HugePagePool> = names.iter().filter_map(pool).collect();
     pools.sort_unstable();
     pools
 }
@@ -184,6 +236,9 @@ pub(super) fn memory_mib(meminfo: &str, key: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     fn write(root: &Path, path: &str, text: &str) {
@@ -239,7 +294,7 @@ mod tests {
     #[test]
     fn a_recorded_machine_is_read() {
         let directory = machine();
-        let root = directory.path();
+        let root = &Tree::new(directory.path());
         let seen = cpus(root);
         assert_eq!(seen.len(), 4);
         assert_eq!(seen[2].siblings, Some("0,2".parse().unwrap()));
@@ -248,6 +303,12 @@ mod tests {
             package: None,
             core: None,
             siblings: None,
+            die: None,
+            node: Some(1),
+            kind: None,
+            capacity: None,
+            frequency: None,
+            idle_states: Vec::new(),
         };
         assert_eq!(seen[3], offline);
         assert_eq!(counts(&seen), Some((2, 2)));
@@ -269,9 +330,10 @@ mod tests {
         let directory = machine();
         let file = "sys/devices/system/cpu/cpu1/topology/physical_package_id";
         write(directory.path(), file, "-1\n");
-        assert_eq!(counts(&cpus(directory.path())), None);
-        let nothing = tempfile::tempdir().unwrap();
-        assert_eq!(counts(&cpus(nothing.path())), None);
-        assert!(caches(nothing.path()).is_empty() && nodes(nothing.path()).is_empty());
+        assert_eq!(counts(&cpus(&Tree::new(directory.path()))), None);
+        let directory = tempfile::tempdir().unwrap();
+        let nothing = Tree::new(directory.path());
+        assert_eq!(counts(&cpus(&nothing)), None);
+        assert!(caches(&nothing).is_empty() && nodes(&nothing).is_empty());
     }
 }

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Interrupts and where they go (kernel documentation: core-api/irq/irq-affinity.rst).
+
+use serde::{Deserialize, Serialize};
+
+use crate::CpuList;
+use crate::tree::Tree;
+
+/// One interrupt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Irq {
+    /// Its number.
+    pub irq: u32,
+    /// Who handles it (`eth0-rx-0`), as `/proc/interrupts` has it.
+    pub name: Option<String>,
+    /// CPUs that it may go to (`smp_affinity_list`).
+    pub allowed: Option<CpuList>,
+    /// CPUs that it does go to (`effective_affinity_list`).
+    pub effective: Option<CpuList>,
+}
+
+/// Every numbered interrupt.
+pub(super) fn irqs(tree: &Tree) -> Vec<Irq> {
+    let interrupts = tree.text("proc/interrupts").unwrap_or_default();
+    let numbers = tree.numbered("proc/irq", "");
+    let irq = |irq: u32| {
+        let at = |file: &str| format!("proc/irq/{irq}/{file}");
+        Irq {
+            irq,
+            name: name(&interrupts, irq),
+            allowed: tree.value(&at("smp_affinity_list")),
+            effective: tree.value(&at("effective_affinity_list")),
+        }
+    };
+    numbers.into_iter().map(irq).collect()
+}
+
+/// The handlers of an interrupt: what stands behind the counts, the chip and the hardware's own number.
+fn name(interrupts: &str, irq: u32) -> Option<String> {
+    let line = interrupts.lines().find_map(|line| {
+        let (number, rest) = line.split_once(':')?;
+        (number.trim().parse() == Ok(irq)).then_some(rest)
+    })?;
+    let words = line
+        .split_whitespace()
+        .skip_while(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+    // The chip's name, then `5-edge`; the chip's name may be of two words.
+    let mut words = words.skip_while(|word| !is_line_kind(word));
+    words.next()?;
+    let name: Vec<&str> = words.collect();
+    (!name.is_empty()).then(|| name.join(" "))
+}
+
+/// `5-edge`, `524288-fasteoi`, or Arm's `Level` and `Edge`.
+fn is_line_kind(word: &str) -> bool {
+    let numbered = word
+        .split_once('-')
+        .is_some_and(|(number, _)| number.parse::<u64>().is_ok());
+    numbered || word == "Level" || word == "Edge"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handlers_are_told_on_both_architectures() {
+        let text = "  CPU0 CPU1\n 24:  1 0 IO-APIC   5-edge      ACPI:Ged\n 38: 0 24026 PCI-MSIX-0000:00:03.0   1-edge  virtio2-input.0\n 13: 5 6 GICv3 30 Level arch_timer\n 14: 5 6 ITS-MSI 134742016 Edge nvme0q0, nvme0q1\nLOC: 1 2 Local timer interrupts\n";
+        assert_eq!(name(text, 24).as_deref(), Some("ACPI:Ged"));
+        assert_eq!(name(text, 38).as_deref(), Some("virtio2-input.0"));
+        assert_eq!(name(text, 13).as_deref(), Some("arch_timer"));
+        assert_eq!(name(text, 14).as_deref(), Some("nvme0q0, nvme0q1"));
+        assert_eq!(name(text, 15), None);
+    }
+}

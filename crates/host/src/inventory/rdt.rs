@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the hardware can tell apart and share out of caches and memory bandwidth: Intel RDT, AMD QoS, Arm MPAM, all
+//! through resctrl (kernel documentation: arch/x86/resctrl.rst, filesystems/resctrl.rst).
+
+use serde::{Deserialize, Serialize};
+
+use crate::tree::Tree;
+
+/// Where resctrl is mounted.
+pub const RESCTRL: &str = "sys/fs/resctrl";
+
+/// What resctrl offers. Empty where it is not mounted, though the CPU may have it: see `cpu_flags`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rdt {
+    /// Whether resctrl is mounted.
+    pub is_mounted: bool,
+    /// What the CPU says that it has, by the flags of `/proc/cpuinfo`: `cat_l3`, `cdp_l3`, `cat_l2`, `cdp_l2`, `mba`,
+    /// `cqm_occup_llc`, `cqm_mbm_total`, `cqm_mbm_local`.
+    #[serde(default)]
+    pub cpu_flags: Vec<String>,
+    /// Caches whose ways can be given to classes.
+    #[serde(default)]
+    pub caches: Vec<CacheAllocation>,
+    /// Memory bandwidth that can be limited by class.
+    pub bandwidth: Option<BandwidthAllocation>,
+    /// What can be watched.
+    pub monitoring: Option<Monitoring>,
+}
+
+impl Rdt {
+    /// Ways of a cache level, whether code and data are one or two masks there.
+    #[must_use]
+    pub fn cache(&self, level: u8) -> Option<&CacheAllocation> {
+        self.caches.iter().find(|cache| cache.level == level)
+    }
+
+    /// Classes that can be made, the default one included: the fewest that any resource knows.
+    #[must_use]
+    pub fn classes_max(&self) -> Option<u32> {
+        let caches = self.caches.iter().map(|cache| cache.classes_max);
+        let bandwidth = self.bandwidth.iter().map(|bandwidth| bandwidth.classes_max);
+        caches.chain(bandwidth).min()
+    }
+}
+
+/// Allocation of one cache level (CAT; two masks with CDP).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheAllocation {
+    /// Level of the cache: 2 or 3.
+    pub level: u8,
+    /// Whether code and data have masks of their own (`L3CODE`, `L3DATA`).
+    pub code_and_data: bool,
+    /// Classes, the default one included (`num_closids`).
+    pub classes_max: u32,
+    /// All ways (`cbm_mask`).
+    pub mask: u64,
+    /// Fewest ways that a class may have (`min_cbm_bits`).
+    pub ways_min: u32,
+    /// Ways that devices may fill, too (`shareable_bits`).
+    pub shared_with_devices: u64,
+    /// Whether a mask may have holes (`sparse_masks`).
+    pub sparse_masks: bool,
+    /// Numbers of the caches, as `schemata` has them.
+    #[serde(default)]
+    pub domains: Vec<u32>,
+}
+
+impl CacheAllocation {
+    /// Ways in all.
+    #[must_use]
+    pub fn ways(&self) -> u32 {
+        self.mask.count_ones()
+    }
+}
+
+/// Limits of memory bandwidth (MBA).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BandwidthAllocation {
+    /// Classes, the default one included.
+    pub classes_max: u32,
+    /// Smallest limit (`min_bandwidth`).
+    pub min: u32,
+    /// Steps of limits (`bandwidth_gran`).
+    pub step: u32,
+    /// No limit: 100 where limits are percent, more where they are absolute (AMD: units of 1/8 GB/s).
+    pub unlimited: u32,
+    /// Numbers of the domains, as `schemata` has them.
+    #[serde(default)]
+    pub domains: Vec<u32>,
+}
+
+/// What can be watched (CMT, MBM).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Monitoring {
+    /// Groups that can be watched at a time (`num_rmids`).
+    pub groups_max: u32,
+    /// `llc_occupancy`, `mbm_total_bytes`, `mbm_local_bytes`.
+    pub features: Vec<String>,
+}
+
+/// What the CPU's flags say of RDT.
+const FLAGS: [&str; 9] = [
+    "cat_l3",
+    "cdp_l3",
+    "cat_l2",
+    "cdp_l2",
+    "mba",
+    "rdt_a",
+    "cqm_occup_llc",
+    "cqm_mbm_total",
+    "cqm_mbm_local",
+];
+/// What a resource without a limit has, unless `schemata` tells: percent.
+const PERCENT: u32 = 100;
+
+/// What resctrl offers.
+pub(super) fn rdt(tree: &Tree, cpu_flags: &str) -> Rdt {
+    let schemata = tree
+        .text(&format!("{RESCTRL}/schemata"))
+        .unwrap_or_default();
+    let names = ["L2", "L2CODE", "L3", "L3CODE"];
+    Rdt {
+        is_mounted: tree.has_directory(&format!("{RESCTRL}/info")),
+        cpu_flags: cpu_flags
+            .split_whitespace()
+            .filter(|flag| FLAGS.contains(flag))
+            .map(str::to_owned)
+            .collect(),
+        caches: names
+            .iter()
+            .filter_map(|name| cache(tree, name, &schemata))
+            .collect(),
+        bandwidth: bandwidth(tree, &schemata),
+        monitoring: monitoring(tree),
+    }
+}
+
+/// What `schemata` has of a resource: `L3:0=fffff;1=fffff`.
+fn domains<'a>(schemata: &'a str, name: &str) -> Vec<(u32, &'a str)> {
+    let line = schemata.lines().find_map(|line| {
+        let (resource, rest) = line.trim().split_once(':')?;
+        (resource == name).then_some(rest)
+    });
+    let domains = line.into_iter().flat_map(|rest| rest.split(';'));
+    domains
+        .filter_map(|domain| {
+            let (number, value) = domain.split_once('=')?;
+            Some((number.trim().parse().ok()?, value.trim()))
+        })
+        .collect()
+}
+
+fn cache(tree: &Tree, name: &str, schemata: &str) -> Option<CacheAllocation> {
+    let at = |file: &str| format!("{RESCTRL}/info/{name}/{file}");
+    let mask = |file: &str| u64::from_str_radix(&tree.text(&at(file))?, 16).ok();
+    Some(CacheAllocation {
+        level: if name.starts_with("L2") { 2 } else { 3 },
+        code_and_data: name.ends_with("CODE"),
+        classes_max: tree.value(&at("num_closids"))?,
+        mask: mask("cbm_mask")?,
+        ways_min: tree.value(&at("min_cbm_bits")).unwrap_or(1),
+        shared_with_devices: mask("shareable_bits").unwrap_or(0),
+        sparse_masks: tree.value::<u32>(&at("sparse_masks")) == Some(1),
+        domains: domains(schemata, name)
+            .into_iter()
+            .map(|(number, _)| number)
+            .collect(),
+    })
+}
+
+fn bandwidth(tree: &Tree, schemata: &str) -> Option<BandwidthAllocation> {
+    let at = |file: &str| format!("{RESCTRL}/info/MB/{file}");
+    let domains = domains(schemata, "MB");
+    let most = domains
+        .iter()
+        .filter_map(|(_, value)| value.parse::<u32>().ok())
+        .max();
+    Some(BandwidthAllocation {
+        classes_max: tree.value(&at("num_closids"))?,
+        min: tree.value(&at("min_bandwidth"))?,
+        step: tree.value(&at("bandwidth_gran")).unwrap_or(1),
+        // The default class's own limit is none at first; where it is over 100 the limits are no percentages.
+        unlimited: most.filter(|most| *most > PERCENT).unwrap_or(PERCENT),
+        domains: domains.into_iter().map(|(number, _)| number).collect(),
+    })
+}
+
+fn monitoring(tree: &Tree) -> Option<Monitoring> {
+    let at = |file: &str| format!("{RESCTRL}/info/L3_MON/{file}");
+    Some(Monitoring {
+        groups_max: tree.value(&at("num_rmids"))?,
+        features: tree
+            .text(&at("mon_features"))?
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+    })
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A partition of the machine: who is to have which CPUs, cache, bandwidth, memory and interrupts. From what is wished
+//! and what the machine is comes one plan, and all else (files for other programs, changes to the machine, checks) is
+//! made from the plan.
+
+mod plan;
+mod wishes;
+
+pub use plan::{
+    Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Plan,
+    QueueCpu, Reason, Role,
+};
+pub use wishes::{
+    CpuWish, ForwardingWish, GroupWish, GuestWish, HostWish, Idle, MachineWish, NicWish,
+    SiblingPolicy, Wishes, WishesError,
+};
