@@ -6,10 +6,12 @@
 pub mod cpu;
 pub mod cpuset;
 pub mod doctor;
+pub mod files;
 pub mod inventory;
 pub mod journal;
 pub mod partition;
 pub mod process;
+pub mod resctrl;
 pub mod roles;
 pub mod settings;
 pub mod threads;

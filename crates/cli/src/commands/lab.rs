@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use quietwire_host::journal::{Change, Undone};
 use quietwire_lab::{STATE_DIRECTORY, clean};
 
 use crate::exit::CheckFailed;
@@ -50,7 +49,7 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         print("nothing was left behind")?;
     } else {
         for (change, outcome) in &report.undone {
-            print(format!("{}: {}", what(change), came_of(outcome)))?;
+            print(format!("{change}: {outcome}"))?;
         }
     }
     let failures = report.failures().count();
@@ -61,30 +60,4 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         .into());
     }
     Ok(())
-}
-
-/// A change, in a few words.
-fn what(change: &Change) -> String {
-    match change {
-        Change::FileWritten { path, former, .. } => {
-            format!("{} back to '{}'", path.display(), former.trim())
-        }
-        Change::DirectoryCreated { path } => format!("directory {}", path.display()),
-        Change::CpusetCreated { path, .. } => format!("CPU set {}", path.display()),
-        Change::ControllerEnabled { path } => format!("cpuset controller in {}", path.display()),
-        Change::AffinitiesNoted { tasks } => format!("CPUs of {} tasks", tasks.len()),
-        Change::ProcessStarted { process, command } => {
-            let program = command.split_whitespace().next().unwrap_or_default();
-            format!("process {} ({program})", process.pid)
-        }
-    }
-}
-
-fn came_of(outcome: &Undone) -> String {
-    match outcome {
-        Undone::Restored => "undone".to_owned(),
-        Undone::AlreadyGone => "gone already".to_owned(),
-        Undone::ChangedSince(why) => format!("LEFT ALONE, changed since: {why}"),
-        Undone::Failed(why) => format!("FAILED: {why}"),
-    }
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::settings;
+use crate::threads;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

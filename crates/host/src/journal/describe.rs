@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes, and what came of undoing them, in a few words.
+
+use std::fmt;
+
+use super::{Change, Undone};
+
+impl fmt::Display for Change {
+    /// What undoing it does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FileWritten { path, former, .. } => {
+                let former: Vec<&str> = former.trim().lines().map(str::trim).collect();
+                write!(f, "{} back to '{}'", path.display(), former.join(" "))
+            }
+            Self::DirectoryCreated { path } => write!(f, "directory {}", path.display()),
+            Self::CpusetCreated { path, .. } => write!(f, "CPU set {}", path.display()),
+            Self::GroupCreated { path } => write!(f, "group {}", path.display()),
+            Self::ControllerEnabled { path } => {
+                write!(f, "cpuset controller in {}", path.display())
+            }
+            Self::AffinitiesNoted { tasks } => write!(f, "CPUs of {} tasks", tasks.len()),
+            Self::AffinitiesSet { tasks } => write!(f, "CPUs of {} tasks", tasks.len()),
+            Self::TasksMoved { tasks, to } => {
+                write!(f, "{} tasks out of {}", tasks.len(), to.display())
+            }
+            Self::ProcessStarted { process, command } => {
+                let program = command.split_whitespace().next().unwrap_or_default();
+                write!(f, "process {} ({program})", process.pid)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Undone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restored => f.write_str("undone"),
+            Self::AlreadyGone => f.write_str("gone already"),
+            Self::ChangedSince(why) => write!(f, "LEFT ALONE, changed since: {why}"),
+            Self::Failed(why) => write!(f, "FAILED: {why}"),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Groups: a class of service each, with its CPUs and tasks, and what can be measured of them.
+
+use std::io;
+use std::path::Path;
+
+use super::Resctrl;
+use super::schemata::Schemata;
+use crate::CpuList;
+use crate::files::{Files, named, text};
+use crate::journal::{Change, Journal, TaskPlace};
+use crate::process::ProcessId;
+
+/// Directories of the mount that are no groups.
+const NO_GROUPS: [&str; 3] = ["info", "mon_groups", "mon_data"];
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its name; that of the group that all are in at first is empty.
+    pub name: String,
+    /// What it may use.
+    pub schemata: Schemata,
+    /// CPUs whose tasks are in it, unless those are in another by themselves.
+    pub cpus: CpuList,
+    /// Tasks that are in it by themselves.
+    pub tasks: Vec<i32>,
+}
+
+/// What one group uses of one cache or memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Monitor {
+    /// Its domain, as the kernel names it (`mon_L3_00`).
+    pub domain: String,
+    /// Octets of the cache that are in use by the group.
+    pub occupancy: Option<u64>,
+    /// Octets that went between the cache and memory, since the group was made.
+    pub memory_total: Option<u64>,
+    /// Those of them that went to memory of the same node.
+    pub memory_local: Option<u64>,
+}
+
+/// A file of a group; in a recorded tree a group that was just made has none yet.
+fn read_or_empty(files: &dyn Files, path: &Path) -> io::Result<String> {
+    match files.read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(named(path)),
+    }
+}
+
+impl Resctrl {
+    /// Every group, the default one first.
+    ///
+    /// # Errors
+    /// What the system said, or schemata that cannot be understood.
+    pub fn groups(&self, files: &dyn Files) -> io::Result<Vec<Group>> {
+        let mut groups = vec![self.read_group(files, "")?];
+        for name in files.list(&self.mount)? {
+            let directory = self.mount.join(&name);
+            if !NO_GROUPS.contains(&name.as_str()) && files.is_directory(&directory) {
+                groups.push(self.read_group(files, &name)?);
+            }
+        }
+        Ok(groups)
+    }
+
+    fn read_group(&self, files: &dyn Files, name: &str) -> io::Result<Group> {
+        let directory = self.group(name);
+        let read = |file: &str| read_or_empty(files, &directory.join(file));
+        let invalid = |file: &str, why: String| {
+            let path = directory.join(file);
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: {why}", path.display()),
+            )
+        };
+        Ok(Group {
+            name: name.to_owned(),
+            schemata: read("schemata")?
+                .parse()
+                .map_err(|error: super::SchemataError| invalid("schemata", error.to_string()))?,
+            cpus: read("cpus_list")?
+                .parse()
+                .map_err(|error: crate::cpu::CpuListError| {
+                    invalid("cpus_list", error.to_string())
+                })?,
+            tasks: read("tasks")?
+                .lines()
+                .filter_map(|line| line.trim().parse().ok())
+                .collect(),
+        })
+    }
+
+    /// What a group uses, by cache; empty where the processor does not measure it.
+    #[must_use]
+    pub fn monitor(&self, files: &dyn Files, group: &str) -> Vec<Monitor> {
+        let directory = self.group(group).join("mon_data");
+        let domains = files.list(&directory).unwrap_or_default();
+        let number = |path: &Path| text(files, path)?.parse().ok();
+        domains
+            .into_iter()
+            .map(|domain| {
+                let directory = directory.join(&domain);
+                Monitor {
+                    occupancy: number(&directory.join("llc_occupancy")),
+                    memory_total: number(&directory.join("mbm_total_bytes")),
+                    memory_local: number(&directory.join("mbm_local_bytes")),
+                    domain,
+                }
+            })
+            .collect()
+    }
+
+    /// Makes a group, unless it is there. True when it was made.
+    ///
+    /// # Errors
+    /// What the system said, ENOSPC when the processor has no more classes.
+    pub fn create(&self, files: &dyn Files, journal: &mut Journal, name: &str) -> io::Result<bool> {
+        let path = self.group(name);
+        if files.is_directory(&path) {
+            return Ok(false);
+        }
+        journal.record(&Change::GroupCreated { path: path.clone() })?;
+        let made = files.make_directory(&path).map_err(named(&path));
+        made.map_err(|error| self.explained(files, error))?;
+        Ok(true)
+    }
+
+    /// Writes schemata, journal first, of which only what they name is undone later. True when there was something to
+    /// write.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn set_schemata(
+        &self,
+        files: &dyn Files,
+        journal: &mut Journal,
+        group: &str,
+        wanted: &Schemata,
+    ) -> io::Result<bool> {
+        let path = self.group(group).join("schemata");
+        let rounded = wanted.rounded(&self.info(files));
+        let now = read_or_empty(files, &path)?;
+        let former: Schemata = now.parse().map_err(io::Error::other)?;
+        let former = former.restricted_to(wanted);
+        if former == rounded {
+            return Ok(false);
+        }
+        journal.record(&Change::FileWritten {
+            path: path.clone(),
+            former: former.to_string(),
+            new: rounded.to_string(),
+        })?;
+        let written = files.write(&path, &wanted.to_string());
+        written.map_err(|error| self.explained(files, named(&path)(error)))?;
+        Ok(true)
+    }
+
+    /// Gives a group its CPUs. Those that another group than the default one has are taken from that first, so that they
+    /// are back there when this is undone. True when there was something to write.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn set_cpus(
+        &self,
+        files: &dyn Files,
+        journal: &mut Journal,
+        group: &str,
+        cpus: &CpuList,
+    ) -> io::Result<bool> {
+        for other in self.groups(files)? {
+            let left = other.cpus.difference(cpus);
+            if other.name != group && !other.name.is_empty() && left != other.cpus {
+                let path = self.group(&other.name).join("cpus_list");
+                let former = other.cpus.to_string();
+                self.write(files, journal, &path, former, left.to_string())?;
+            }
+        }
+        let path = self.group(group).join("cpus_list");
+        let former = read_or_empty(files, &path)?;
+        if former.parse().as_ref() == Ok(cpus) {
+            return Ok(false);
+        }
+        self.write(files, journal, &path, former, cpus.to_string())?;
+        Ok(true)
+    }
+
+    /// Gives tasks to a group: those count for it wherever they run. Gives the number that was moved; those that ended
+    /// are left out.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn move_tasks(
+        &self,
+        files: &dyn Files,
+        journal: &mut Journal,
+        group: &str,
+        tasks: &[ProcessId],
+    ) -> io::Result<usize> {
+        let to = self.group(group).join("tasks");
+        let groups = self.groups(files)?;
+        let of = |pid: i32| groups.iter().find(|group| group.tasks.contains(&pid));
+        let moving: Vec<TaskPlace> = tasks
+            .iter()
+            .filter_map(|task| {
+                let now = of(task.pid)?;
+                (now.name != group).then(|| TaskPlace {
+                    task: *task,
+                    former: self.group(&now.name).join("tasks"),
+                })
+            })
+            .collect();
+        if moving.is_empty() {
+            return Ok(0);
+        }
+        journal.record(&Change::TasksMoved {
+            tasks: moving.clone(),
+            to: to.clone(),
+        })?;
+        let mut moved = 0;
+        for TaskPlace { task, .. } in moving {
+            match files.write(&to, &format!("{}\n", task.pid)) {
+                Ok(()) => moved += 1,
+                Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => {}
+                Err(error) => return Err(self.explained(files, named(&to)(error))),
+            }
+        }
+        Ok(moved)
+    }
+
+    fn write(
+        &self,
+        files: &dyn Files,
+        journal: &mut Journal,
+        path: &Path,
+        mut former: String,
+        mut new: String,
+    ) -> io::Result<()> {
+        // The kernel takes whole lines only.
+        for text in [&mut former, &mut new] {
+            if !text.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+        journal.record(&Change::FileWritten {
+            path: path.to_owned(),
+            former,
+            new: new.clone(),
+        })?;
+        let written = files.write(path, &new).map_err(named(path));
+        written.map_err(|error| self.explained(files, error))
+    }
+
+    /// An error with the kernel's own words for it.
+    fn explained(&self, files: &dyn Files, error: io::Error) -> io::Error {
+        match self.last_refusal(files) {
+            Some(why) => io::Error::new(error.kind(), format!("{error}: the kernel says '{why}'")),
+            None => error,
+        }
+    }
+}
