@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What is read, written, made and removed while settings are changed and undone.
 pub trait Files: Debug {
@@ -90,19 +90,4 @@ pub(crate) fn named(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
 pub(crate) fn text(files: &dyn Files, path: &Path) -> Option<String> {
     let text = files.read(path).ok()?;
     Some(text.trim().to_owned())
-}
-
-/// Entries `PREFIXnumber` of a directory, by number, with their paths.
-pub(crate) fn numbered(files: &dyn Files, directory: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
-    let mut found: Vec<(u32, PathBuf)> = files
-        .list(directory)
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|name| {
-            let number = name.strip_prefix(prefix)?.parse().ok()?;
-            Some((number, directory.join(name)))
-        })
-        .collect();
-    found.sort_unstable();
-    found
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::Schemata;
 use crate::files::{Files, text};
 
 /// Rules of one cache (`L3`, `L2`, and `L3CODE`, `L3DATA` with code and data apart).
@@ -32,6 +33,8 @@ pub struct BandwidthInfo {
     pub min_bandwidth: u32,
     /// Shares are multiples of this; the kernel rounds up.
     pub bandwidth_gran: u32,
+    /// The largest share: 100, or what the default class has where shares are no per cent.
+    pub max: u32,
 }
 
 /// What can be measured of classes (`L3_MON`).
@@ -64,7 +67,7 @@ impl Info {
         }
         Self {
             caches,
-            bandwidth: bandwidth(files, &directory.join("MB")),
+            bandwidth: bandwidth(files, directory),
             monitor: monitor(files, &directory.join("L3_MON")),
         }
     }
@@ -79,6 +82,9 @@ impl Info {
             .min()
     }
 }
+
+/// The largest share where shares are per cent.
+const PERCENT: u32 = 100;
 
 fn decimal(files: &dyn Files, path: &Path) -> Option<u32> {
     text(files, path)?.parse().ok()
@@ -99,8 +105,15 @@ fn cache(files: &dyn Files, directory: &Path) -> Option<CacheInfo> {
     })
 }
 
-fn bandwidth(files: &dyn Files, directory: &Path) -> Option<BandwidthInfo> {
+fn bandwidth(files: &dyn Files, info: &Path) -> Option<BandwidthInfo> {
+    let directory = info.join("MB");
+    let default = text(files, &info.with_file_name("schemata"));
+    let shares = default.and_then(|text| text.parse::<Schemata>().ok());
+    let largest = shares.and_then(|shares| shares.0.get("MB")?.values().copied().max());
     Some(BandwidthInfo {
+        max: largest
+            .and_then(|share| u32::try_from(share).ok())
+            .map_or(PERCENT, |share| share.max(PERCENT)),
         num_closids: decimal(files, &directory.join("num_closids"))?,
         min_bandwidth: decimal(files, &directory.join("min_bandwidth"))?,
         bandwidth_gran: decimal(files, &directory.join("bandwidth_gran"))?.max(1),

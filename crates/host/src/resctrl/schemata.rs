@@ -78,9 +78,6 @@ pub enum SchemataError {
     },
 }
 
-/// The largest share of memory bandwidth where shares are per cent.
-const WHOLE: u64 = 100;
-
 impl Schemata {
     /// One resource of one domain.
     #[must_use]
@@ -194,14 +191,15 @@ fn check_ways(
 /// The rules of the kernel's `bw_validate`.
 fn check_share(domain: u32, share: u64, bandwidth: BandwidthInfo) -> Result<(), SchemataError> {
     let min = u64::from(bandwidth.min_bandwidth);
-    if (min..=WHOLE).contains(&share) {
+    let max = u64::from(bandwidth.max);
+    if (min..=max).contains(&share) {
         return Ok(());
     }
     Err(SchemataError::Share {
         domain,
         share,
         min,
-        max: WHOLE,
+        max,
     })
 }
 
