@@ -9,6 +9,7 @@
 mod chart;
 mod error;
 mod format;
+mod further;
 mod page;
 mod published;
 mod summary;
@@ -23,7 +24,8 @@ use quietwire_study::StudyResults;
 pub use error::ReportError;
 pub use page::html;
 pub use summary::{
-    CaseSummary, CpuShare, GoalSummary, Health, HighestLoad, LossPoint, PercentileValue, RoundTrip,
+    CaseSummary, CpuShare, GoalSummary, Health, HighestLoad, LatencyAtLoad, LossPoint,
+    LossesAtRate, MethodFigures, MethodResult, PercentileValue, RepeatedRates, RoundTrip,
     SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare,
 };
 pub use table::text_table;

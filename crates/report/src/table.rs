@@ -4,6 +4,7 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::format;
+use crate::further::{FurtherTable, tables};
 use crate::page::words;
 use crate::summary::{CaseSummary, SizeSummary, Summary};
 
@@ -15,6 +16,10 @@ pub fn text_table(summary: &Summary, width: u16) -> String {
         let frames = words::frames(&size.frame_size);
         text.push_str(&format!("{}, {frames}\n", summary.title));
         text.push_str(&of_size(size, width));
+        for further in tables(size) {
+            text.push_str(&format!("\n\n{}\n", further.title));
+            text.push_str(&of_further(&further, width));
+        }
         text.push('\n');
         for sentence in words::answer(summary, size) {
             text.push_str(&words::plain(&sentence));
@@ -52,6 +57,19 @@ fn of_size(size: &SizeSummary, width: u16) -> String {
     table.set_header(header);
     for case in &size.cases {
         table.add_row(row(case));
+    }
+    table.to_string()
+}
+
+fn of_further(further: &FurtherTable, width: u16) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width)
+        .set_header(["case", "round"].iter().chain(further.head));
+    for row in &further.rows {
+        table.add_row(row);
     }
     table.to_string()
 }

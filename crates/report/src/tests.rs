@@ -510,3 +510,106 @@ fn other_methods_have_their_results_on_the_page() {
         }
     }
 }
+
+/// A simulated study with every further method.
+const FURTHER: &str = r#"
+name = "further"
+title = "Further methods"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+link = "memif"
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[tester]
+cpu = "0"
+[trials]
+duration-s = 1
+[search]
+method = "best-and-worst-of-n"
+trials-per-rate = 2
+start-rate-percent = 20
+start-step-percent = 20
+resolution-percent = 5
+goal = [{ name = "NDR", loss-ratio = 0.0 }, { name = "PDR", loss-ratio = 0.005 }]
+[loss-distribution]
+between = "PDR"
+rates = 3
+trials = 20
+[forwarding-rate]
+lower-loads-percent = [60]
+[latency-plan]
+[soak]
+loss-ratio = 0.001
+duration-s = 20
+[[case]]
+name = "quiet"
+neighbours = "none"
+pinning = "none"
+"#;
+
+#[test]
+fn further_methods_have_a_table_each_and_figures_for_programs() {
+    let results = results_of(FURTHER, SimulatedBench::new(3, 0), usize::MAX);
+    let (summary, page) = checked(&results);
+    let text = text_table(&summary, 200);
+    for title in [
+        "Loss distribution",
+        "Forwarding rate at maximum load",
+        "Latency at the rates found",
+        "Soak",
+    ] {
+        assert!(page.contains(&format!("<h2>{title}</h2>")), "{title}");
+        assert!(text.contains(title), "{title}");
+    }
+    assert!(page.contains("Loss by percentile of trials"));
+    let document = json(&results).unwrap();
+    let methods = &document["summary"]["sizes"][0]["cases"][0]["methods"];
+    let names: Vec<&str> = methods
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|method| method["method"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "loss-distribution",
+            "forwarding-rate-at-max-load",
+            "latency-plan",
+            "soak"
+        ]
+    );
+    // Twenty trials bear the 95th percentile, not the 99th.
+    let trials = methods[0]["rates"][0]["loss_ratios"].as_array().unwrap();
+    let percentiles = methods[0]["rates"][0]["percentiles"].as_array().unwrap();
+    assert_eq!((trials.len(), percentiles.len()), (20, 4));
+    assert!(methods[2]["loads"][0]["round_trip"]["mean_ns"].as_f64() > Some(0.0));
+    assert!(methods[3]["critical_load"]["mean_pps"].as_f64() > Some(1e6));
+}
+
+#[test]
+fn a_repeated_search_tells_mean_and_deviation_and_counts_every_result() {
+    let begin = FURTHER.find("[loss-distribution]").unwrap();
+    let end = FURTHER.find("[[case]]").unwrap();
+    let text = format!("{}{}", &FURTHER[..begin], &FURTHER[end..]).replace(
+        "method = \"best-and-worst-of-n\"\ntrials-per-rate = 2",
+        "repeats = 4",
+    );
+    let results = results_of(&text, SimulatedBench::new(3, 0), usize::MAX);
+    let (summary, page) = checked(&results);
+    assert!(page.contains("<h2>Repeated searches</h2>"));
+    let case = &summary.sizes[0].cases[0];
+    assert_eq!((case.methods.len(), case.goals.len()), (2, 2));
+    for (goal, method) in case.goals.iter().zip(&case.methods) {
+        let crate::MethodFigures::Repeat(found) = &method.figures else {
+            panic!("{method:?}")
+        };
+        assert_eq!(found.name, goal.name);
+        assert_eq!(goal.outcomes.len(), 4);
+        let rates = goal.rate_pps.as_ref().unwrap();
+        let mean = rates.values.iter().sum::<f64>() / 4.0;
+        assert!((found.statistics.unwrap().mean / mean - 1.0).abs() < 1e-12);
+    }
+}

@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::positive;
-use crate::{ConfigError, LossSweepConfig};
+use crate::{
+    Attempt, ConfigError, Findings, LossSweep, LossSweepConfig, Method, Outcome, RecordError,
+    SearchResult, Step, SweepValue,
+};
 
 /// Parts of PDR at which latency is measured, percent.
 const PDR_PERCENTS: [u8; 3] = [10, 50, 90];
@@ -105,6 +108,100 @@ pub fn latency_trials(
     }
 }
 
+/// What a [`LatencyTrials`] found: how much was lost at each load. The latencies are the tester's to tell, trial by trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyPlanFindings {
+    /// The loads in ascending order; none where neither rate was found.
+    pub points: Vec<LatencyPlanPoint>,
+}
+
+/// One load of a plan, when its trial is through.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyPlanPoint {
+    /// The load.
+    #[serde(flatten)]
+    pub point: LatencyPoint,
+    /// Loss in its trial; none when the tester failed there and failed again.
+    pub loss_ratio: Option<f64>,
+}
+
+/// The trials of a latency plan, one a load. A plan without loads is done at once.
+#[derive(Clone, Debug)]
+pub struct LatencyTrials {
+    plan: Vec<LatencyPoint>,
+    sweep: Option<LossSweep>,
+}
+
+impl LatencyTrials {
+    /// Trials that have not begun.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a duration that is not above zero, and for loads that [`latency_plan`] would not give.
+    pub fn new(
+        plan: Vec<LatencyPoint>,
+        trial_duration_s: f64,
+        max_invalid_repeats: u32,
+    ) -> Result<Self, ConfigError> {
+        positive("trial_duration_s", trial_duration_s)?;
+        let sweep = (!plan.is_empty())
+            .then(|| LossSweep::new(latency_trials(&plan, trial_duration_s, max_invalid_repeats)))
+            .transpose()?;
+        Ok(Self { plan, sweep })
+    }
+
+    fn result(&self, swept: Option<SearchResult>) -> SearchResult {
+        let (found, history) = swept.map_or((None, Vec::new()), |swept| {
+            (Some(swept.findings), swept.history)
+        });
+        let losses = match &found {
+            Some(Findings::LossSweep(found)) => found.points.as_slice(),
+            _ => &[],
+        };
+        let loss_of = |point: &LatencyPoint| {
+            let swept = losses.iter().find(|loss| loss.rate_pps == point.rate_pps)?;
+            match swept.value {
+                SweepValue::Measured { loss_ratio } => Some(loss_ratio),
+                SweepValue::Invalid { .. } => None,
+            }
+        };
+        let points = self.plan.iter().map(|point| LatencyPlanPoint {
+            loss_ratio: loss_of(point),
+            point: point.clone(),
+        });
+        SearchResult {
+            findings: Findings::LatencyPlan(LatencyPlanFindings {
+                points: points.collect(),
+            }),
+            history,
+        }
+    }
+}
+
+impl Method for LatencyTrials {
+    fn name(&self) -> &'static str {
+        "latency-plan"
+    }
+
+    fn step(&mut self) -> Step {
+        match self.sweep.as_mut().map(LossSweep::step) {
+            Some(Step::Run(request)) => Step::Run(request),
+            Some(Step::Done(swept)) => Step::Done(self.result(Some(swept))),
+            None => Step::Done(self.result(None)),
+        }
+    }
+
+    fn record(&mut self, outcome: Outcome) -> Result<(), RecordError> {
+        match &mut self.sweep {
+            Some(sweep) => sweep.record(outcome),
+            None => Err(RecordError::NothingPending),
+        }
+    }
+
+    fn history(&self) -> &[Attempt] {
+        self.sweep.as_ref().map_or(&[], |sweep| sweep.history())
+    }
+}
+
 /// The highest of `start`, `start + step`, … that is under the rate.
 fn step_under(rate_pps: f64, start_pps: f64, step_pps: f64) -> Option<f64> {
     let steps = ((rate_pps - start_pps) / step_pps).ceil() - 1.0;
@@ -140,6 +237,38 @@ mod tests {
             json,
             r#"{"rate_pps":2.2,"stands_for":[{"load":"part-of-pdr","percent":10}]}"#
         );
+    }
+
+    #[test]
+    fn trials_of_a_plan_tell_the_loss_at_each_load() {
+        let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0).unwrap();
+        let mut trials = LatencyTrials::new(plan, 5.0, 0).unwrap();
+        let result = loop {
+            match trials.step() {
+                Step::Run(request) if request.rate_pps == 11.0 => trials
+                    .record(Outcome::Invalid {
+                        reason: "late".to_owned(),
+                    })
+                    .unwrap(),
+                Step::Run(request) => trials
+                    .record(Outcome::lost((1.0 - 20.0 / request.rate_pps).max(0.0)))
+                    .unwrap(),
+                Step::Done(result) => break result,
+            }
+        };
+        let Findings::LatencyPlan(found) = result.findings else {
+            panic!("{:?}", result.findings)
+        };
+        let losses: Vec<_> = found.points.iter().map(|point| point.loss_ratio).collect();
+        let at_pdr = Some(1.0 - 20.0 / 22.0);
+        assert_eq!(
+            losses,
+            [Some(0.0), None, Some(0.0), Some(0.0), Some(0.0), at_pdr]
+        );
+        assert_eq!(result.history.len(), 6);
+        let mut nothing = LatencyTrials::new(Vec::new(), 5.0, 0).unwrap();
+        assert!(matches!(nothing.step(), Step::Done(_)));
+        assert!(nothing.record(Outcome::lost(0.0)).is_err());
     }
 
     #[test]

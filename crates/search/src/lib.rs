@@ -63,7 +63,10 @@ pub use error::{ConfigError, RecordError};
 pub use forwarding_rate::{
     Forwarded, ForwardingRate, ForwardingRateConfig, ForwardingRateFindings,
 };
-pub use latency_plan::{LatencyLoad, LatencyPoint, latency_plan, latency_trials};
+pub use latency_plan::{
+    LatencyLoad, LatencyPlanFindings, LatencyPlanPoint, LatencyPoint, LatencyTrials, latency_plan,
+    latency_trials,
+};
 pub use loss_distribution::{
     LossDistribution, LossDistributionConfig, LossDistributionFindings, RateLosses,
 };

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BestWorstFindings, ForwardingRateFindings, LossDistributionFindings, LossSweepFindings,
-    MlrFindings, RecordError, RepeatFindings, SingleRunFindings, SoakFindings,
+    BestWorstFindings, ForwardingRateFindings, LatencyPlanFindings, LossDistributionFindings,
+    LossSweepFindings, MlrFindings, RecordError, RepeatFindings, SingleRunFindings, SoakFindings,
 };
 
 /// One trial that a search wants run.
@@ -98,6 +98,8 @@ pub enum Findings {
     ForwardingRate(Box<ForwardingRateFindings>),
     /// Of [`crate::Soak`].
     Soak(Box<SoakFindings>),
+    /// Of [`crate::LatencyTrials`].
+    LatencyPlan(LatencyPlanFindings),
     /// Of [`crate::Repeat`].
     Repeat(Box<RepeatFindings>),
 }

@@ -22,9 +22,10 @@ mod tests;
 
 pub use bench::{Bench, BenchError, CaseSpec, Environment, Measured};
 pub use file::{
-    Case, Device, FileError, FrameSize, Goal, Idle, LatencyProbe, Link, MaxRate, Mode, Neighbours,
-    NeighboursIn, Percent, Pinning, Search, SearchMethod, StudyFile, Sweep, Switch, TesterSettings,
-    Topology, Traffic, Trials,
+    Case, Device, FileError, ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection,
+    LatencyProbe, Link, LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent,
+    Pinning, Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch, TesterSettings, Topology,
+    Traffic, Trials,
 };
 pub use lab_bench::{LabBench, LabBenchError};
 pub use plan::{Estimate, StepKind, StepPlan};

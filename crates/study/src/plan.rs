@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study does in each case and at each frame size, step by step; pure, like the methods it drives.
 
+mod methods;
+
 use quietwire_search::{
     BestWorst, BestWorstConfig, ConfigError, Findings, LossRatio, LossSweep, LossSweepConfig,
-    Method, MlrGoal, MlrSearch, MlrSearchConfig, Outcome, RecordError, Sides, SingleRun,
-    SingleRunConfig, Step, TrialRequest,
+    Method, MlrGoal, MlrSearch, MlrSearchConfig, Outcome, RecordError, Repeat, RepeatConfig,
+    Repeated, Sides, SingleRun, SingleRunConfig, Step, TrialRequest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,8 @@ const SEARCH_TRIALS_MAX: u32 = 10_000;
 const MIN_RATE: f64 = 0.001;
 /// Trials at each rate of best-of-N and worst-of-N, where the file says nothing.
 const TRIALS_PER_RATE: u32 = 5;
+/// Level of confidence intervals, where the file says nothing.
+const CONFIDENCE: f64 = 0.95;
 /// Short trials that an MLRsearch takes for a goal before it measures in full, at most, on a quiet device.
 const GOAL_SHORT_TRIALS: f64 = 20.0;
 
@@ -31,6 +35,14 @@ pub enum StepKind {
     Sweep,
     /// Trials at a low load.
     Latency,
+    /// Many trials at each of a few rates.
+    LossDistribution,
+    /// What comes through of the maximum offered load.
+    ForwardingRate,
+    /// Latency at the rates that were found.
+    LatencyPlan,
+    /// The load at which a tiny part is lost.
+    Soak,
 }
 
 impl std::fmt::Display for StepKind {
@@ -40,6 +52,10 @@ impl std::fmt::Display for StepKind {
             Self::Goals => f.write_str("search for all goals"),
             Self::Sweep => f.write_str("loss sweep"),
             Self::Latency => f.write_str("latency"),
+            Self::LossDistribution => f.write_str("loss distribution"),
+            Self::ForwardingRate => f.write_str("forwarding rate"),
+            Self::LatencyPlan => f.write_str("latency plan"),
+            Self::Soak => f.write_str("soak"),
         }
     }
 }
@@ -60,6 +76,7 @@ enum Source {
     Goals(Search, Vec<MlrGoal>),
     Sweep(Sweep),
     Latency(LatencyProbe),
+    Further(methods::Further),
 }
 
 /// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
@@ -73,7 +90,8 @@ pub struct Estimate {
 }
 
 impl StepPlan {
-    /// The steps of every case at every frame size, in order: each goal's search, the sweep, the latency trials.
+    /// The steps of every case at every frame size, in order: each goal's search, the sweep, the latency trials, and the
+    /// further methods, some of which take their rates from what was found before.
     #[must_use]
     pub fn of(file: &StudyFile) -> Vec<Self> {
         let step = |kind, duration_s, source| Self {
@@ -108,21 +126,38 @@ impl StepPlan {
             let source = Source::Latency(latency.clone());
             steps.push(step(StepKind::Latency, latency.duration_s, source));
         }
+        for (kind, duration_s, further) in methods::of(file) {
+            steps.push(step(kind, duration_s, Source::Further(further)));
+        }
         steps
     }
 
-    /// The state machine of this step.
+    /// The state machine of this step, where `found` is what the steps before it found in the same case, round and frame
+    /// size.
     ///
     /// # Errors
     /// A rate that a method cannot work with.
-    pub(crate) fn machine(&self, max_rate_pps: f64) -> Result<Machine, ConfigError> {
+    pub(crate) fn machine(
+        &self,
+        max_rate_pps: f64,
+        found: &[(StepKind, Findings)],
+    ) -> Result<Machine, ConfigError> {
         match &self.source {
             Source::Search(search, goal) => {
                 let config = self.search_config(search, goal, max_rate_pps)?;
-                Ok(Machine::Method(match sides(search.method) {
-                    None => Box::new(SingleRun::new(config)?),
-                    Some(sides) => Box::new(BestWorst::new(of_n(search, config, sides))?),
-                }))
+                let repeated = match sides(search.method) {
+                    None => Repeated::SingleRun(config),
+                    Some(sides) => Repeated::BestWorstOfN(of_n(search, config, sides)),
+                };
+                search_method(search, repeated)
+            }
+            Source::Further(further) => {
+                let common = methods::Common {
+                    duration_s: self.duration_s,
+                    invalid_repeats: self.invalid_repeats,
+                    max_rate_pps,
+                };
+                further.machine(&common, found)
             }
             Source::Goals(search, goals) => {
                 let config = MlrSearchConfig {
@@ -134,7 +169,7 @@ impl StepPlan {
                     max_invalid_repeats: self.invalid_repeats,
                     max_trials: SEARCH_TRIALS_MAX,
                 };
-                Ok(Machine::Method(Box::new(MlrSearch::new(config)?)))
+                search_method(search, Repeated::MlrSearch(config))
             }
             Source::Sweep(sweep) => {
                 let config = LossSweepConfig {
@@ -187,8 +222,12 @@ impl StepPlan {
         let trials = match &self.source {
             Source::Search(search, goal) => self
                 .search_config(search, goal, 100.0)
-                .map_or(0, |config| search_bound(search, config)),
-            Source::Goals(_, goals) => return goals_bound(goals, around_s),
+                .map_or(0, |config| search_bound(search, config))
+                .saturating_mul(repeats(search)),
+            Source::Goals(search, goals) => {
+                return goals_bound(goals, around_s).times(repeats(search));
+            }
+            Source::Further(further) => return further.bound(self.duration_s, around_s),
             Source::Sweep(sweep) => u32::try_from(sweep.loads_percent.len()).unwrap_or(u32::MAX),
             Source::Latency(latency) => latency.repeats,
         };
@@ -197,6 +236,27 @@ impl StepPlan {
             duration_s: f64::from(trials) * (self.duration_s + around_s),
         }
     }
+}
+
+/// How often a search is made over.
+fn repeats(search: &Search) -> u32 {
+    search.repeats.unwrap_or(1)
+}
+
+/// The search once, or many times over.
+fn search_method(search: &Search, repeated: Repeated) -> Result<Machine, ConfigError> {
+    Ok(Machine::Method(match (search.repeats, repeated) {
+        (Some(runs), repeated) => Box::new(Repeat::new(RepeatConfig {
+            search: repeated,
+            runs,
+            confidence: search
+                .confidence_percent
+                .map_or(CONFIDENCE, |level| level.of(1.0)),
+        })?),
+        (None, Repeated::SingleRun(config)) => Box::new(SingleRun::new(config)?),
+        (None, Repeated::BestWorstOfN(config)) => Box::new(BestWorst::new(config)?),
+        (None, Repeated::MlrSearch(config)) => Box::new(MlrSearch::new(config)?),
+    }))
 }
 
 /// Which searches with several trials at a rate a method makes; none for another method.
@@ -289,6 +349,8 @@ impl Estimate {
 pub(crate) enum Machine {
     Method(Box<dyn Method>),
     Repeats(Repeats),
+    /// Nothing can be tried, since what the rates were to come from was not found.
+    Nothing,
 }
 
 /// What a step wants next.
@@ -305,6 +367,7 @@ impl Machine {
                 Step::Run(request) => Next::Run(request),
                 Step::Done(result) => Next::Done(Some(result.findings)),
             },
+            Self::Nothing => Next::Done(None),
             Self::Repeats(repeats) if repeats.left == 0 => Next::Done(None),
             Self::Repeats(repeats) => Next::Run(repeats.request),
         }
@@ -317,6 +380,7 @@ impl Machine {
                 repeats.record(&outcome);
                 Ok(())
             }
+            Self::Nothing => Err(RecordError::NothingPending),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quietwire_search::{ConfigError, Outcome, RecordError, TrialRequest};
+use quietwire_search::{ConfigError, Findings, Outcome, RecordError, TrialRequest};
 use quietwire_tester::{IpVersion, Trial, TrialResult, Validity};
 
 use crate::bench::{Bench, BenchError, CaseSpec};
@@ -200,8 +200,9 @@ impl Runner<'_> {
 
     fn case(&mut self, spec: &CaseSpec) -> Result<StudyEnd, RunError> {
         for frame_size in &self.file.traffic.frame_sizes {
+            let mut found = Vec::new();
             for step in self.steps {
-                if self.step(spec, *frame_size, step)? == StudyEnd::Interrupted {
+                if self.step(spec, *frame_size, step, &mut found)? == StudyEnd::Interrupted {
                     return Ok(StudyEnd::Interrupted);
                 }
             }
@@ -214,13 +215,14 @@ impl Runner<'_> {
         spec: &CaseSpec,
         frame_size: FrameSize,
         step: &StepPlan,
+        found: &mut Vec<(StepKind, Findings)>,
     ) -> Result<StudyEnd, RunError> {
         let Some(max_rate_pps) = self.max_rate(spec, frame_size)? else {
             return Ok(StudyEnd::Interrupted);
         };
         let case = &spec.case.name;
         let mut machine = step
-            .machine(max_rate_pps)
+            .machine(max_rate_pps, found)
             .map_err(|source| RunError::Method {
                 case: case.clone(),
                 kind: step.kind.clone(),
@@ -235,6 +237,7 @@ impl Runner<'_> {
                 Next::Run(request) => request,
                 Next::Done(findings) => {
                     self.store.finish_step(step_id, findings.as_ref())?;
+                    found.extend(findings.map(|findings| (step.kind.clone(), findings)));
                     return Ok(StudyEnd::Finished);
                 }
             };

@@ -3,6 +3,7 @@
 //! case has a colour, a marker and a dash of its own: no chart is told by colour alone.
 
 mod bars;
+mod distribution;
 mod loss;
 mod percentiles;
 mod range;
@@ -11,6 +12,7 @@ mod scale;
 use maud::{Markup, html};
 
 pub(crate) use bars::{Bar, BarGroup, bars};
+pub(crate) use distribution::distribution;
 pub(crate) use loss::{LossView, loss};
 pub(crate) use percentiles::percentiles;
 pub(crate) use range::range;

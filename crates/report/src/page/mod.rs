@@ -2,6 +2,7 @@
 //! The page: one HTML file that needs nothing else, no script, no network.
 
 mod cpu;
+mod further;
 mod latency;
 mod record;
 mod throughput;
@@ -91,6 +92,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (latency::round_trip(size))
         (throughput::loss(size))
         (latency::percentiles(size))
+        (further::further(size))
         (cpu::heat_map(results, size))
         (throughput::published(results, size))
         (record::health(size))

@@ -66,8 +66,17 @@ impl RoundTrip {
 
 /// None without a frame that came back in a valid trial.
 pub(super) fn round_trip(steps: &Steps<'_>) -> Result<Option<RoundTrip>, ReportError> {
-    let trials: Vec<(&StepRecord, &TrialRecord)> = of_kind(steps, &StepKind::Latency)
-        .flat_map(|step| step.trials.iter().map(move |trial| (step, trial)))
+    of_trials(
+        of_kind(steps, &StepKind::Latency)
+            .flat_map(|step| step.trials.iter().map(move |trial| (step, trial))),
+    )
+}
+
+/// Of these trials, all at the same load.
+pub(super) fn of_trials<'a>(
+    trials: impl Iterator<Item = (&'a StepRecord, &'a TrialRecord)>,
+) -> Result<Option<RoundTrip>, ReportError> {
+    let trials: Vec<(&StepRecord, &TrialRecord)> = trials
         .filter(|(_, trial)| trial.result.is_valid() && trial.result.latency.samples > 0)
         .collect();
     let Some((_, first)) = trials.first() else {

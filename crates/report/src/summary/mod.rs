@@ -2,6 +2,7 @@
 //! What the results come to: every figure that a report shows is computed here.
 
 mod activity;
+mod further;
 mod latency;
 mod throughput;
 
@@ -14,6 +15,8 @@ use serde::Serialize;
 
 use crate::error::ReportError;
 pub use activity::{CpuShare, ThreadShare};
+pub(crate) use further::soak_end;
+pub use further::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
 pub use latency::{PercentileValue, RoundTrip};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
@@ -84,6 +87,8 @@ pub struct CaseSummary {
     pub points: Vec<LossPoint>,
     /// The trials at a low load.
     pub round_trip: Option<RoundTrip>,
+    /// What further methods found, by step and round.
+    pub methods: Vec<MethodResult>,
     /// What CPUs did, over all valid trials.
     pub cpus: Vec<CpuShare>,
     /// Threads of device and tester that ran for a good part of the time, over all valid trials.
@@ -261,6 +266,7 @@ fn of_case(
         sweep,
         points: throughput::points(&steps),
         round_trip: latency::round_trip(&steps)?,
+        methods: further::further(&steps)?,
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),
         health: health(&trials),

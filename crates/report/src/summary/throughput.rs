@@ -94,8 +94,10 @@ pub struct LossPoint {
 
 pub(super) fn of_goal(steps: &Steps<'_>, index: usize, goal: &Goal) -> GoalSummary {
     let kind = StepKind::Search(goal.name.clone());
-    let alone = of_kind(steps, &kind).map(outcome);
-    let together = of_kind(steps, &StepKind::Goals).map(|step| outcome_of_goal(step, index));
+    let alone = of_kind(steps, &kind)
+        .flat_map(|step| each_run(step).map(move |findings| outcome(step, findings)));
+    let together = of_kind(steps, &StepKind::Goals)
+        .flat_map(|step| each_run(step).map(move |findings| outcome_of_goal(findings, index)));
     let outcomes: Vec<SearchOutcome> = alone.chain(together).collect();
     let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
     let rate_pps = Spread::of(rates.collect());
@@ -115,32 +117,43 @@ pub(super) fn of_goal(steps: &Steps<'_>, index: usize, goal: &Goal) -> GoalSumma
     }
 }
 
-fn outcome(step: &StepRecord) -> SearchOutcome {
-    match (&step.findings, step.is_finished) {
-        (Some(Findings::SingleRun(found)), true) => of_rate(
+/// What a step's search found, or, where it was made many times over, what each of them found. None once for a step that
+/// is not through.
+fn each_run(step: &StepRecord) -> impl Iterator<Item = Option<&Findings>> {
+    let runs: Vec<Option<&Findings>> = match (&step.findings, step.is_finished) {
+        (Some(Findings::Repeat(found)), true) => {
+            found.runs.iter().map(|run| Some(&run.findings)).collect()
+        }
+        (findings, true) => vec![findings.as_ref()],
+        (_, false) => vec![None],
+    };
+    runs.into_iter()
+}
+
+fn outcome(step: &StepRecord, findings: Option<&Findings>) -> SearchOutcome {
+    match findings {
+        Some(Findings::SingleRun(found)) => of_rate(
             &found.end,
             found.highest_held_pps,
             found.lost_at_or_under_highest_held,
             step,
         ),
-        (Some(Findings::BestWorst(found)), true) => {
-            match found.worst.as_ref().or(found.best.as_ref()) {
-                Some(side) => of_rate(
-                    &side.end,
-                    side.highest_held_pps,
-                    side.lost_at_or_under_highest_held,
-                    step,
-                ),
-                None => SearchOutcome::Unfinished,
-            }
-        }
+        Some(Findings::BestWorst(found)) => match found.worst.as_ref().or(found.best.as_ref()) {
+            Some(side) => of_rate(
+                &side.end,
+                side.highest_held_pps,
+                side.lost_at_or_under_highest_held,
+                step,
+            ),
+            None => SearchOutcome::Unfinished,
+        },
         _ => SearchOutcome::Unfinished,
     }
 }
 
 /// Of the goal at `index` in a search for all goals. An irregular result is what it is called, or none.
-fn outcome_of_goal(step: &StepRecord, index: usize) -> SearchOutcome {
-    let (Some(Findings::MlrSearch(found)), true) = (&step.findings, step.is_finished) else {
+fn outcome_of_goal(findings: Option<&Findings>, index: usize) -> SearchOutcome {
+    let Some(Findings::MlrSearch(found)) = findings else {
         return SearchOutcome::Unfinished;
     };
     let Some(goal) = found.goals.get(index) else {
@@ -239,7 +252,7 @@ pub(super) fn highest_load(steps: &Steps<'_>) -> Option<HighestLoad> {
 pub(super) fn points(steps: &Steps<'_>) -> Vec<LossPoint> {
     steps
         .iter()
-        .filter(|step| step.kind != StepKind::Latency)
+        .filter(|step| !matches!(step.kind, StepKind::Latency | StepKind::LatencyPlan))
         .flat_map(|step| &step.trials)
         .filter(|trial| trial.result.is_valid())
         .map(|trial| LossPoint {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study file that can be read may still get wrong.
 
+mod methods;
 mod search;
 
 use std::collections::HashSet;
@@ -43,10 +44,19 @@ fn whole(file: &StudyFile) -> Checked {
     if let Some(latency) = &file.latency {
         latency_probe(latency)?;
     }
-    if file.search.is_none() && file.sweep.is_none() && file.latency.is_none() {
+    methods::methods(file)?;
+    let measures = [
+        file.search.is_some(),
+        file.sweep.is_some(),
+        file.latency.is_some(),
+        file.loss_distribution.is_some(),
+        file.forwarding_rate.is_some(),
+        file.soak.is_some(),
+    ];
+    if !measures.contains(&true) {
         return fault(
             &[],
-            "nothing is to be measured; add a [search], a [sweep] or a [latency] section",
+            "nothing is to be measured; add a section that measures, such as [search], [sweep] or [latency]",
         );
     }
     cases(file)

@@ -3,6 +3,7 @@
 
 mod check;
 mod locate;
+mod methods;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -15,6 +16,7 @@ use quietwire_tester::Directions;
 use serde::{Deserialize, Serialize};
 
 pub use locate::FileError;
+pub use methods::{ForwardingRatePlan, LatencyPlanSection, LossDistributionPlan, SoakPlan};
 pub use values::{
     FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch,
     Topology,
@@ -46,6 +48,14 @@ pub struct StudyFile {
     pub sweep: Option<Sweep>,
     /// Trials at a low load, for the round trip; none without it.
     pub latency: Option<LatencyProbe>,
+    /// Many trials at each of a few rates; none without it.
+    pub loss_distribution: Option<LossDistributionPlan>,
+    /// What comes through of the maximum offered load (RFC 2889); none without it.
+    pub forwarding_rate: Option<ForwardingRatePlan>,
+    /// Latency at the rates that the search found; none without it.
+    pub latency_plan: Option<LatencyPlanSection>,
+    /// The load at which a tiny part is lost; none without it.
+    pub soak: Option<SoakPlan>,
     /// The neighbours that cases may have.
     #[serde(default)]
     pub neighbours: Neighbours,
@@ -164,6 +174,10 @@ pub struct Search {
     pub trials_per_rate: Option<u32>,
     /// `mlrsearch` only: rate under which nothing is offered. Without it 0.1 %.
     pub min_rate_percent: Option<Percent>,
+    /// How often the whole search is made over, for mean, deviation and confidence interval. Without it once.
+    pub repeats: Option<u32>,
+    /// With `repeats`: level of the confidence interval. Without it 95.
+    pub confidence_percent: Option<Percent>,
     /// What to search for.
     #[serde(rename = "goal")]
     pub goals: Vec<Goal>,

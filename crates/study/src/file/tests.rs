@@ -360,6 +360,110 @@ fn goals_of_an_mlrsearch_that_make_no_sense_are_told() {
 }
 
 #[test]
+fn what_further_methods_get_wrong_is_told_with_line_and_key() {
+    let told = |text: &str, key: &str, says: &str| {
+        let whole = SMALL.replace("[neighbours]", &format!("{text}\n[neighbours]"));
+        let message = parse(&whole).unwrap_err().to_string();
+        assert!(message.contains(&format!(": {key}: ")), "{message}");
+        assert!(message.contains(says), "{message}");
+        let line = whole[..whole.find(text).unwrap()].matches('\n').count() + 1;
+        let found: usize = message.split(':').nth(1).unwrap().parse().unwrap();
+        let lines = line..=line + text.matches('\n').count();
+        assert!(lines.contains(&found), "{message}\nis not in {lines:?}");
+    };
+    let distribution = "[loss-distribution]\ntrials = 5\n";
+    for (more, key, says) in [
+        ("", "", "exactly one of"),
+        ("loads-percent = []", ".loads-percent", "no load"),
+        ("loads-percent = [5, 5]", ".loads-percent[1]", "given twice"),
+        ("loads-percent = [5]\nrates = 3", ".rates", "leave it out"),
+        ("between = \"XDR\"", ".between", "no goal 'XDR'"),
+        ("between = \"NDR\"", ".between", "best-and-worst-of-n"),
+        ("between = \"NDR\"\nrates = 0", ".rates", "1 to 1000"),
+        (
+            "loads-percent = [5]\nduration-s = 0",
+            ".duration-s",
+            "above 0",
+        ),
+    ] {
+        let key = format!("loss-distribution{key}");
+        told(&format!("{distribution}{more}"), &key, says);
+    }
+    told(
+        "[loss-distribution]\nloads-percent = [5]\ntrials = 0",
+        "loss-distribution.trials",
+        "1 to 10000",
+    );
+    for (more, key, says) in [
+        ("duration-s = 0", ".duration-s", "above 0"),
+        (
+            "duration-s = 5\nloss-ratio = 0",
+            ".loss-ratio",
+            "above 0 and under 1",
+        ),
+        (
+            "duration-s = 5\nloss-ratio = 1.0",
+            ".loss-ratio",
+            "above 0 and under 1",
+        ),
+        (
+            "duration-s = 5\ntrial-growth-s = 0",
+            ".trial-growth-s",
+            "above 0",
+        ),
+        (
+            "duration-s = 5\nfirst-trial-duration-s = -1",
+            ".first-trial-duration-s",
+            "above 0",
+        ),
+        (
+            "duration-s = 5\nmin-rate-percent = 101",
+            ".min-rate-percent",
+            "101",
+        ),
+    ] {
+        told(&format!("[soak]\n{more}"), &format!("soak{key}"), says);
+    }
+    for (more, key, says) in [
+        (
+            "lower-loads-percent = [50, 100]",
+            ".lower-loads-percent[1]",
+            "under 100",
+        ),
+        (
+            "lower-loads-percent = [50, 50]",
+            ".lower-loads-percent[1]",
+            "given twice",
+        ),
+        ("duration-s = 0", ".duration-s", "above 0"),
+    ] {
+        let key = format!("forwarding-rate{key}");
+        told(&format!("[forwarding-rate]\n{more}"), &key, says);
+    }
+    for (more, key, says) in [
+        ("ndr = \"XDR\"", ".ndr", "no goal"),
+        ("pdr = \"XDR\"", ".pdr", "no goal"),
+        ("duration-s = 0", ".duration-s", "above 0"),
+        ("start-rate = 5", ".start-rate", "unknown field"),
+    ] {
+        let key = format!("latency-plan{key}");
+        told(&format!("[latency-plan]\n{more}"), &key, says);
+    }
+    refused(
+        "resolution-percent = 5",
+        "resolution-percent = 5\nrepeats = 1",
+        "search.repeats",
+        "2 to 10000",
+    );
+    refused(
+        "resolution-percent = 5",
+        "resolution-percent = 5\nconfidence-percent = 95",
+        "search.confidence-percent",
+        "repeats = 10",
+    );
+}
+
+#[test]
 fn neighbours_that_are_not_described_are_told() {
     let text = SMALL.replace("[neighbours]\nstressors = [\"--cpu 4\"]\n", "");
     let message = parse(&text).unwrap_err().to_string();

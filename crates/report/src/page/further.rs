@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Further methods: a table each, and the losses of a distribution by percentile.
+
+use maud::{Markup, html};
+
+use crate::chart::distribution;
+use crate::further::{FurtherTable, tables};
+use crate::summary::{MethodFigures, SizeSummary};
+
+pub(super) fn further(size: &SizeSummary) -> Markup {
+    html! {
+        @for table in tables(size) {
+            section {
+                h2 { (table.title) }
+                p.lead { (table.lead) }
+                @if table.title == "Loss distribution" { (plots(size)) }
+                (rows(&table))
+            }
+        }
+    }
+}
+
+fn rows(table: &FurtherTable) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Case" }
+                        th scope="col" { "round" }
+                        @for head in table.head { th scope="col" { (head) } }
+                    }
+                }
+                tbody {
+                    @for row in &table.rows {
+                        tr {
+                            @for (index, text) in row.iter().enumerate() {
+                                @if index == 0 { th scope="row" { (text) } } @else { td { (text) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn plots(size: &SizeSummary) -> Markup {
+    html! {
+        div.pair {
+            @for case in &size.cases {
+                @for result in &case.methods {
+                    @if let MethodFigures::LossDistribution { rates } = &result.figures {
+                        figure {
+                            figcaption { (case.name) ", round " (result.round + 1) }
+                            (distribution(rates))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
