@@ -131,6 +131,7 @@ impl Bench {
             mac_addresses: 1,
             destinations: 1,
             ip: IpVersion::V4,
+            low_rate_pps: 0.0,
         });
         result.unwrap().forwarding_rate_pps
     }

@@ -12,7 +12,9 @@ use quietwire_lab::{
     Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions, NeighbourSpec,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
-use quietwire_tester::{IpVersion, Limits, Preparation, Tester, TesterError, TesterOptions, Trial};
+use quietwire_tester::{
+    IpVersion, LOW_RATE_PPS, Limits, Preparation, Tester, TesterError, TesterOptions, Trial,
+};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
@@ -238,6 +240,7 @@ impl LabBench {
             mac_addresses: self.file.traffic.mac_addresses,
             destinations: 1,
             ip: IpVersion::V4,
+            low_rate_pps: LOW_RATE_PPS,
         }
     }
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quietwire_search::{ConfigError, Findings, Outcome, RecordError, TrialRequest};
-use quietwire_tester::{IpVersion, Trial, TrialResult, Validity};
+use quietwire_tester::{IpVersion, LOW_RATE_PPS, Trial, TrialResult, Validity};
 
 use crate::bench::{Bench, BenchError, CaseSpec};
 use crate::file::{FrameSize, MaxRate, StudyFile};
@@ -329,6 +329,7 @@ impl Runner<'_> {
             mac_addresses: self.file.traffic.mac_addresses,
             destinations: 1,
             ip: IpVersion::V4,
+            low_rate_pps: LOW_RATE_PPS,
         }
     }
 

@@ -7,7 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
-use quietwire_tester::{LatencySummary, PortResult, TesterHealth, Trial, TrialResult, Validity};
+use quietwire_tester::{
+    DelayVariation, LatencySummary, LowRateStreams, PortResult, TesterHealth, Trial, TrialResult,
+    Validity, bears_percentile,
+};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
@@ -120,6 +123,8 @@ impl SimulatedBench {
             achieved_rate_pps: offered as f64 / elapsed_s,
             forwarding_rate_pps: received as f64 / elapsed_s,
             latency: latency(latency_ns, received, behaviour.stolen_ratio)?,
+            variation: DelayVariation::default(),
+            low_rate: LowRateStreams::default(),
             ports: vec![PortResult {
                 name: "left".to_owned(),
                 offered_frames: offered,
@@ -222,16 +227,19 @@ fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, Be
     histogram.record_n((mean_ns * 30.0) as u64, left.max(1))?;
     let mut encoded = Vec::new();
     V2DeflateSerializer::new().serialize(&histogram, &mut encoded)?;
-    let at = |quantile| histogram.value_at_quantile(quantile);
+    let samples = histogram.len();
+    let at = |percentile| {
+        bears_percentile(samples, percentile).then(|| histogram.value_at_percentile(percentile))
+    };
     Ok(LatencySummary {
-        samples: histogram.len(),
+        samples,
         min_ns: histogram.min(),
         mean_ns: histogram.mean(),
-        p50_ns: at(0.5),
-        p90_ns: at(0.9),
-        p99_ns: at(0.99),
-        p99_9_ns: at(0.999),
-        p99_99_ns: at(0.9999),
+        p50_ns: at(50.0),
+        p90_ns: at(90.0),
+        p99_ns: at(99.0),
+        p99_9_ns: at(99.9),
+        p99_99_ns: at(99.99),
         max_ns: histogram.max(),
         histogram_v2_base64: STANDARD.encode(encoded),
     })

@@ -2,11 +2,10 @@
 //! What the lanes and threads saw, put together into one result.
 
 use crate::engine::{LoopHealth, Timetable};
-use crate::lane::{Lane, Seen, Sent};
-use crate::latency::Recorder;
-use crate::trial::{
-    FlowResult, LatencySummary, PortResult, TesterHealth, Trial, TrialResult, Validity,
-};
+use crate::lane::{Lane, Sent};
+use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, SignedRecorder};
+use crate::seen::Seen;
+use crate::trial::{FlowResult, PortResult, TesterHealth, Trial, TrialResult, Validity};
 
 /// Flows listed in a result at most.
 const FLOWS_LISTED_MAX: usize = 64;
@@ -19,7 +18,7 @@ pub(crate) struct LaneResult {
     scheduled: u64,
     unsent: u64,
     offered: u64,
-    /// Offered frames of each flow; empty where nothing was sent.
+    /// Offered frames of each flow, that of the low-rate stream last; empty where nothing was sent.
     offered_of_flow: Vec<u64>,
 }
 
@@ -37,10 +36,12 @@ impl LaneResult {
         } else {
             0
         };
-        let flows = if sends { lane.seen.flows } else { 0 };
+        let flows = if sends { lane.seen.flows - 1 } else { 0 };
+        let low_rate = sends.then(|| lane.writer.low_rate_written());
         Self {
             offered_of_flow: (0..flows)
                 .map(|flow| lane.writer.written_of_flow(flow as u16))
+                .chain(low_rate)
                 .collect(),
             unsent: unsent + lane.sent.no_buffers + given_up,
             scheduled,
@@ -86,7 +87,9 @@ pub(crate) fn assemble(
         reordered_frames: trackers().map(|tracker| tracker.reordered()).sum(),
         achieved_rate_pps: rate(offered),
         forwarding_rate_pps: rate(received),
-        latency: latency(&lanes, times.ticks_per_second)?,
+        latency: latency(&lanes).summary()?,
+        variation: variation(&lanes)?,
+        low_rate: low_rate(&lanes, times.low_rate_pps)?,
         ports: names
             .iter()
             .zip(&lanes)
@@ -124,12 +127,66 @@ fn elapsed_s(lanes: &[LaneResult], times: &Timetable, hz: f64) -> f64 {
     seen.max(nominal) as f64 / hz
 }
 
-fn latency(lanes: &[LaneResult], ticks_per_second: u64) -> Result<LatencySummary, String> {
+fn latency(lanes: &[LaneResult]) -> Recorder {
     let mut all = Recorder::default();
     for lane in lanes {
         all.merge(&lane.seen.latency);
     }
-    all.summary(ticks_per_second)
+    all
+}
+
+/// Pairs of consecutive frames that the flows with these numbers of frames have.
+fn pairs(offered: impl Iterator<Item = u64>) -> u64 {
+    offered.map(|frames| frames.saturating_sub(1)).sum()
+}
+
+/// The delay variation of every frame of the load.
+fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
+    let (mut ipdv, mut pdv) = (SignedRecorder::default(), Recorder::default());
+    for lane in lanes {
+        ipdv.merge(&lane.seen.delays.ipdv);
+        pdv.merge(&lane.seen.latency.above_minimum());
+    }
+    let of_load = lanes
+        .iter()
+        .filter_map(|lane| lane.offered_of_flow.split_last())
+        .flat_map(|(_low_rate, load)| load.iter().copied());
+    Ok(DelayVariation {
+        ipdv: ipdv.summary(pairs(of_load).saturating_sub(ipdv.samples()))?,
+        pdv: pdv.summary()?,
+    })
+}
+
+/// What came of the low-rate streams, each by itself and then together.
+fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, String> {
+    let mut all = Samples::default();
+    for lane in lanes {
+        all.merge(&lane.seen.samples);
+    }
+    let (mut latency, mut pdv) = (Recorder::default(), Recorder::default());
+    let mut ipdv = SignedRecorder::default();
+    for port in 0..lanes.len() {
+        let stream = all.of_port(port as u8);
+        latency.merge(&stream.delays());
+        pdv.merge(&stream.pdv());
+        ipdv.merge(&stream.ipdv());
+    }
+    let offered = || {
+        lanes
+            .iter()
+            .filter_map(|lane| lane.offered_of_flow.last())
+            .copied()
+    };
+    Ok(LowRateStreams {
+        rate_pps,
+        offered_frames: offered().sum(),
+        received_frames: all.len() as u64,
+        latency: latency.summary()?,
+        variation: DelayVariation {
+            ipdv: ipdv.summary(pairs(offered()).saturating_sub(ipdv.samples()))?,
+            pdv: pdv.summary()?,
+        },
+    })
 }
 
 fn port_result(name: &str, lane: &LaneResult) -> PortResult {

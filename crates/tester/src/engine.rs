@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quietwire_dpdk::cycles;
 
 use crate::frame::Epoch;
-use crate::lane::{Lane, TX_BURST};
+use crate::lane::{Lane, LowRate, TX_BURST};
 use crate::pacer::{Pace, Pacer};
 
 /// Instants and rates of a trial, in ticks of the time stamp counter; the same for all threads.
@@ -15,6 +15,8 @@ pub(crate) struct Timetable {
     pub(crate) epoch: Epoch,
     /// Rate of each lane, in order of lanes over all threads.
     pub(crate) pace: Pace,
+    /// Frames per second of each lane's low-rate stream.
+    pub(crate) low_rate_pps: f64,
     pub(crate) ticks_per_second: u64,
     /// Until when learning frames are sent.
     pub(crate) learning_end: u64,
@@ -100,7 +102,8 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
             times.ticks_per_second,
             CATCH_UP,
         );
-        lane.begin(epoch, pacer);
+        let low_rate = LowRate::new(times.low_rate_pps, start, times.ticks_per_second);
+        lane.begin(epoch, pacer, low_rate);
     }
 }
 

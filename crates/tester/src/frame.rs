@@ -97,6 +97,8 @@ pub(crate) struct FrameWriter {
     addresses: u32,
     destinations: u32,
     learned: u32,
+    /// Frames of the low-rate stream, whose flow is the one after the load's.
+    low_rate_written: u64,
     cursor: Cursor,
 }
 
@@ -126,6 +128,7 @@ impl FrameWriter {
             addresses: trial.mac_addresses,
             destinations: trial.destinations,
             learned: 0,
+            low_rate_written: 0,
             cursor: Cursor::default(),
         })
     }
@@ -133,6 +136,7 @@ impl FrameWriter {
     /// Starts numbering afresh, for another epoch.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         self.epoch = epoch;
+        self.low_rate_written = 0;
         self.cursor = Cursor::default();
     }
 
@@ -144,6 +148,27 @@ impl FrameWriter {
     /// Frames written of one flow since [`Self::begin`].
     pub(crate) fn written_of_flow(&self, flow: u16) -> u64 {
         self.cursor.sequence + u64::from(flow < self.cursor.flow)
+    }
+
+    /// Frames written of the low-rate stream since [`Self::begin`]; they are part of [`Self::written`].
+    pub(crate) fn low_rate_written(&self) -> u64 {
+        self.low_rate_written
+    }
+
+    /// Writes the one frame of a burst as the next of the low-rate stream. The flows of the load go on where they were.
+    #[cold]
+    pub(crate) fn write_low_rate(&mut self, burst: &mut Burst, tick: u64) {
+        let load = self.cursor;
+        self.cursor.flow = self.flows;
+        self.cursor.sequence = self.low_rate_written;
+        self.write(burst, tick);
+        self.low_rate_written += self.cursor.written - load.written;
+        self.cursor = Cursor {
+            flow: load.flow,
+            sequence: load.sequence,
+            address: load.address,
+            ..self.cursor
+        };
     }
 
     /// Learning frames not yet written.
@@ -272,6 +297,7 @@ mod tests {
             mac_addresses,
             destinations: 1,
             ip: IpVersion::V4,
+            low_rate_pps: 0.0,
         }
     }
 

@@ -3,11 +3,9 @@
 
 use quietwire_dpdk::{Burst, Eal, Mempool, RxQueue, TxQueue, cycles};
 
-use crate::frame::{Epoch, FrameWriter, Signature, signature_place};
-use crate::latency::Recorder;
+use crate::frame::{Epoch, FrameWriter};
 use crate::pacer::Pacer;
-use crate::tracker::FlowTracker;
-use crate::trial::IpVersion;
+use crate::seen::Seen;
 
 /// Frames in a transmit burst at most. Short, so that a paced stream stays even.
 pub(crate) const TX_BURST: u64 = 32;
@@ -28,10 +26,47 @@ pub(crate) struct Lane<'port> {
     /// Whether the port sends more than its learning frames.
     transmits: bool,
     pub(crate) pacer: Option<Pacer>,
+    low_rate: LowRate,
     tx_burst: Burst,
     rx_burst: Burst,
     pub(crate) seen: Seen,
     pub(crate) sent: Sent,
+}
+
+/// When frames of the low-rate stream are due, ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LowRate {
+    next: u64,
+    interval: u64,
+}
+
+impl Default for LowRate {
+    /// Never.
+    fn default() -> Self {
+        Self {
+            next: u64::MAX,
+            interval: 0,
+        }
+    }
+}
+
+impl LowRate {
+    /// From `start` on, `rate_pps` in each second.
+    pub(crate) fn new(rate_pps: f64, start: u64, ticks_per_second: u64) -> Self {
+        if rate_pps <= 0.0 {
+            return Self::default();
+        }
+        Self {
+            next: start,
+            interval: ((ticks_per_second as f64 / rate_pps) as u64).max(1),
+        }
+    }
+
+    /// Goes on to the next one after `now`: what a stall made late is left out, so that frames stay apart.
+    fn advance(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.next) / self.interval;
+        self.next += (passed + 1) * self.interval;
+    }
 }
 
 /// What a lane sent in the counted part.
@@ -42,64 +77,6 @@ pub(crate) struct Sent {
     pub(crate) refused: u64,
     pub(crate) no_buffers: u64,
     pub(crate) last_tick: u64,
-}
-
-/// What a lane received.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    epoch: Epoch,
-    /// Where frames have their signature.
-    place: usize,
-    pub(crate) flows: usize,
-    /// By source port, then flow.
-    pub(crate) trackers: Vec<FlowTracker>,
-    pub(crate) latency: Recorder,
-    pub(crate) foreign: u64,
-}
-
-impl Seen {
-    pub(crate) fn new(epoch: Epoch, ip: IpVersion, ports: usize, flows: usize) -> Self {
-        Self {
-            epoch,
-            place: signature_place(ip),
-            flows,
-            trackers: vec![FlowTracker::default(); ports * flows],
-            latency: Recorder::default(),
-            foreign: 0,
-        }
-    }
-
-    /// Takes note of frames that arrived together at tick `now`.
-    #[inline(always)]
-    pub(crate) fn record<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>, now: u64) {
-        // Frames of one transmit burst carry one time stamp: their latency is recorded once.
-        let (mut stamp, mut count) = (now, 0);
-        for frame in frames {
-            let Some(signature) = Signature::read(frame, self.place)
-                .filter(|signature| signature.epoch == self.epoch)
-            else {
-                self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.place, self.epoch));
-                continue;
-            };
-            let index = usize::from(signature.port) * self.flows + usize::from(signature.flow);
-            let Some(tracker) = self.trackers.get_mut(index) else {
-                self.foreign += 1;
-                continue;
-            };
-            tracker.record(signature.sequence);
-            if signature.tick == stamp {
-                count += 1;
-            } else {
-                if count > 0 {
-                    self.latency.record(now.saturating_sub(stamp), count);
-                }
-                (stamp, count) = (signature.tick, 1);
-            }
-        }
-        if count > 0 {
-            self.latency.record(now.saturating_sub(stamp), count);
-        }
-    }
 }
 
 impl<'port> Lane<'port> {
@@ -120,6 +97,7 @@ impl<'port> Lane<'port> {
             writer,
             transmits,
             pacer: None,
+            low_rate: LowRate::default(),
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
             seen,
@@ -128,7 +106,8 @@ impl<'port> Lane<'port> {
     }
 
     /// Begins a part of the trial: from now on frames are of this epoch and on this schedule.
-    pub(crate) fn begin(&mut self, epoch: Epoch, pacer: Pacer) {
+    pub(crate) fn begin(&mut self, epoch: Epoch, pacer: Pacer, low_rate: LowRate) {
+        self.low_rate = low_rate;
         self.writer.begin(epoch);
         self.sent = Sent::default();
         self.pacer = self.transmits.then_some(pacer);
@@ -154,7 +133,8 @@ impl<'port> Lane<'port> {
             }
         }
         let now = cycles::now();
-        let due = pacer.due(now, TX_BURST);
+        let of_low_rate = now >= self.low_rate.next;
+        let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
         if due.frames == 0 {
             return;
         }
@@ -162,7 +142,12 @@ impl<'port> Lane<'port> {
             self.sent.no_buffers += due.frames;
             return;
         }
-        self.writer.write(&mut self.tx_burst, now);
+        if of_low_rate {
+            self.low_rate.advance(now);
+            self.writer.write_low_rate(&mut self.tx_burst, now);
+        } else {
+            self.writer.write(&mut self.tx_burst, now);
+        }
         self.tx.send(&mut self.tx_burst);
         self.sent.bursts += 1;
         self.sent.late_bursts += u64::from(due.late);

@@ -17,15 +17,19 @@ mod judge;
 mod lane;
 mod latency;
 mod pacer;
+mod seen;
 mod tester;
 mod tracker;
 mod trial;
 
 pub use error::TesterError;
 pub use judge::Limits;
+pub use latency::{
+    DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
+};
 pub use tester::{Preparation, Tester, TesterOptions};
 pub use trial::{
-    DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LatencySummary,
-    MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial, TrialResult,
-    Validity,
+    DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,
+    LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial,
+    TrialResult, Validity,
 };

@@ -15,8 +15,9 @@ use crate::engine::{self, LoopHealth, Timetable};
 use crate::error::TesterError;
 use crate::frame::{Epoch, FrameWriter};
 use crate::judge::{Limits, judge};
-use crate::lane::{Lane, Seen};
+use crate::lane::Lane;
 use crate::pacer::Pace;
+use crate::seen::Seen;
 use crate::trial::{Directions, Trial, TrialResult};
 
 /// How the tester is to work.
@@ -291,6 +292,14 @@ fn transmitting(trial: &Trial, ports: usize) -> Result<usize, TesterError> {
     }
 }
 
+/// Frames per second of each low-rate stream: as asked, and at most every second frame of the load.
+fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
+    match pace {
+        Pace::Rate(rate_pps) => trial.low_rate_pps.min(rate_pps / 2.0),
+        Pace::Unpaced => trial.low_rate_pps,
+    }
+}
+
 fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, (lead_s, settle_s): (f64, f64)) -> Timetable {
     let ticks_per_second = cycles::hz();
     let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
@@ -301,6 +310,7 @@ fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, (lead_s, settle_s): (f64, 
     Timetable {
         epoch,
         pace,
+        low_rate_pps: low_rate_pps(trial, pace),
         ticks_per_second,
         learning_end,
         warm_up_start,
@@ -321,7 +331,7 @@ fn lane<'port>(
 ) -> Result<Lane<'port>, TesterError> {
     // Ports are pairs: 0 and 1 speak with each other, 2 and 3, and so on; a port alone with itself.
     let peer = if index ^ 1 < ports { index ^ 1 } else { index };
-    let seen = Seen::new(epoch, trial.ip, ports, usize::from(trial.flows));
+    let seen = Seen::new(epoch, trial, ports, cycles::hz());
     // A port that only receives still tells the device its addresses.
     let writer = FrameWriter::new(trial, index as u8, peer as u8)
         .map_err(|error| TesterError::BadTrial(error.to_string()))?;

@@ -99,6 +99,27 @@ impl FlowTracker {
         self.seen[Self::word(sequence)] & (1 << (sequence % WORD_BITS)) != 0
     }
 
+    /// The highest sequence number received, where any frame was.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn newest(&self) -> u64 {
+        self.next.saturating_sub(1)
+    }
+
+    /// The whole of a sequence number of which a frame carries 32 bits: the one nearest to the newest.
+    #[must_use]
+    pub(crate) fn full(&self, sequence: u32) -> u64 {
+        let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
+        self.next.saturating_add_signed(i64::from(ahead))
+    }
+
+    /// True when the frame was received and is at most [`WINDOW`] behind the newest.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn holds(&self, sequence: u64) -> bool {
+        sequence < self.next && self.next - sequence <= WINDOW && self.is_marked(sequence)
+    }
+
     /// Distinct frames received.
     #[must_use]
     pub(crate) fn received(&self) -> u64 {

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
+
 /// Frame sizes offered in a trial, in octets with FCS (RFC 2544, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -72,35 +74,19 @@ pub struct Trial {
     /// Which IP the frames carry.
     #[serde(default)]
     pub ip: IpVersion,
+    /// Frames per second of the low-rate stream that each transmitting port sends as part of its load, to measure latency
+    /// with; 0 for none. Every second frame of the load at most is one of them.
+    #[serde(default)]
+    pub low_rate_pps: f64,
 }
+
+/// Frames per second of a low-rate stream unless said.
+pub const LOW_RATE_PPS: f64 = 5.0;
+/// Frames per second of a low-rate stream at most.
+pub const LOW_RATE_PPS_MAX: f64 = 1000.0;
 
 fn one() -> u32 {
     1
-}
-
-/// Latency of all counted frames of one trial, nanoseconds. All zero when `samples` is zero.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LatencySummary {
-    /// Number of frames measured.
-    pub samples: u64,
-    /// Smallest latency.
-    pub min_ns: u64,
-    /// Arithmetic mean.
-    pub mean_ns: f64,
-    /// 50th percentile.
-    pub p50_ns: u64,
-    /// 90th percentile.
-    pub p90_ns: u64,
-    /// 99th percentile.
-    pub p99_ns: u64,
-    /// 99.9th percentile.
-    pub p99_9_ns: u64,
-    /// 99.99th percentile.
-    pub p99_99_ns: u64,
-    /// Largest latency.
-    pub max_ns: u64,
-    /// The whole histogram, HdrHistogram V2 compressed, base64 (empty when no samples).
-    pub histogram_v2_base64: String,
 }
 
 /// How well the tester itself did. Anything here is the tester's own doing, not the device's.
@@ -195,8 +181,14 @@ pub struct TrialResult {
     pub achieved_rate_pps: f64,
     /// Rate received, frames per second, summed over ports (RFC 2285, section 3.6.1: forwarding rate).
     pub forwarding_rate_pps: f64,
-    /// Latency of the frames received.
+    /// Latency of the frames received, of duplicates the first copy.
     pub latency: LatencySummary,
+    /// Its variation from every frame. IPDV is within each flow; PDV is against the smallest delay at each receiving port.
+    #[serde(default)]
+    pub variation: DelayVariation,
+    /// The low-rate streams.
+    #[serde(default)]
+    pub low_rate: LowRateStreams,
     /// Per port.
     pub ports: Vec<PortResult>,
     /// Flows with loss, duplicates or reordering; at most the first 64.
@@ -273,6 +265,13 @@ impl Trial {
         positive("duration_s", self.duration_s)?;
         not_negative("warm_up_s", self.warm_up_s)?;
         not_negative("drain_s", self.drain_s)?;
+        not_negative("low_rate_pps", self.low_rate_pps)?;
+        if self.low_rate_pps > LOW_RATE_PPS_MAX {
+            return Err(format!(
+                "low_rate_pps is {}, and has to be 0 to {LOW_RATE_PPS_MAX}",
+                self.low_rate_pps
+            ));
+        }
         if let FrameSizes::Fixed(size) = self.frame_sizes
             && !FRAME_SIZES.contains(&size)
         {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
+    TrialResult,
 };
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
@@ -22,6 +23,7 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
         mac_addresses: 100,
         destinations: 1,
         ip: IpVersion::V4,
+        low_rate_pps: 5.0,
     }
 }
 
@@ -56,6 +58,44 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
     .unwrap();
     tester.wait_for_links(Duration::from_secs(10)).unwrap();
     tester
+}
+
+/// That the figures of latency fit each other.
+fn assert_latency(result: &TrialResult) {
+    let (latency, variation) = (&result.latency, &result.variation);
+    assert!(latency.min_ns > 0 && latency.min_ns <= latency.p50_ns.unwrap());
+    let percentiles = latency.percentiles();
+    assert!(percentiles.iter().flatten().is_sorted());
+    assert!(percentiles.iter().flatten().all(|p| *p <= latency.max_ns));
+    // 10 000 frames or fewer: not one lies beyond the 99.99th.
+    assert_eq!(latency.p99_99_ns.is_some(), latency.samples >= 100_000);
+    assert_eq!(variation.pdv.samples, latency.samples);
+    assert_eq!(variation.pdv.min_ns, 0);
+    assert!(variation.pdv.max_ns <= latency.max_ns - latency.min_ns);
+    // Three flows on each side that sends, less the frames of the low-rate stream.
+    let sides = 1 + u64::from(result.ports[1].offered_frames > 0);
+    let low_rate = &result.low_rate;
+    assert!(
+        (sides..=3 * sides).contains(&low_rate.offered_frames),
+        "{low_rate:?}"
+    );
+    assert_eq!(low_rate.latency.samples, low_rate.received_frames);
+    assert_eq!(low_rate.variation.pdv.samples, low_rate.received_frames);
+    assert_eq!(
+        low_rate.variation.ipdv.samples + low_rate.variation.ipdv.undefined,
+        low_rate.offered_frames - sides
+    );
+    assert_eq!(low_rate.latency.p50_ns, None, "too few frames");
+    let ipdv = &variation.ipdv;
+    assert_eq!(
+        ipdv.samples + ipdv.undefined,
+        result.offered_frames - low_rate.offered_frames - 3 * sides
+    );
+    if result.lost_frames == 0 {
+        assert_eq!(ipdv.undefined, 0);
+    }
+    assert!(ipdv.min_ns <= 0 && ipdv.max_ns >= 0, "{ipdv:?}");
+    assert!(ipdv.max_ns.unsigned_abs() <= latency.max_ns);
 }
 
 // One test: the EAL can be started once in a process.
@@ -104,8 +144,7 @@ fn what_is_offered_is_seen_again() {
             );
             assert_eq!((result.duplicate_frames, result.reordered_frames), (0, 0));
             assert_eq!(result.latency.samples, result.received_frames);
-            assert!(result.latency.min_ns > 0 && result.latency.min_ns <= result.latency.p50_ns);
-            assert!(result.latency.p99_99_ns <= result.latency.max_ns);
+            assert_latency(&result);
             assert_eq!(
                 result
                     .ports

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire generate`: the tester by itself, one trial over ports that are up already.
 
+mod latency;
+
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +17,11 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, Limits, MAC_ADDRESSES_MAX, Preparation,
-    Tester, TesterOptions, Trial, TrialResult, Validity,
+    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS, LOW_RATE_PPS_MAX, Limits,
+    MAC_ADDRESSES_MAX, Preparation, Tester, TesterOptions, Trial, TrialResult, Validity,
 };
+
+use latency::latency_lines;
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
 use crate::text::{fold, print, terminal_width};
@@ -68,6 +72,10 @@ pub(crate) struct GenerateArgs {
     /// /48 from 3fff:: on: 1 to 2097152.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(DESTINATIONS_MAX)))]
     destinations: u32,
+    /// Frames per second of a low-rate stream of each port that sends, part of its load, to measure latency with as well:
+    /// 0 to 1000.
+    #[arg(long, value_name = "RATE", default_value_t = LOW_RATE_PPS, value_parser = parse_low_rate)]
+    low_rate: f64,
     /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports.
     #[arg(long, value_name = "LIST", default_value = "0")]
     cpus: CpuList,
@@ -103,6 +111,15 @@ enum Ip {
     V4,
     #[value(name = "6")]
     V6,
+}
+
+fn parse_low_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.0..=LOW_RATE_PPS_MAX).contains(&rate) => Ok(rate),
+        _ => Err(format!(
+            "a low-rate stream has 0 to {LOW_RATE_PPS_MAX} frames per second"
+        )),
+    }
 }
 
 /// How long a peer may take to connect.
@@ -293,6 +310,7 @@ fn trial(args: &GenerateArgs) -> Trial {
         mac_addresses: args.mac_addresses,
         destinations: args.destinations,
         ip,
+        low_rate_pps: args.low_rate,
     }
 }
 
@@ -326,20 +344,7 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         frames("duplicate", result.duplicate_frames),
         frames("reordered", result.reordered_frames),
     ];
-    let latency = &result.latency;
-    if latency.samples > 0 {
-        lines.push(format!(
-            "latency    {} frames, us: min {}  mean {:.2}  p50 {}\n           p99 {}  p99.9 {}  p99.99 {}  max {}",
-            latency.samples,
-            us(latency.min_ns),
-            latency.mean_ns / 1e3,
-            us(latency.p50_ns),
-            us(latency.p99_ns),
-            us(latency.p99_9_ns),
-            us(latency.p99_99_ns),
-            us(latency.max_ns)
-        ));
-    }
+    lines.extend(latency_lines(result));
     let health = &result.health;
     lines.push(format!(
         "tester     missed {:.4} % of its schedule, {} of {} bursts late\n           longest gap {} us, {} gaps over 100 us, real-time {}",

@@ -171,7 +171,7 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
             td { (grouped(result.lost_frames)) }
             td { (format::loss(result.loss_ratio)) }
             td { (latency(result.latency.mean_ns)) }
-            td { (latency(result.latency.p99_ns as f64)) }
+            td { (result.latency.p99_ns.map_or_else(|| "–".to_owned(), |ns| latency(ns as f64))) }
             td { (latency(result.latency.max_ns as f64)) }
             td { (format::time_ns(result.health.longest_gap_ns as f64)) }
         }

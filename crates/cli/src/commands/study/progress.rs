@@ -60,13 +60,16 @@ impl Progress for Shown {
 
     fn trial(&mut self, event: &TrialEvent<'_>) {
         let result = event.result;
+        let p99 = result
+            .latency
+            .p99_ns
+            .map_or_else(String::new, |ns| format!(", p99 {:.1} us", ns as f64 / 1e3));
         let line = format!(
-            "{} {}: {:.3} Mpps offered, {:.4} % lost, p99 {:.1} us{}",
+            "{} {}: {:.3} Mpps offered, {:.4} % lost{p99}{}",
             event.case,
             event.kind,
             result.trial.offered_rate_pps / 1e6,
             result.loss_ratio * 100.0,
-            result.latency.p99_ns as f64 / 1e3,
             if result.is_valid() { "" } else { ", INVALID" }
         );
         match &self.bar {

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Inter-packet delay variation of every frame, as frames come in (RFC 5481, section 4.1).
+//!
+//! A frame is paired with the one sent before it in its flow, whichever of the two arrives first. Where one of them is
+//! lost there is no value: nothing is ever paired across a gap. Of a frame that came twice the first copy counts.
+
+use super::signed::SignedRecorder;
+use crate::tracker::{Arrival, FlowTracker, WINDOW};
+
+/// Delays kept over all flows, where there are so many flows that not each can have a whole window.
+const KEPT_MAX: u64 = 1 << 21;
+/// Delays kept of a flow at least.
+const KEPT_MIN: u64 = 16;
+
+/// The latest delays of each flow, and what they make.
+#[derive(Debug)]
+pub(crate) struct Delays {
+    /// Of each flow a window, by sequence number modulo its length.
+    kept: Box<[u64]>,
+    /// Length of a flow's window, a power of two.
+    window: u64,
+    /// Differences other than zero, and what [`Self::record_even`] adds.
+    pub(crate) ipdv: SignedRecorder,
+}
+
+impl Delays {
+    pub(crate) fn new(flows: usize) -> Self {
+        let flows = flows.max(1) as u64;
+        let share = (KEPT_MAX / flows).clamp(KEPT_MIN, WINDOW);
+        // The power of two below.
+        Self::with_window(flows, 1 << share.ilog2())
+    }
+
+    fn with_window(flows: u64, window: u64) -> Self {
+        Self {
+            kept: vec![0; (flows * window) as usize].into_boxed_slice(),
+            window,
+            ipdv: SignedRecorder::default(),
+        }
+    }
+
+    /// Takes note of the delay of a frame that `tracker` has just taken note of, and that is no duplicate. Returns how many
+    /// differences of zero it makes: the caller adds them up for [`Self::record_even`].
+    #[inline(always)]
+    pub(crate) fn record(
+        &mut self,
+        flow: usize,
+        tracker: &FlowTracker,
+        sequence: u32,
+        arrival: Arrival,
+        delay_ns: u64,
+    ) -> u64 {
+        if arrival != Arrival::InOrder {
+            self.record_late(flow, tracker, sequence, delay_ns);
+            return 0;
+        }
+        let newest = tracker.newest();
+        let mut even = 0;
+        if newest > 0 && tracker.holds(newest - 1) {
+            let difference = self.at(flow, newest - 1).map_or(0, |last| {
+                delay_ns.cast_signed().wrapping_sub(last.cast_signed())
+            });
+            if difference == 0 {
+                even = 1;
+            } else {
+                self.ipdv.record(difference, 1);
+            }
+        }
+        self.keep(flow, newest, delay_ns);
+        even
+    }
+
+    /// Takes note of `count` differences of zero.
+    #[inline(always)]
+    pub(crate) fn record_even(&mut self, count: u64) {
+        if count > 0 {
+            self.ipdv.record(0, count);
+        }
+    }
+
+    #[cold]
+    fn record_late(&mut self, flow: usize, tracker: &FlowTracker, sequence: u32, delay_ns: u64) {
+        let sequence = tracker.full(sequence);
+        let oldest = (tracker.newest() + 1).saturating_sub(self.window);
+        if sequence < oldest || !tracker.holds(sequence) {
+            return;
+        }
+        self.keep(flow, sequence, delay_ns);
+        if sequence > oldest && tracker.holds(sequence - 1) {
+            self.record_pair(flow, sequence - 1);
+        }
+        if tracker.holds(sequence + 1) {
+            self.record_pair(flow, sequence);
+        }
+    }
+
+    fn record_pair(&mut self, flow: usize, first: u64) {
+        if let (Some(one), Some(two)) = (self.at(flow, first), self.at(flow, first + 1)) {
+            self.ipdv.record(two.cast_signed() - one.cast_signed(), 1);
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, flow: usize, sequence: u64) -> usize {
+        flow * self.window as usize + (sequence & (self.window - 1)) as usize
+    }
+
+    #[inline(always)]
+    fn at(&self, flow: usize, sequence: u64) -> Option<u64> {
+        self.kept.get(self.place(flow, sequence)).copied()
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, flow: usize, sequence: u64, delay_ns: u64) {
+        if let Some(place) = self.kept.get_mut(self.place(flow, sequence)) {
+            *place = delay_ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Sample, Samples};
+    use super::*;
+
+    /// What came of one flow, by both ways.
+    fn both(arrivals: &[(u32, u64)], window: u64) -> (SignedRecorder, SignedRecorder) {
+        let (mut fast, mut tracker) = (Delays::with_window(3, window), FlowTracker::default());
+        let mut slow = Samples::with_capacity(arrivals.len());
+        let mut even = 0;
+        for (sequence, delay_ns) in arrivals {
+            let arrival = tracker.record(*sequence);
+            if arrival == Arrival::Duplicate {
+                continue;
+            }
+            even += fast.record(1, &tracker, *sequence, arrival, *delay_ns);
+            slow.add(Sample {
+                port: 0,
+                sequence: *sequence,
+                delay_ns: *delay_ns,
+            });
+        }
+        fast.record_even(even);
+        (fast.ipdv, slow.of_port(0).ipdv())
+    }
+
+    /// Frames 0 to `count` of which some are lost, held back by up to `back` places, or come twice.
+    fn arrivals(count: usize, back: u32) -> impl Strategy<Value = Vec<(u32, u64)>> {
+        let frame = (0u32..10, 0..=back, 0u64..5000);
+        prop::collection::vec(frame, 0..count).prop_map(|frames| {
+            let mut placed: Vec<(u32, u32, u64)> = Vec::new();
+            for (sequence, (fate, back, delay_ns)) in (0u32..).zip(frames) {
+                let late = if fate < 3 { back } else { 0 };
+                if fate != 9 {
+                    placed.push((sequence + late, sequence, delay_ns));
+                }
+                if fate == 8 {
+                    placed.push((sequence + back, sequence, delay_ns + 77));
+                }
+            }
+            placed.sort_by_key(|(place, ..)| *place);
+            let arrived = placed.into_iter();
+            arrived
+                .map(|(_, sequence, delay_ns)| (sequence, delay_ns))
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn tells_the_same_as_the_list_of_all_samples(arrivals in arrivals(800, 60)) {
+            let (fast, slow) = both(&arrivals, WINDOW);
+            prop_assert_eq!(fast.summary(0), slow.summary(0));
+        }
+
+        #[test]
+        fn a_short_window_misses_pairs_and_makes_none_up(arrivals in arrivals(300, 60)) {
+            let (fast, slow) = both(&arrivals, KEPT_MIN);
+            prop_assert!(fast.samples() <= slow.samples());
+            prop_assert!(slow.holds_all_of(&fast));
+        }
+    }
+
+    #[test]
+    fn nothing_is_paired_across_a_gap() {
+        // 2 is lost; 4 comes before 3.
+        let (fast, slow) = both(&[(0, 10), (1, 14), (3, 50), (5, 60), (4, 90), (4, 1)], 16);
+        let summary = fast.summary(0).unwrap();
+        // 14 - 10, 90 - 50, 60 - 90.
+        assert_eq!(
+            (summary.samples, summary.min_ns, summary.max_ns),
+            (3, -30, 40)
+        );
+        assert_eq!(Ok(summary), slow.summary(0));
+    }
+
+    #[test]
+    fn many_flows_have_short_windows_and_few_have_whole_ones() {
+        assert_eq!(Delays::new(1).window, WINDOW);
+        assert_eq!(Delays::new(10_000).window, 128);
+        assert_eq!(Delays::new(1 << 20).window, KEPT_MIN);
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Latency and its variation: recorded on the packet path in nanoseconds, in the buckets of an HdrHistogram, so that what
+//! is stored is what was recorded and histograms of CPUs and of trials can be added to each other.
+//!
+//! Delay variation is that of RFC 5481: between consecutive packets of a stream (IPDV, section 4.1, signed) and over the
+//! smallest delay of the interval (PDV, section 4.2). It is told twice: from every frame, and from a low-rate stream.
+
+#[cfg(test)]
+mod beside_python;
+mod delays;
+mod recorder;
+mod samples;
+mod signed;
+mod summary;
+
+pub(crate) use delays::Delays;
+pub(crate) use recorder::Recorder;
+pub(crate) use samples::{Sample, Samples};
+pub(crate) use signed::SignedRecorder;
+pub use summary::{
+    DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
+};
+
+/// Turns ticks of the time stamp counter into nanoseconds with one multiplication.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Nanoseconds of a tick, times 2^32.
+    factor: u64,
+}
+
+impl Scale {
+    pub(crate) fn new(ticks_per_second: u64) -> Self {
+        let factor = (1_000_000_000_u128 << 32) / u128::from(ticks_per_second.max(1));
+        Self {
+            factor: u64::try_from(factor).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Nanoseconds, rounded down; right to one part in a thousand million for counters of 0.25 GHz and more.
+    #[inline(always)]
+    pub(crate) fn ns(self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_become_nanoseconds() {
+        let scale = Scale::new(2_600_000_000);
+        for (ticks, ns) in [(0, 0), (26, 9), (27, 10), (2_600_000_001, 1_000_000_000)] {
+            assert!(scale.ns(ticks).abs_diff(ns) <= 1, "{ticks}");
+        }
+        assert_eq!(
+            Scale::new(1_000_000_000).ns(u64::from(u32::MAX)),
+            u64::from(u32::MAX)
+        );
+        let day = 2_600_000_000 * 86_400;
+        assert!(scale.ns(day).abs_diff(86_400_000_000_000) < 86_400);
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A histogram with constant relative precision, cheap enough to record every frame.
+
+use super::summary::{LatencySummary, bears_percentile, encode};
+
+/// Bits of precision: values are kept to one part in 1024, three significant digits. These are the buckets of an
+/// HdrHistogram of three digits.
+const PRECISION_BITS: u32 = 10;
+const LINEAR: u64 = 1 << PRECISION_BITS;
+const VALUE_BITS: u32 = 40;
+/// Largest value told apart, nanoseconds: about 18 minutes. Larger ones count as this.
+pub(super) const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
+const BUCKETS: usize = (VALUE_BITS as usize + 1 - PRECISION_BITS as usize) << PRECISION_BITS;
+
+/// Counts of values, nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    counts: Box<[u64]>,
+    min: u64,
+    max: u64,
+    sum: u128,
+    samples: u64,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self {
+            counts: vec![0; BUCKETS].into_boxed_slice(),
+            min: u64::MAX,
+            max: 0,
+            sum: 0,
+            samples: 0,
+        }
+    }
+}
+
+#[inline(always)]
+fn bucket(value: u64) -> usize {
+    let shift = (u64::BITS - value.leading_zeros()).saturating_sub(PRECISION_BITS + 1);
+    ((u64::from(shift) << PRECISION_BITS) + (value >> shift)) as usize
+}
+
+/// Smallest value of a bucket, and the number of values it stands for.
+fn bounds(bucket: usize) -> (u64, u64) {
+    let bucket = bucket as u64;
+    if bucket < 2 * LINEAR {
+        return (bucket, 1);
+    }
+    let shift = (bucket >> PRECISION_BITS) - 1;
+    (((bucket & (LINEAR - 1)) + LINEAR) << shift, 1 << shift)
+}
+
+impl Recorder {
+    /// Records `count` values that are the same.
+    #[inline(always)]
+    pub(crate) fn record(&mut self, value: u64, count: u64) {
+        let value = value.min(VALUE_MAX);
+        if let Some(slot) = self.counts.get_mut(bucket(value)) {
+            *slot += count;
+        }
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.sum += u128::from(value) * u128::from(count);
+        self.samples += count;
+    }
+
+    /// Adds what another recorder holds.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.sum += other.sum;
+        self.samples += other.samples;
+    }
+
+    /// The same values, each over the smallest of them: packet delay variation (RFC 5481, section 4.2). Its smallest,
+    /// mean and largest are exact; the others are as far off as those of the values, one part in 1000 of a value.
+    pub(crate) fn above_minimum(&self) -> Self {
+        let mut above = Self::default();
+        if self.samples == 0 {
+            return above;
+        }
+        for (index, count) in self.occupied() {
+            let (low, width) = bounds(index);
+            let middle = (low + width / 2).clamp(self.min, self.max);
+            above.record(middle - self.min, count);
+        }
+        above.set_ends(0, self.max - self.min);
+        above.sum = self.sum - u128::from(self.min) * u128::from(self.samples);
+        above
+    }
+
+    /// True when it holds every value that `other` holds, as often.
+    #[cfg(test)]
+    pub(super) fn holds_all_of(&self, other: &Self) -> bool {
+        self.counts
+            .iter()
+            .zip(&other.counts)
+            .all(|(mine, theirs)| mine >= theirs)
+    }
+
+    /// Number of values.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The sum of the values.
+    pub(super) fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// Smallest and largest value; none without values.
+    pub(super) fn ends(&self) -> Option<(u64, u64)> {
+        (self.samples > 0).then_some((self.min, self.max))
+    }
+
+    /// Says the ends exactly, where the values recorded were those of buckets.
+    pub(super) fn set_ends(&mut self, min: u64, max: u64) {
+        if self.samples > 0 {
+            self.min = min;
+            self.max = max;
+        }
+    }
+
+    fn occupied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let counts = self.counts.iter().copied().enumerate();
+        counts.filter(|(_, count)| *count > 0)
+    }
+
+    /// The smallest value of each bucket that holds any, and how many.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.occupied()
+            .map(|(index, count)| (bounds(index).0, count))
+    }
+
+    /// The `rank`-th smallest value, from 1 on, to one part in 1000; the largest beyond that.
+    pub(super) fn at_rank(&self, rank: u64) -> u64 {
+        let mut passed = 0;
+        for (index, count) in self.occupied() {
+            passed += count;
+            if passed >= rank {
+                let (low, width) = bounds(index);
+                return (low + width - 1).clamp(self.min, self.max);
+            }
+        }
+        self.max
+    }
+
+    /// The value of a percentile, where there are samples enough for it.
+    fn at_percentile(&self, percentile: f64) -> Option<u64> {
+        bears_percentile(self.samples, percentile)
+            .then(|| self.at_rank(rank(self.samples, percentile)))
+    }
+
+    /// The summary.
+    ///
+    /// # Errors
+    /// A sentence, when the histogram cannot be encoded.
+    pub(crate) fn summary(&self) -> Result<LatencySummary, String> {
+        let Some((min_ns, max_ns)) = self.ends() else {
+            return Ok(LatencySummary::default());
+        };
+        Ok(LatencySummary {
+            samples: self.samples,
+            min_ns,
+            mean_ns: self.sum as f64 / self.samples as f64,
+            p50_ns: self.at_percentile(50.0),
+            p90_ns: self.at_percentile(90.0),
+            p99_ns: self.at_percentile(99.0),
+            p99_9_ns: self.at_percentile(99.9),
+            p99_99_ns: self.at_percentile(99.99),
+            max_ns,
+            histogram_v2_base64: encode(self)?,
+        })
+    }
+}
+
+/// Which of `samples` in their order a percentile is, from 1 on (nearest rank).
+pub(super) fn rank(samples: u64, percentile: f64) -> u64 {
+    let exact = samples as f64 * (percentile / 100.0);
+    // A hair less than exact: 99 % of 1000 is 990 also where it is computed as 990.0000000000001.
+    ((exact - 1e-6).ceil() as u64).clamp(1, samples.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use hdrhistogram::Histogram;
+    use hdrhistogram::serialization::Deserializer;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_bucket_holds_its_value_to_one_part_in_a_thousand(value in 0..=VALUE_MAX) {
+            let index = bucket(value);
+            prop_assert!(index < BUCKETS);
+            let (low, width) = bounds(index);
+            prop_assert!(low <= value && value < low + width);
+            prop_assert!(width - 1 <= value / LINEAR);
+        }
+
+        #[test]
+        fn buckets_are_those_of_an_hdr_histogram(value in 1..=VALUE_MAX) {
+            let histogram = Histogram::<u64>::new_with_bounds(1, VALUE_MAX, 3).unwrap();
+            let (low, width) = bounds(bucket(value));
+            prop_assert_eq!(histogram.lowest_equivalent(value), low);
+            prop_assert_eq!(histogram.highest_equivalent(value), low + width - 1);
+        }
+
+        #[test]
+        fn percentiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(1u64..10_000_000, 1..2000)) {
+            let mut recorder = Recorder::default();
+            for value in &values {
+                recorder.record(*value, 1);
+            }
+            values.sort_unstable();
+            let summary = recorder.summary().unwrap();
+            prop_assert_eq!(summary.min_ns, values[0]);
+            prop_assert_eq!(summary.max_ns, values[values.len() - 1]);
+            for (percentile, beyond, seen) in [
+                (50, 20, summary.p50_ns),
+                (90, 100, summary.p90_ns),
+                (99, 1000, summary.p99_ns),
+                (99, 10_000, summary.p99_9_ns),
+            ] {
+                prop_assert_eq!(seen.is_some(), values.len() >= beyond);
+                let Some(seen) = seen else { continue };
+                let exact = values[(percentile * values.len()).div_ceil(100) - 1];
+                prop_assert!(exact <= seen && seen <= exact + exact / 1000 + 1, "{} for {}", seen, exact);
+            }
+        }
+
+        #[test]
+        fn above_the_minimum_is_each_value_less_the_smallest(values in prop::collection::vec(1u64..2000, 1..100)) {
+            let (mut recorder, mut expected) = (Recorder::default(), Recorder::default());
+            let min = values.iter().min().copied().unwrap();
+            for value in &values {
+                recorder.record(*value, 1);
+                expected.record(*value - min, 1);
+            }
+            prop_assert_eq!(recorder.above_minimum().summary(), expected.summary());
+        }
+    }
+
+    #[test]
+    fn merging_is_recording_together() {
+        let (mut one, mut two, mut both) = (
+            Recorder::default(),
+            Recorder::default(),
+            Recorder::default(),
+        );
+        for value in [5, 700, 123_456] {
+            one.record(value, 2);
+            both.record(value, 2);
+        }
+        two.record(9_999_999, 1);
+        both.record(9_999_999, 1);
+        let summaries = [one.summary().unwrap(), two.summary().unwrap()];
+        assert_eq!(LatencySummary::merged(&summaries), both.summary());
+        one.merge(&two);
+        assert_eq!(one.summary(), both.summary());
+        assert_eq!(LatencySummary::merged([]), Ok(LatencySummary::default()));
+    }
+
+    #[test]
+    fn the_encoded_histogram_has_every_count() {
+        let mut recorder = Recorder::default();
+        recorder.record(0, 3);
+        recorder.record(1_000_000_007, 10);
+        recorder.record(u64::MAX, 1);
+        let summary = recorder.summary().unwrap();
+        let bytes = STANDARD.decode(&summary.histogram_v2_base64).unwrap();
+        let read: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .unwrap();
+        let counts = read.iter_recorded();
+        let counts: Vec<_> = counts
+            .map(|step| {
+                (
+                    read.lowest_equivalent(step.value_iterated_to()),
+                    step.count_at_value(),
+                )
+            })
+            .collect();
+        assert_eq!(counts, recorder.counts().collect::<Vec<_>>());
+        assert_eq!(read.len(), summary.samples);
+        assert_eq!(summary.max_ns, VALUE_MAX);
+        assert_eq!(
+            Recorder::default().summary().unwrap(),
+            LatencySummary::default()
+        );
+    }
+
+    #[test]
+    fn a_damaged_histogram_is_told() {
+        let mut summary = LatencySummary {
+            samples: 1,
+            histogram_v2_base64: "AAAA".to_owned(),
+            ..LatencySummary::default()
+        };
+        assert!(LatencySummary::merged([&summary]).is_err());
+        summary.histogram_v2_base64 = "!".to_owned();
+        assert!(LatencySummary::merged([&summary]).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A histogram of signed values: two, one for each sign.
+
+use super::recorder::{Recorder, rank};
+use super::summary::{SignedSummary, bears_percentile, encode};
+
+/// Counts of signed values, nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SignedRecorder {
+    /// Magnitudes of the values below zero.
+    pub(super) negative: Recorder,
+    /// Zero and more.
+    positive: Recorder,
+}
+
+impl SignedRecorder {
+    pub(super) fn of(negative: Recorder, positive: Recorder) -> Self {
+        Self { negative, positive }
+    }
+
+    /// Records `count` values that are the same.
+    #[inline(always)]
+    pub(crate) fn record(&mut self, value: i64, count: u64) {
+        let side = if value < 0 {
+            &mut self.negative
+        } else {
+            &mut self.positive
+        };
+        side.record(value.unsigned_abs(), count);
+    }
+
+    /// Adds what another recorder holds.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.negative.merge(&other.negative);
+        self.positive.merge(&other.positive);
+    }
+
+    /// Number of values.
+    pub(crate) fn samples(&self) -> u64 {
+        self.negative.samples() + self.positive.samples()
+    }
+
+    /// True when it holds every value that `other` holds, as often.
+    #[cfg(test)]
+    pub(super) fn holds_all_of(&self, other: &Self) -> bool {
+        self.negative.holds_all_of(&other.negative) && self.positive.holds_all_of(&other.positive)
+    }
+
+    fn at_percentile(&self, percentile: f64) -> Option<i64> {
+        let samples = self.samples();
+        if !bears_percentile(samples, percentile) {
+            return None;
+        }
+        let (rank, negative) = (rank(samples, percentile), self.negative.samples());
+        // The smallest values are the negative ones of the largest magnitudes.
+        Some(if rank <= negative {
+            -self.negative.at_rank(negative - rank + 1).cast_signed()
+        } else {
+            self.positive.at_rank(rank - negative).cast_signed()
+        })
+    }
+
+    /// The summary; `undefined` is the number of pairs that have no value.
+    ///
+    /// # Errors
+    /// A sentence, when a histogram cannot be encoded.
+    pub(crate) fn summary(&self, undefined: u64) -> Result<SignedSummary, String> {
+        let (negative, positive) = (self.negative.ends(), self.positive.ends());
+        let magnitude = |value: u64| value.cast_signed();
+        let min_ns = negative
+            .map(|(_, max)| -magnitude(max))
+            .or(positive.map(|(min, _)| magnitude(min)));
+        let max_ns = positive
+            .map(|(_, max)| magnitude(max))
+            .or(negative.map(|(min, _)| -magnitude(min)));
+        let sum = self.positive.sum() as f64 - self.negative.sum() as f64;
+        Ok(SignedSummary {
+            samples: self.samples(),
+            undefined,
+            min_ns: min_ns.unwrap_or(0),
+            mean_ns: sum / self.samples().max(1) as f64,
+            p50_ns: self.at_percentile(50.0),
+            p90_ns: self.at_percentile(90.0),
+            p99_ns: self.at_percentile(99.0),
+            p99_9_ns: self.at_percentile(99.9),
+            p99_99_ns: self.at_percentile(99.99),
+            max_ns: max_ns.unwrap_or(0),
+            histogram_v2_base64: encode(&self.positive)?,
+            negative_histogram_v2_base64: encode(&self.negative)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn percentiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(-1_000_000i64..1_000_000, 1..1500)) {
+            let mut recorder = SignedRecorder::default();
+            for value in &values {
+                recorder.record(*value, 1);
+            }
+            values.sort_unstable();
+            let summary = recorder.summary(3).unwrap();
+            prop_assert_eq!((summary.min_ns, summary.max_ns), (values[0], values[values.len() - 1]));
+            let mean = values.iter().sum::<i64>() as f64 / values.len() as f64;
+            prop_assert!((summary.mean_ns - mean).abs() < 1e-6 * (1.0 + mean.abs()));
+            for (percentile, beyond, seen) in [(50, 20, summary.p50_ns), (90, 100, summary.p90_ns), (99, 1000, summary.p99_ns)] {
+                prop_assert_eq!(seen.is_some(), values.len() >= beyond);
+                let Some(seen) = seen else { continue };
+                let exact = values[(percentile * values.len()).div_ceil(100) - 1];
+                prop_assert!(seen.abs_diff(exact) <= exact.unsigned_abs() / 1000 + 1, "{} for {}", seen, exact);
+            }
+        }
+
+        #[test]
+        fn merging_is_recording_together(
+            one in prop::collection::vec(-1000i64..1000, 0..50),
+            two in prop::collection::vec(-1000i64..1000, 0..50),
+        ) {
+            let recorded = |values: &[i64]| {
+                let mut recorder = SignedRecorder::default();
+                values.iter().for_each(|value| recorder.record(*value, 1));
+                recorder
+            };
+            let both = recorded(&[one.clone(), two.clone()].concat()).summary(5).unwrap();
+            let (one, two) = (recorded(&one), recorded(&two));
+            let summaries = [one.summary(2).unwrap(), two.summary(3).unwrap()];
+            let mut merged = SignedSummary::merged(&summaries).unwrap();
+            prop_assert!((merged.mean_ns - both.mean_ns).abs() < 1e-6);
+            merged.mean_ns = both.mean_ns;
+            prop_assert_eq!(&merged, &both);
+            let mut together = one;
+            together.merge(&two);
+            prop_assert_eq!(together.summary(5).unwrap(), both);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is told of latencies and their variation, and how the records of several trials become one.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+
+use super::recorder::{Recorder, VALUE_MAX};
+use super::signed::SignedRecorder;
+
+/// Percentiles that are told, beside the largest.
+pub const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
+
+/// Samples that have to lie beyond a percentile before it is told: fewer are a few frames' luck.
+const SAMPLES_BEYOND_MIN: f64 = 10.0;
+
+/// True when `samples` bear the percentile: ten of them at least lie beyond it. So the 50th takes 20 samples, the 99th
+/// 1000, the 99.99th 100 000.
+#[must_use]
+pub fn bears_percentile(samples: u64, percentile: f64) -> bool {
+    // A hair less than exact, so that 100 000 samples bear the 99.99th in floating point as well.
+    samples as f64 * (1.0 - percentile / 100.0) >= SAMPLES_BEYOND_MIN - 1e-6
+}
+
+/// A distribution of times that are never negative, nanoseconds. All zero when `samples` is zero.
+///
+/// Smallest, mean and largest are exact, percentiles to one part in 1000. A percentile is `None` where fewer than ten
+/// samples lie beyond it ([`bears_percentile`]).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Number of frames measured.
+    pub samples: u64,
+    /// Smallest.
+    pub min_ns: u64,
+    /// Arithmetic mean.
+    pub mean_ns: f64,
+    /// 50th percentile.
+    pub p50_ns: Option<u64>,
+    /// 90th percentile.
+    pub p90_ns: Option<u64>,
+    /// 99th percentile.
+    pub p99_ns: Option<u64>,
+    /// 99.9th percentile.
+    pub p99_9_ns: Option<u64>,
+    /// 99.99th percentile.
+    pub p99_99_ns: Option<u64>,
+    /// Largest.
+    pub max_ns: u64,
+    /// The whole histogram of nanoseconds, HdrHistogram V2 compressed, base64 (empty when no samples).
+    pub histogram_v2_base64: String,
+}
+
+/// A distribution of signed times, nanoseconds. All zero when `samples` is zero. Precision and absent percentiles are
+/// those of [`LatencySummary`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SignedSummary {
+    /// Number of values measured.
+    pub samples: u64,
+    /// Values that are undefined because one frame of the pair did not arrive (RFC 3393, section 2.3), or arrived too
+    /// long after the other to be paired.
+    pub undefined: u64,
+    /// Smallest, in most cases negative.
+    pub min_ns: i64,
+    /// Arithmetic mean: not far from zero whatever the device does, since what a frame waits more its successor waits less.
+    pub mean_ns: f64,
+    /// 50th percentile.
+    pub p50_ns: Option<i64>,
+    /// 90th percentile.
+    pub p90_ns: Option<i64>,
+    /// 99th percentile.
+    pub p99_ns: Option<i64>,
+    /// 99.9th percentile.
+    pub p99_9_ns: Option<i64>,
+    /// 99.99th percentile.
+    pub p99_99_ns: Option<i64>,
+    /// Largest.
+    pub max_ns: i64,
+    /// Histogram of the values of zero and more, HdrHistogram V2 compressed, base64 (empty when there are none).
+    pub histogram_v2_base64: String,
+    /// Histogram of the magnitudes of the negative values, likewise.
+    pub negative_histogram_v2_base64: String,
+}
+
+/// Delay variation (RFC 5481).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DelayVariation {
+    /// Inter-packet delay variation (section 4.1): a frame's delay less that of the frame sent before it in its stream.
+    pub ipdv: SignedSummary,
+    /// Packet delay variation (section 4.2): a frame's delay less the smallest delay of its stream in this trial.
+    pub pdv: LatencySummary,
+}
+
+/// What was seen of the low-rate streams, one from each transmitting port, that run beside the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LowRateStreams {
+    /// Frames per second of one stream; 0 when there were none.
+    pub rate_pps: f64,
+    /// Frames offered. They are part of the load, and counted with it.
+    pub offered_frames: u64,
+    /// Of those, frames that came back.
+    pub received_frames: u64,
+    /// Their latency.
+    pub latency: LatencySummary,
+    /// The variation of it, from consecutive frames of a stream.
+    pub variation: DelayVariation,
+}
+
+impl LatencySummary {
+    /// The percentiles of [`PERCENTILES`], in their order.
+    #[must_use]
+    pub fn percentiles(&self) -> [Option<u64>; 5] {
+        [
+            self.p50_ns,
+            self.p90_ns,
+            self.p99_ns,
+            self.p99_9_ns,
+            self.p99_99_ns,
+        ]
+    }
+
+    /// The summary of all samples of several summaries, from their histograms.
+    ///
+    /// # Errors
+    /// A sentence, when a histogram cannot be read.
+    pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
+        let mut all = Recorder::default();
+        let mut sum_ns = 0.0;
+        for part in parts.into_iter().filter(|part| part.samples > 0) {
+            all.merge(&decode(
+                &part.histogram_v2_base64,
+                part.min_ns,
+                part.max_ns,
+            )?);
+            sum_ns += part.mean_ns * part.samples as f64;
+        }
+        let mut merged = all.summary()?;
+        if merged.samples > 0 {
+            merged.mean_ns = sum_ns / merged.samples as f64;
+        }
+        Ok(merged)
+    }
+}
+
+impl SignedSummary {
+    /// The percentiles of [`PERCENTILES`], in their order.
+    #[must_use]
+    pub fn percentiles(&self) -> [Option<i64>; 5] {
+        [
+            self.p50_ns,
+            self.p90_ns,
+            self.p99_ns,
+            self.p99_9_ns,
+            self.p99_99_ns,
+        ]
+    }
+
+    /// The summary of all values of several summaries, from their histograms.
+    ///
+    /// # Errors
+    /// A sentence, when a histogram cannot be read.
+    pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
+        let mut all = SignedRecorder::default();
+        let (mut sum_ns, mut undefined) = (0.0, 0);
+        for part in parts {
+            undefined += part.undefined;
+            if part.samples == 0 {
+                continue;
+            }
+            sum_ns += part.mean_ns * part.samples as f64;
+            all.merge(&SignedRecorder::of(
+                decode(
+                    &part.negative_histogram_v2_base64,
+                    part.max_ns.min(0).unsigned_abs(),
+                    part.min_ns.min(0).unsigned_abs(),
+                )?,
+                decode(
+                    &part.histogram_v2_base64,
+                    part.min_ns.max(0).unsigned_abs(),
+                    part.max_ns.max(0).unsigned_abs(),
+                )?,
+            ));
+        }
+        let mut merged = all.summary(undefined)?;
+        if merged.samples > 0 {
+            merged.mean_ns = sum_ns / merged.samples as f64;
+        }
+        Ok(merged)
+    }
+}
+
+impl DelayVariation {
+    /// The variation of all frames of several trials: IPDV never pairs frames of two trials, and PDV is against the
+    /// smallest delay of each.
+    ///
+    /// # Errors
+    /// A sentence, when a histogram cannot be read.
+    pub fn merged<'all>(
+        parts: impl IntoIterator<Item = &'all Self> + Clone,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            ipdv: SignedSummary::merged(parts.clone().into_iter().map(|part| &part.ipdv))?,
+            pdv: LatencySummary::merged(parts.into_iter().map(|part| &part.pdv))?,
+        })
+    }
+}
+
+/// A recorder's counts as tools read them; empty for none.
+pub(super) fn encode(recorder: &Recorder) -> Result<String, String> {
+    if recorder.samples() == 0 {
+        return Ok(String::new());
+    }
+    // Three digits over this range have the recorder's very buckets.
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, VALUE_MAX, 3).map_err(|error| error.to_string())?;
+    for (value, count) in recorder.counts() {
+        histogram
+            .record_n(value, count)
+            .map_err(|error| error.to_string())?;
+    }
+    let mut encoded = Vec::new();
+    V2DeflateSerializer::new()
+        .serialize(&histogram, &mut encoded)
+        .map_err(|error| format!("the latency histogram could not be encoded: {error}"))?;
+    Ok(STANDARD.encode(encoded))
+}
+
+/// The recorder that [`encode`] was given, told its exact ends.
+fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
+    let mut recorder = Recorder::default();
+    if text.is_empty() {
+        return Ok(recorder);
+    }
+    let unreadable = |reason: String| format!("a latency histogram cannot be read: {reason}");
+    let bytes = STANDARD
+        .decode(text)
+        .map_err(|error| unreadable(error.to_string()))?;
+    let histogram: Histogram<u64> = Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|error| unreadable(format!("{error:?}")))?;
+    for step in histogram.iter_recorded() {
+        recorder.record(
+            histogram.lowest_equivalent(step.value_iterated_to()),
+            step.count_at_value(),
+        );
+    }
+    recorder.set_ends(min, max);
+    Ok(recorder)
+}
