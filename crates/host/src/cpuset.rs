@@ -152,7 +152,7 @@ impl Cpusets {
         Ok(Cpuset { path })
     }
 
-    fn enable(&self, journal: &mut Journal) -> Result<(), CpusetError> {
+    pub(crate) fn enable(&self, journal: &mut Journal) -> Result<(), CpusetError> {
         if self.version == Version::V1 {
             return Ok(());
         }
@@ -202,7 +202,7 @@ impl Cpusets {
 
     /// Writes down the CPUs of tasks of the top set that may not use all: moving them to another set and back makes
     /// kernels before 6.2 forget that.
-    fn note_affinities(&self, journal: &mut Journal) -> Result<(), CpusetError> {
+    pub(crate) fn note_affinities(&self, journal: &mut Journal) -> Result<(), CpusetError> {
         let (list, all) = match self.version {
             Version::V1 => ("tasks", "cpuset.effective_cpus"),
             Version::V2 => ("cgroup.threads", "cpuset.cpus.effective"),
@@ -234,7 +234,7 @@ impl Cpusets {
 }
 
 /// CPU sets below one, not those below them in turn.
-fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
     let mut sets = Vec::new();
     for entry in fs::read_dir(top)? {
         let path = entry?.path();
@@ -281,7 +281,7 @@ fn count_outside_in(set: &Path, cpus: &CpuList) -> Result<usize, CpusetError> {
 }
 
 /// Takes CPUs other than `cpus` from groups of others. A group that would be left with none stays as it is.
-fn limit_groups(
+pub(crate) fn limit_groups(
     journal: &mut Journal,
     groups: &[PathBuf],
     cpus: &CpuList,
@@ -313,7 +313,7 @@ fn limit_groups(
 }
 
 /// `cpuset.cpus` of a set.
-fn cpus_of(set: &Path) -> Result<CpuList, CpusetError> {
+pub(crate) fn cpus_of(set: &Path) -> Result<CpuList, CpusetError> {
     let path = set.join("cpuset.cpus");
     fs::read_to_string(&path)
         .map_err(io_error(&path, "reading its CPUs"))?
@@ -345,7 +345,7 @@ impl Cpuset {
     }
 }
 
-fn processes(path: &Path) -> io::Result<Vec<i32>> {
+pub(crate) fn processes(path: &Path) -> io::Result<Vec<i32>> {
     Ok(fs::read_to_string(path.join("cgroup.procs"))?
         .lines()
         .filter_map(|line| line.trim().parse().ok())
@@ -356,7 +356,7 @@ fn processes(path: &Path) -> io::Result<Vec<i32>> {
 const LOOKS_MAX: usize = 5;
 
 /// Moves the processes of one set to another.
-fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError> {
+pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError> {
     let file = to.join("cgroup.procs");
     let mut confined = Confined::default();
     for _ in 0..LOOKS_MAX {

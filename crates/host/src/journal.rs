@@ -138,10 +138,21 @@ pub enum Undone {
 }
 
 /// An open journal.
-#[derive(Debug)]
 pub struct Journal {
     file: File,
     path: PathBuf,
+    watcher: Option<Watcher>,
+}
+
+/// Is called before a change is written down and after, which is before it is made.
+pub type Watcher = Box<dyn FnMut() + Send>;
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Journal {
@@ -158,6 +169,7 @@ impl Journal {
         Ok(Self {
             file,
             path: path.to_owned(),
+            watcher: None,
         })
     }
 
@@ -167,6 +179,17 @@ impl Journal {
         &self.path
     }
 
+    /// Has someone called at every change: to end there, and to see that all is undone from there.
+    pub fn watch(&mut self, watcher: Watcher) {
+        self.watcher = Some(watcher);
+    }
+
+    fn tell(&mut self) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher();
+        }
+    }
+
     /// Writes a change down, to the disk. To be called before the change is made.
     ///
     /// # Errors
@@ -174,8 +197,11 @@ impl Journal {
     pub fn record(&mut self, change: &Change) -> io::Result<()> {
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
+        self.tell();
         self.file.write_all(&line)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.tell();
+        Ok(())
     }
 }
 

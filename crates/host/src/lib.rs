@@ -3,6 +3,7 @@
 //! that. Everything is read below a root directory given by the caller, so that
 //! recorded machines are test data. Knows nothing of DPDK.
 
+pub mod apply;
 pub mod cpu;
 pub mod cpuset;
 pub mod doctor;
@@ -14,6 +15,7 @@ pub mod process;
 pub mod resctrl;
 pub mod roles;
 pub mod settings;
+pub mod tasks;
 pub mod threads;
 mod tree;
 

@@ -150,7 +150,8 @@ impl Undoing<'_> {
             let Some(now) = now.filter(|now| task.is_alive() && now != former) else {
                 continue;
             };
-            if !self.force && now != *new {
+            // A CPU set may hold it to some of those that it was given.
+            if !self.force && !now.difference(new).is_empty() {
                 let text = format!("task {} has CPUs {now}, and was given {new}", task.pid);
                 came.changed.push(text);
                 continue;

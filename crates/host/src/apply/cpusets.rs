@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPU sets of a partition. Version 1: one for everything that was in no set, one for the data plane, one for each guest
+//! and neighbour, and no balancing across isolated CPUs. Version 2: a partition of its own for the data plane where that
+//! has service CPUs of its own, and the other groups kept off the isolated CPUs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Target;
+use super::step::{Difference, Outcome, Setting, Step, failed};
+use crate::CpuList;
+use crate::cpuset::{self, Cpusets, Version};
+use crate::files::text;
+use crate::journal::same::same;
+use crate::journal::{Change, Journal, TasksOnUndo};
+use crate::partition::{Plan, Role};
+use crate::settings;
+
+/// Begins the name of every set of ours.
+pub(crate) const PREFIX: &str = "quietwire-";
+/// The group that libvirt puts guests into: theirs to place.
+const GUESTS: &str = "machine.slice";
+
+/// A set that is to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetStep {
+    path: PathBuf,
+    top: Cpusets,
+    /// Files with what they are to hold, in order.
+    files: Vec<(&'static str, String)>,
+    /// Whether everything that is in no set moves here.
+    takes_rest: bool,
+    is_live: bool,
+}
+
+/// Sets that the plan wants.
+pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
+    let Ok(top) = Cpusets::find(&target.root) else {
+        return Vec::new();
+    };
+    if plan.housekeeping.is_empty() || plan.isolated().is_empty() {
+        return Vec::new();
+    }
+    match top.version {
+        Version::V1 => first_version(target, plan, &top),
+        Version::V2 => second_version(target, plan, &top),
+    }
+}
+
+fn data_plane(plan: &Plan) -> CpuList {
+    [Role::Forwarding, Role::Idle, Role::Control, Role::Service]
+        .into_iter()
+        .fold(CpuList::new(), |cpus, role| cpus.union(&plan.cpus(role)))
+}
+
+fn first_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<Step> {
+    let nodes = text(target.files, &top.mount.join("cpuset.mems")).unwrap_or_default();
+    let set = |name: &str, cpus: CpuList, is_balanced: bool, takes_rest: bool| {
+        let balance = if is_balanced { "1" } else { "0" };
+        Step::Set(SetStep {
+            path: top.mount.join(format!("{PREFIX}{name}")),
+            top: top.clone(),
+            // Without memory nodes a set takes no tasks.
+            files: vec![
+                ("cpuset.mems", nodes.clone()),
+                ("cpuset.cpus", cpus.to_string()),
+                ("cpuset.sched_load_balance", balance.to_owned()),
+            ],
+            takes_rest,
+            is_live: target.is_live(),
+        })
+    };
+    // Where control and service have no CPUs of their own, they share the host's.
+    let shared = if plan.cpus(Role::Service).is_empty() {
+        plan.housekeeping.clone()
+    } else {
+        CpuList::new()
+    };
+    let mut steps = Vec::new();
+    let data_plane = data_plane(plan).union(&shared);
+    if !data_plane.is_empty() {
+        steps.push(set("data-plane", data_plane, false, false));
+    }
+    for group in &plan.groups {
+        let is_isolated = group.role.is_isolated();
+        if matches!(group.role, Role::Guest | Role::Neighbour) {
+            steps.push(set(&group.name, group.cpus.clone(), !is_isolated, false));
+        }
+    }
+    let host = plan.cpus(Role::Host);
+    let host = if host.is_empty() {
+        plan.housekeeping.clone()
+    } else {
+        host
+    };
+    steps.push(set("host", host, true, true));
+    // Last: what balances across all CPUs goes when those that balance for themselves are there.
+    steps.push(Step::Setting(Setting {
+        path: top.mount.join("cpuset.sched_load_balance"),
+        value: "0".to_owned(),
+        kind: super::step::Kind::Plain,
+    }));
+    steps
+}
+
+fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<Step> {
+    let own = plan.cpus(Role::Service).union(&plan.cpus(Role::Control));
+    let set = |path: PathBuf, files: Vec<(&'static str, String)>| {
+        Step::Set(SetStep {
+            path,
+            top: top.clone(),
+            files,
+            takes_rest: false,
+            is_live: target.is_live(),
+        })
+    };
+    let mut steps = Vec::new();
+    let kept = plan.isolated().union(&plan.cpus(Role::Neighbour));
+    for other in cpuset::child_sets(&top.mount).unwrap_or_default() {
+        let name = other.file_name().and_then(|name| name.to_str());
+        let name = name.unwrap_or_default();
+        if name == GUESTS || name.starts_with(PREFIX) {
+            continue;
+        }
+        let now: CpuList = text(target.files, &other.join("cpuset.cpus"))
+            .and_then(|cpus| cpus.parse().ok())
+            .unwrap_or_default();
+        // An empty list stands for all CPUs of the group above.
+        let wanted = if now.is_empty() {
+            plan.housekeeping.clone()
+        } else {
+            now.difference(&kept)
+        };
+        if !wanted.is_empty() {
+            steps.push(set(other, vec![("cpuset.cpus", wanted.to_string())]));
+        }
+    }
+    if !own.is_empty() {
+        let cpus = data_plane(plan).to_string();
+        let path = top.mount.join(format!("{PREFIX}data-plane"));
+        let mut files = vec![("cpuset.cpus", cpus.clone())];
+        files.push(("cpuset.cpus.partition", "isolated".to_owned()));
+        steps.push(set(path, files));
+    }
+    steps
+}
+
+impl SetStep {
+    pub(super) fn places(&self, _target: &Target<'_>) -> Vec<PathBuf> {
+        if self.is_ours() {
+            vec![self.path.clone()]
+        } else {
+            let files = self.files.iter().map(|(file, _)| self.path.join(file));
+            files.collect()
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(PREFIX))
+    }
+
+    pub(super) fn difference(&self, target: &Target<'_>) -> Option<Difference> {
+        let mut now = Vec::new();
+        let mut wanted = Vec::new();
+        if !target.files.is_directory(&self.path) {
+            now.push("not there".to_owned());
+        }
+        for (file, value) in &self.files {
+            let path = self.path.join(file);
+            let held = text(target.files, &path).unwrap_or_default();
+            if !same(&path, &held, value) {
+                if target.files.is_directory(&self.path) {
+                    now.push(format!("{file} '{held}'"));
+                }
+                wanted.push(format!("{file} '{value}'"));
+            }
+        }
+        let left = self.left_behind();
+        if left > 0 {
+            now.push(format!("{left} processes in no set"));
+            wanted.push("those that are in no set".to_owned());
+        }
+        (!wanted.is_empty()).then(|| Difference {
+            place: self.path.clone(),
+            now: now.join(", "),
+            wanted: wanted.join(", "),
+        })
+    }
+
+    /// Processes that are to move here and have not. Kernel threads that cannot be moved are none of them.
+    fn left_behind(&self) -> usize {
+        if !self.takes_rest || !self.is_live {
+            return 0;
+        }
+        let inside = cpuset::processes(&self.top.mount).unwrap_or_default();
+        let movable = |pid: &&i32| !crate::process::is_bound(**pid) && **pid != KTHREADD;
+        inside.iter().filter(movable).count()
+    }
+
+    pub(super) fn make(&self, target: &Target<'_>, journal: &mut Journal) -> Outcome {
+        match self.write(target, journal) {
+            Ok(()) => self.look(target),
+            Err(error) => failed(&error),
+        }
+    }
+
+    fn write(&self, target: &Target<'_>, journal: &mut Journal) -> io::Result<()> {
+        if self.is_ours() {
+            self.top.enable(journal).map_err(io::Error::other)?;
+        }
+        if self.takes_rest && self.is_live {
+            self.top
+                .note_affinities(journal)
+                .map_err(io::Error::other)?;
+        }
+        let is_new = !target.files.is_directory(&self.path);
+        if is_new {
+            journal.record(&Change::CpusetCreated {
+                path: self.path.clone(),
+                tasks: TasksOnUndo::Return,
+            })?;
+            target.files.make_directory(&self.path)?;
+        }
+        for (file, value) in &self.files {
+            let path = self.path.join(file);
+            if is_new {
+                // It goes with its directory.
+                write_named(target, &path, value)?;
+            } else {
+                settings::write(journal, &path, value)?;
+            }
+        }
+        if self.takes_rest && self.is_live {
+            let moved = cpuset::move_tasks(&self.top.mount, &self.path);
+            moved.map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// The kernel takes a partition that it cannot make, and says so when it is read.
+    fn look(&self, target: &Target<'_>) -> Outcome {
+        let file = "cpuset.cpus.partition";
+        let now = text(target.files, &self.path.join(file)).unwrap_or_default();
+        let is_wanted = self.files.iter().any(|(name, _)| *name == file);
+        if is_wanted && now != "isolated" {
+            return Outcome::Failed {
+                why: format!("{file} holds '{now}'"),
+            };
+        }
+        Outcome::Done
+    }
+}
+
+/// The kernel's thread that starts its others.
+const KTHREADD: i32 = 2;
+
+fn write_named(target: &Target<'_>, path: &Path, value: &str) -> io::Result<()> {
+    target
+        .files
+        .write(path, value)
+        .map_err(crate::files::named(path))
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files that are to hold a value: huge pages, functions, interrupts, work queues, receive steering, frequencies.
+
+use super::Target;
+use super::step::{Kind, Setting, Step, names};
+use crate::CpuList;
+use crate::files::text;
+use crate::partition::{FrequencySetting, Plan};
+
+/// All of them.
+pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
+    let mut settings = huge_pages(target, plan);
+    settings.extend(functions(target, plan));
+    if !plan.housekeeping.is_empty() {
+        settings.extend(work_queues(target, plan));
+        settings.extend(steering(target, plan));
+        settings.extend(interrupts(target, plan));
+    }
+    for setting in &plan.frequencies {
+        settings.extend(frequency(target, setting));
+    }
+    settings.into_iter().map(Step::Setting).collect()
+}
+
+fn setting(target: &Target<'_>, below: &str, value: impl ToString) -> Setting {
+    Setting {
+        path: target.path(below),
+        value: value.to_string(),
+        kind: Kind::Plain,
+    }
+}
+
+/// The mask form that the kernel takes: no `0x`, and a comma every 32 bits, which is what one of its versions insists on.
+fn mask(cpus: &CpuList) -> String {
+    let digits = cpus.to_mask();
+    let digits = digits.trim_start_matches("0x");
+    let first = digits.len() % 8;
+    let mut words: Vec<&str> = Vec::new();
+    if first > 0 {
+        words.push(&digits[..first]);
+    }
+    words.extend(
+        (first..digits.len())
+            .step_by(8)
+            .map(|at| &digits[at..at + 8]),
+    );
+    words.join(",")
+}
+
+fn huge_pages(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
+    let pool = |pages: &crate::partition::HugePages| {
+        let (node, kib) = (pages.node, pages.page_kib);
+        let below =
+            format!("sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages");
+        Setting {
+            kind: Kind::Pool,
+            ..setting(target, &below, pages.pages)
+        }
+    };
+    plan.huge_pages.iter().map(pool).collect()
+}
+
+fn functions(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
+    let of_nic = |nic: &crate::partition::NicPlan| {
+        let below = format!("sys/bus/pci/devices/{}/sriov_numvfs", nic.pci_address);
+        Some(Setting {
+            kind: Kind::Functions,
+            ..setting(target, &below, nic.functions?)
+        })
+    };
+    plan.nics.iter().filter_map(of_nic).collect()
+}
+
+fn work_queues(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
+    let files = [
+        "sys/devices/virtual/workqueue/cpumask",
+        "sys/bus/workqueue/devices/writeback/cpumask",
+    ];
+    let of_file = |file: &&str| setting(target, file, mask(&plan.housekeeping));
+    files.iter().map(of_file).collect()
+}
+
+/// Receive steering keeps off isolated CPUs, and stays as it is otherwise.
+fn steering(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
+    let isolated = plan.isolated();
+    let mut settings = Vec::new();
+    for interface in names(target, "sys/class/net") {
+        let directory = format!("sys/class/net/{interface}/queues");
+        for queue in names(target, &directory) {
+            let below = format!("{directory}/{queue}/rps_cpus");
+            let path = target.path(&below);
+            let now = queue.starts_with("rx-").then(|| text(target.files, &path));
+            let now = now
+                .flatten()
+                .and_then(|mask| format!("0x{mask}").parse::<CpuList>().ok());
+            if let Some(now) = now {
+                settings.push(setting(target, &below, mask(&now.difference(&isolated))));
+            }
+        }
+    }
+    settings
+}
+
+/// Interrupts that may come to isolated CPUs go to the others, as those that are yet to be asked for.
+fn interrupts(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
+    let isolated = plan.isolated();
+    let default = "proc/irq/default_smp_affinity";
+    let mut settings = vec![setting(target, default, mask(&plan.housekeeping))];
+    for irq in names(target, "proc/irq") {
+        let below = format!("proc/irq/{irq}/smp_affinity_list");
+        let now = text(target.files, &target.path(&below));
+        let Some(now) = now.and_then(|list| list.parse::<CpuList>().ok()) else {
+            continue;
+        };
+        let wanted = if now.intersection(&isolated).is_empty() {
+            &now
+        } else {
+            &plan.housekeeping
+        };
+        settings.push(Setting {
+            kind: Kind::Interrupt,
+            ..setting(target, &below, wanted)
+        });
+    }
+    settings
+}
+
+/// Governor and limits of each CPU. Of the limits the one comes first that never crosses the other on the way; the other
+/// way round is right for the way back.
+fn frequency(target: &Target<'_>, wanted: &FrequencySetting) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for cpu in wanted.cpus.iter() {
+        let at = |file: &str| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}");
+        let number = |file: &str| -> Option<u64> {
+            text(target.files, &target.path(&at(file)))?.parse().ok()
+        };
+        if let Some(governor) = &wanted.governor {
+            // A governor of its own mind changes the preference as well: so it is noted first, and restored last.
+            if governor == "performance" {
+                settings.push(setting(
+                    target,
+                    &at("energy_performance_preference"),
+                    governor,
+                ));
+            }
+            settings.push(setting(target, &at("scaling_governor"), governor));
+        }
+        let mut limits: Vec<Setting> = [
+            ("scaling_min_freq", wanted.min_khz),
+            ("scaling_max_freq", wanted.max_khz),
+        ]
+        .into_iter()
+        .filter_map(|(file, khz)| Some(setting(target, &at(file), khz?)))
+        .collect();
+        if wanted.min_khz > number("scaling_max_freq") {
+            limits.reverse();
+        }
+        settings.extend(limits);
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_a_comma_every_32_bits() {
+        for (cpus, wanted) in [
+            ("0", "1"),
+            ("0-1", "3"),
+            ("31", "80000000"),
+            ("32", "1,00000000"),
+            ("0,64", "1,00000000,00000001"),
+            ("", "0"),
+        ] {
+            assert_eq!(mask(&cpus.parse().unwrap()), wanted);
+        }
+    }
+}

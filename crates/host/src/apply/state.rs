@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is kept between applying and taking back: the lock, the journal, and what waits for a reboot. Below `/run`, which
+//! is gone after a reboot as the changes are.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::step::Step;
+use super::{ApplyError, Target};
+use crate::files::text;
+use crate::journal::{self, Change, Journal, Undone};
+use crate::partition::Plan;
+
+/// Where the state of the running machine is kept.
+pub const STATE_DIRECTORY: &str = "/run/quietwire/partition";
+
+const JOURNAL: &str = "journal";
+const LOCK: &str = "lock";
+const RENDERED: &str = "rendered";
+const COMMAND_LINE: &str = "kernel-cmdline";
+
+/// Something that takes a reboot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pending {
+    /// The parameter of the kernel's command line.
+    pub parameter: String,
+    /// What it is for.
+    pub why: String,
+    /// The file that it was written to, to be given to the boot loader; none when nothing was written.
+    pub file: Option<PathBuf>,
+}
+
+fn state_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> ApplyError {
+    move |cause| ApplyError::State {
+        path: path.to_owned(),
+        what,
+        cause,
+    }
+}
+
+/// The state, held by one process.
+pub(super) struct State {
+    pub(super) journal: Journal,
+    // Released last.
+    _lock: File,
+}
+
+/// Takes the lock; the kernel gives it back when this process ends, however it ends.
+fn lock(directory: &Path) -> Result<File, ApplyError> {
+    let path = directory.join(LOCK);
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(state_error(&path, "opening the lock"))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let owner = fs::read_to_string(&path).unwrap_or_default();
+            return Err(ApplyError::Busy {
+                owner: owner.trim().to_owned(),
+            });
+        }
+        Err(TryLockError::Error(cause)) => return Err(state_error(&path, "locking")(cause)),
+    }
+    file.set_len(0)
+        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
+        .map_err(state_error(&path, "writing the lock"))?;
+    Ok(file)
+}
+
+impl State {
+    pub(super) fn open(target: &Target<'_>) -> Result<Self, ApplyError> {
+        let directory = &target.state_directory;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(state_error(directory, "making it"))?;
+        let lock = lock(directory)?;
+        let path = directory.join(JOURNAL);
+        // A line that was cut off would spoil the next one.
+        cut_off(&path).map_err(state_error(&path, "ending its last line"))?;
+        let journal = Journal::open(&path).map_err(state_error(&path, "opening the journal"))?;
+        Ok(Self {
+            journal,
+            _lock: lock,
+        })
+    }
+
+    /// Undoes what an earlier plan changed and this one does not want.
+    pub(super) fn undo_unwanted(
+        &self,
+        target: &Target<'_>,
+        steps: &[Step],
+    ) -> Result<Vec<(Change, Undone)>, ApplyError> {
+        let changes = read(self.journal.path())?;
+        let wanted: BTreeSet<PathBuf> = steps.iter().flat_map(|step| step.places(target)).collect();
+        let is_wanted = |path: &Path| {
+            // A file in a group that is wanted, or one that a step writes.
+            wanted.iter().any(|wanted| path.starts_with(wanted))
+        };
+        let unwanted: Vec<Change> = changes
+            .into_iter()
+            .filter(|change| match change {
+                Change::FileWritten { path, .. }
+                | Change::CpusetCreated { path, .. }
+                | Change::GroupCreated { path } => !is_wanted(path),
+                Change::TasksMoved { to, .. } => !is_wanted(to),
+                _ => false,
+            })
+            .collect();
+        let mut undone = journal::undo_in(target.files, &unwanted, false);
+        undone.retain(|(_, outcome)| *outcome != Undone::AlreadyGone);
+        Ok(undone)
+    }
+
+    /// Writes what takes a reboot, for the boot loader.
+    pub(super) fn write_pending(
+        &self,
+        target: &Target<'_>,
+        plan: &Plan,
+    ) -> Result<Vec<Pending>, ApplyError> {
+        let mut pending = pending(target, plan);
+        let directory = target.state_directory.join(RENDERED);
+        let path = directory.join(COMMAND_LINE);
+        if pending.is_empty() {
+            return match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error(
+                    &path,
+                    "removing what is pending no more",
+                )(error)),
+                _ => Ok(pending),
+            };
+        }
+        fs::create_dir_all(&directory).map_err(state_error(&directory, "making it"))?;
+        fs::write(&path, plan.command_line() + "\n")
+            .map_err(state_error(&path, "writing what takes a reboot"))?;
+        for parameter in &mut pending {
+            parameter.file = Some(path.clone());
+        }
+        Ok(pending)
+    }
+}
+
+/// Ends a journal with a whole line.
+fn cut_off(path: &Path) -> io::Result<()> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let whole = text.iter().rposition(|octet| *octet == b'\n');
+    let whole = whole.map_or(0, |end| end + 1);
+    if whole == text.len() {
+        return Ok(());
+    }
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(whole as u64)?;
+    file.sync_all()
+}
+
+fn read(path: &Path) -> Result<Vec<Change>, ApplyError> {
+    match journal::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(state_error(path, "reading the journal")),
+    }
+}
+
+/// Parameters of the plan that the running kernel was not given.
+pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
+    let given = text(target.files, &target.path("proc/cmdline")).unwrap_or_default();
+    let is_given = |parameter: &str| given.split_whitespace().any(|word| word == parameter);
+    plan.boot
+        .iter()
+        .filter(|parameter| !is_given(&parameter.to_string()))
+        .map(|parameter| Pending {
+            parameter: parameter.to_string(),
+            why: parameter.why.clone(),
+            file: None,
+        })
+        .collect()
+}
+
+/// What there is of an applied partition.
+#[derive(Debug, Default, Serialize)]
+pub struct Status {
+    /// The process that is at it just now.
+    pub busy: Option<String>,
+    /// Changes that were made, or were about to be made when their process was killed.
+    pub changes: Vec<Change>,
+    /// The command line that waits for a reboot.
+    pub pending: Option<String>,
+}
+
+/// What there is of an applied partition.
+///
+/// # Errors
+/// [`ApplyError::State`] for a journal that cannot be read.
+pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
+    let directory = &target.state_directory;
+    let command_line = directory.join(RENDERED).join(COMMAND_LINE);
+    let busy = match File::open(directory.join(LOCK)) {
+        Ok(file) => match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => fs::read_to_string(directory.join(LOCK)).ok(),
+            _ => None,
+        },
+        Err(_) => None,
+    };
+    Ok(Status {
+        busy: busy.map(|owner| owner.trim().to_owned()),
+        changes: read(&directory.join(JOURNAL))?,
+        pending: fs::read_to_string(command_line)
+            .ok()
+            .map(|text| text.trim().to_owned()),
+    })
+}
+
+pub(super) fn roll_back(
+    target: &Target<'_>,
+    force: bool,
+) -> Result<Vec<(Change, Undone)>, ApplyError> {
+    let directory = &target.state_directory;
+    let path = directory.join(JOURNAL);
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.map_err(state_error(&path, "looking for the journal"))?,
+    };
+    let _lock = lock(directory)?;
+    let changes = read(&path)?;
+    let undone = journal::undo_in(target.files, &changes, force);
+    let is_left = |(_, outcome): &(Change, Undone)| {
+        matches!(outcome, Undone::Failed(_) | Undone::ChangedSince(_))
+    };
+    if !undone.iter().any(is_left) {
+        fs::remove_file(&path).map_err(state_error(&path, "removing the journal"))?;
+        let rendered = directory.join(RENDERED);
+        match fs::remove_dir_all(&rendered) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(state_error(&rendered, "removing it")(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(undone)
+}

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A made machine: what is applied is there, twice is once, and from every point of it the way back leads to where it began.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::*;
+use crate::files::Disk;
+use crate::partition::{
+    Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Role,
+};
+use crate::resctrl::fake::{FakeGroup, FakeResctrl, Rules};
+
+/// Files of a machine with 4 CPUs, of which 2 and 3 are to forward.
+const MACHINE: &[(&str, &str)] = &[
+    ("proc/cmdline", "root=/dev/vda isolcpus=2-3\n"),
+    ("proc/irq/default_smp_affinity", "f\n"),
+    ("proc/irq/24/smp_affinity_list", "0-3\n"),
+    ("proc/irq/25/smp_affinity_list", "1\n"),
+    ("sys/devices/virtual/workqueue/cpumask", "f\n"),
+    ("sys/bus/workqueue/devices/writeback/cpumask", "0000000f\n"),
+    ("sys/class/net/eth0/queues/rx-0/rps_cpus", "e\n"),
+    ("sys/class/net/eth0/queues/tx-0/xps_cpus", "f\n"),
+    (
+        "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+        "8\n",
+    ),
+    ("sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs", "2\n"),
+    (
+        "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor",
+        "powersave\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpu2/cpufreq/energy_performance_preference",
+        "balance_power\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpu2/cpufreq/scaling_min_freq",
+        "800000\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpu2/cpufreq/scaling_max_freq",
+        "2000000\n",
+    ),
+];
+const FIRST_VERSION: &[(&str, &str)] = &[
+    (
+        "proc/self/mounts",
+        "c /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n",
+    ),
+    ("sys/fs/cgroup/cpuset/cpuset.mems", "0\n"),
+    ("sys/fs/cgroup/cpuset/cpuset.sched_load_balance", "1\n"),
+];
+const SECOND_VERSION: &[(&str, &str)] = &[
+    ("proc/self/mounts", "c /sys/fs/cgroup cgroup2 rw 0 0\n"),
+    ("sys/fs/cgroup/cgroup.controllers", "cpu cpuset\n"),
+    ("sys/fs/cgroup/cgroup.subtree_control", "cpu cpuset\n"),
+    ("sys/fs/cgroup/system.slice/cpuset.cpus", "\n"),
+    ("sys/fs/cgroup/machine.slice/cpuset.cpus", "\n"),
+];
+
+fn list(cpus: &str) -> crate::CpuList {
+    cpus.parse().unwrap()
+}
+
+fn group(role: Role, name: &str, cpus: &str) -> Group {
+    Group {
+        role,
+        name: name.to_owned(),
+        cpus: list(cpus),
+        nodes: vec![0],
+        memory_mib: 0,
+        class: None,
+    }
+}
+
+fn class(name: &str, cpus: &str, mask: u64, limit: u32) -> Class {
+    Class {
+        name: name.to_owned(),
+        is_default: name == "default",
+        cpus: list(cpus),
+        masks: (0..2)
+            .map(|domain| CacheMask {
+                level: 3,
+                domain,
+                mask,
+            })
+            .collect(),
+        bandwidth: vec![Bandwidth { domain: 0, limit }],
+    }
+}
+
+fn plan() -> Plan {
+    Plan {
+        groups: vec![
+            group(Role::Host, "host", "0"),
+            group(Role::Service, "service", "1"),
+            group(Role::Forwarding, "forwarding", "2"),
+            group(Role::Guest, "db", "3"),
+        ],
+        classes: vec![
+            class("default", "0-1", 0x7f0, 60),
+            class("forwarding", "2", 0xc, 100),
+            class("db", "3", 0x3, 25),
+        ],
+        huge_pages: vec![HugePages {
+            node: 0,
+            page_kib: 2048,
+            pages: 64,
+            data_plane_mib: 128,
+        }],
+        nics: vec![NicPlan {
+            pci_address: "0000:3b:00.0".to_owned(),
+            interface: None,
+            node: Some(0),
+            queues: Vec::new(),
+            functions: Some(4),
+            mtu: 1500,
+        }],
+        frequencies: vec![FrequencySetting {
+            cpus: list("2"),
+            governor: Some("performance".to_owned()),
+            min_khz: Some(2_700_000),
+            max_khz: Some(2_700_000),
+            is_high_priority: true,
+        }],
+        boot: ["isolcpus=2-3", "nohz_full=2-3"]
+            .map(|text| {
+                let (name, value) = text.split_once('=').unwrap();
+                BootParameter {
+                    name: name.to_owned(),
+                    value: Some(value.to_owned()),
+                    why: "isolation".to_owned(),
+                }
+            })
+            .to_vec(),
+        housekeeping: list("0-1"),
+        ..Plan::default()
+    }
+}
+
+struct Rig {
+    root: tempfile::TempDir,
+    fake: FakeResctrl,
+}
+
+/// Every file, other than those of the state.
+type Contents = (
+    BTreeMap<PathBuf, Option<String>>,
+    BTreeMap<String, FakeGroup>,
+);
+
+impl Rig {
+    fn new(cgroups: &[(&str, &str)]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in MACHINE.iter().chain(cgroups) {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let fake = FakeResctrl::new(root.path(), Rules::default(), &[]);
+        Self { root, fake }
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target {
+            files: &self.fake,
+            root: self.root.path().to_owned(),
+            state_directory: self.root.path().join("run/quietwire/partition"),
+        }
+    }
+
+    fn contents(&self) -> Contents {
+        let mut found = BTreeMap::new();
+        let mut directories = vec![self.root.path().to_owned()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(&directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path == self.root.path().join("run") {
+                    continue;
+                }
+                if path.is_dir() {
+                    found.insert(path.clone(), None);
+                    directories.push(path);
+                } else {
+                    let text = fs::read_to_string(&path).unwrap();
+                    found.insert(path, Some(text));
+                }
+            }
+        }
+        (found, self.fake.groups())
+    }
+
+    fn holds(&self, path: &str) -> String {
+        let text = fs::read_to_string(self.root.path().join(path));
+        text.unwrap_or_else(|error| panic!("{path}: {error}"))
+            .trim()
+            .to_owned()
+    }
+
+    fn roll_back(&self) {
+        for (change, outcome) in roll_back(&self.target(), false).unwrap() {
+            let fine = matches!(outcome, Undone::Restored | Undone::AlreadyGone);
+            assert!(fine, "{change}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_is_applied_once_and_taken_back() {
+    for cgroups in [FIRST_VERSION, SECOND_VERSION] {
+        let rig = Rig::new(cgroups);
+        let (target, before) = (rig.target(), rig.contents());
+        let expected = differences(&target, &plan());
+        assert_eq!(rig.contents(), before, "looking changes nothing");
+        let report = apply(&target, &plan(), None).unwrap();
+        assert_eq!(report.failures(), 0, "{report:?}");
+        let made: Vec<Difference> = report
+            .applied
+            .iter()
+            .map(|one| one.difference.clone())
+            .collect();
+        assert_eq!(made, expected);
+        assert_eq!(rig.holds("proc/irq/24/smp_affinity_list"), "0-1");
+        assert_eq!(rig.holds("proc/irq/25/smp_affinity_list"), "1");
+        assert_eq!(rig.holds("sys/class/net/eth0/queues/rx-0/rps_cpus"), "2");
+        assert_eq!(
+            rig.holds("sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs"),
+            "4"
+        );
+        let pending: Vec<&str> = report
+            .pending
+            .iter()
+            .map(|one| one.parameter.as_str())
+            .collect();
+        assert_eq!(pending, ["nohz_full=2-3"]);
+        assert_eq!(
+            rig.holds("run/quietwire/partition/rendered/kernel-cmdline"),
+            "isolcpus=2-3 nohz_full=2-3"
+        );
+
+        let after = rig.contents();
+        assert_eq!(differences(&target, &plan()), []);
+        let again = apply(&target, &plan(), None).unwrap();
+        assert!(
+            again.applied.is_empty() && again.undone.is_empty(),
+            "{again:?}"
+        );
+        assert_eq!(rig.contents(), after);
+        assert!(!status(&target).unwrap().changes.is_empty());
+
+        rig.roll_back();
+        assert_eq!(rig.contents(), before);
+        assert!(status(&target).unwrap().changes.is_empty());
+        rig.roll_back();
+    }
+}
+
+#[test]
+fn cpu_sets_are_those_of_the_plan() {
+    let rig = Rig::new(FIRST_VERSION);
+    apply(&rig.target(), &plan(), None).unwrap();
+    let of = |set: &str| {
+        let at = format!("sys/fs/cgroup/cpuset/quietwire-{set}");
+        let balance = rig.holds(&format!("{at}/cpuset.sched_load_balance"));
+        (rig.holds(&format!("{at}/cpuset.cpus")), balance)
+    };
+    let wanted = |cpus: &str, balance: &str| (cpus.to_owned(), balance.to_owned());
+    assert_eq!(of("host"), wanted("0", "1"));
+    assert_eq!(of("data-plane"), wanted("1-2", "0"));
+    assert_eq!(of("db"), wanted("3", "0"));
+    let rig = Rig::new(SECOND_VERSION);
+    apply(&rig.target(), &plan(), None).unwrap();
+    let at = "sys/fs/cgroup/quietwire-data-plane";
+    assert_eq!(rig.holds(&format!("{at}/cpuset.cpus")), "1-2");
+    assert_eq!(
+        rig.holds(&format!("{at}/cpuset.cpus.partition")),
+        "isolated"
+    );
+    assert_eq!(rig.holds("sys/fs/cgroup/system.slice/cpuset.cpus"), "0-1");
+    assert_eq!(rig.holds("sys/fs/cgroup/machine.slice/cpuset.cpus"), "");
+}
+
+/// Ends at the given call, as a kill would.
+struct Killed;
+
+#[test]
+fn from_every_point_the_way_back_leads_to_the_beginning() {
+    for cgroups in [FIRST_VERSION, SECOND_VERSION] {
+        let mut points = 0;
+        loop {
+            let rig = Rig::new(cgroups);
+            let before = rig.contents();
+            let mut left = points;
+            let watcher: journal::Watcher = Box::new(move || {
+                if left == 0 {
+                    resume_unwind(Box::new(Killed));
+                }
+                left -= 1;
+            });
+            let target = rig.target();
+            let died = catch_unwind(AssertUnwindSafe(|| {
+                apply(&target, &plan(), Some(watcher)).unwrap()
+            }));
+            if died.is_ok() {
+                break;
+            }
+            // Every other time it is applied anew first, by somebody who knows nothing of it.
+            if points % 2 == 1 {
+                let report = apply(&target, &plan(), None).unwrap();
+                assert_eq!(report.failures(), 0, "{report:?}");
+                assert_eq!(differences(&target, &plan()), []);
+            }
+            rig.roll_back();
+            assert_eq!(rig.contents(), before, "killed at point {points}");
+            points += 1;
+        }
+        assert!(points > 30, "{points}");
+    }
+}
+
+#[test]
+fn what_the_next_plan_does_not_want_goes_back() {
+    let rig = Rig::new(FIRST_VERSION);
+    let before = rig.contents();
+    apply(&rig.target(), &plan(), None).unwrap();
+    let mut smaller = plan();
+    smaller.groups[3].role = Role::Neighbour;
+    smaller.groups[3].name = "web".to_owned();
+    smaller.classes.pop();
+    smaller.frequencies.clear();
+    let report = apply(&rig.target(), &smaller, None).unwrap();
+    assert_eq!(report.failures(), 0, "{report:?}");
+    assert!(!report.undone.is_empty());
+    let governor = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
+    assert_eq!(rig.holds(governor), "powersave");
+    assert!(
+        !rig.root
+            .path()
+            .join("sys/fs/cgroup/cpuset/quietwire-db")
+            .exists()
+    );
+    assert_eq!(
+        rig.holds("sys/fs/cgroup/cpuset/quietwire-web/cpuset.cpus"),
+        "3"
+    );
+    assert!(!rig.fake.groups().contains_key("db"));
+    rig.roll_back();
+    assert_eq!(rig.contents(), before);
+}
+
+#[test]
+fn what_somebody_else_changed_stays_until_it_is_forced() {
+    let rig = Rig::new(FIRST_VERSION);
+    let before = rig.contents();
+    let target = rig.target();
+    apply(&target, &plan(), None).unwrap();
+    let governor = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
+    fs::write(rig.root.path().join(governor), "ondemand\n").unwrap();
+    let left: Vec<(Change, Undone)> = roll_back(&target, false)
+        .unwrap()
+        .into_iter()
+        .filter(|(_, outcome)| matches!(outcome, Undone::ChangedSince(_)))
+        .collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(rig.holds(governor), "ondemand");
+    // It is told again, until somebody decides.
+    let again = roll_back(&target, false).unwrap();
+    assert!(
+        again
+            .iter()
+            .any(|(_, outcome)| matches!(outcome, Undone::ChangedSince(_)))
+    );
+    roll_back(&target, true).unwrap();
+    assert_eq!(rig.contents(), before);
+}
+
+#[test]
+fn the_second_who_applies_is_told_of_the_first() {
+    let rig = Rig::new(FIRST_VERSION);
+    let target = rig.target();
+    let held = State::open(&target).unwrap();
+    let own = std::process::id().to_string();
+    for error in [
+        apply(&target, &plan(), None).unwrap_err(),
+        roll_back(&target, false).unwrap_err(),
+    ] {
+        assert!(
+            matches!(&error, ApplyError::Busy { owner } if *owner == own),
+            "{error}"
+        );
+    }
+    assert_eq!(status(&target).unwrap().busy, Some(own));
+    drop(held);
+    apply(&target, &plan(), None).unwrap();
+    assert_eq!(status(&target).unwrap().busy, None);
+}
+
+#[test]
+fn what_fails_is_told_and_the_rest_is_done() {
+    let rig = Rig::new(FIRST_VERSION);
+    let before = rig.contents();
+    let mut impossible = plan();
+    impossible.classes[1].masks[0].mask = 0x5;
+    let report = apply(&rig.target(), &impossible, None).unwrap();
+    assert_eq!(report.failures(), 1, "{report:?}");
+    let failed = report.applied.iter().find_map(|one| match &one.outcome {
+        Outcome::Failed { why } => Some(why.clone()),
+        _ => None,
+    });
+    assert!(failed.unwrap().contains("non-consecutive"));
+    assert_eq!(
+        rig.holds("sys/fs/cgroup/cpuset/quietwire-host/cpuset.cpus"),
+        "0"
+    );
+    rig.roll_back();
+    assert_eq!(rig.contents(), before);
+}
+
+#[test]
+fn a_journal_that_was_cut_off_is_gone_on_with() {
+    let rig = Rig::new(SECOND_VERSION);
+    let before = rig.contents();
+    let target = rig.target();
+    apply(&target, &plan(), None).unwrap();
+    let path = target.state_directory.join("journal");
+    let mut journal = fs::read(&path).unwrap();
+    journal.extend_from_slice(b"{\"change\":\"file-wri");
+    fs::write(&path, journal).unwrap();
+    let mut more = plan();
+    more.huge_pages[0].pages = 128;
+    apply(&target, &more, None).unwrap();
+    rig.roll_back();
+    assert_eq!(rig.contents(), before);
+    assert_eq!(Disk.list(&target.state_directory).unwrap(), ["lock"]);
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Threads that may run where only forwarding threads and guests are to run.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Target;
+use super::step::{Difference, Step};
+use crate::CpuList;
+use crate::journal::{Change, Journal, TaskChange};
+use crate::partition::{Plan, Role};
+use crate::process::{ProcessId, is_bound};
+use crate::tasks::{self, Task, is_data_plane_thread};
+
+/// Threads are to keep to other CPUs: those that the CPU sets, which are made before, do not keep off already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadStep {
+    plan: Plan,
+}
+
+/// Threads of data planes that forward no packets go to the service CPUs; all others off the isolated CPUs. Threads that
+/// are bound to one CPU stay: somebody put them there, or the kernel did.
+pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
+    if !target.is_live() || plan.housekeeping.is_empty() {
+        return Vec::new();
+    }
+    vec![Step::Threads(ThreadStep { plan: plan.clone() })]
+}
+
+fn changes_now(plan: &Plan) -> Vec<TaskChange> {
+    let tasks = tasks::all(Path::new("/"));
+    changes(plan, &tasks, |task| {
+        (!is_bound(task.tid))
+            .then(|| ProcessId::of(task.tid))
+            .flatten()
+    })
+}
+
+fn changes(
+    plan: &Plan,
+    tasks: &[Task],
+    movable: impl Fn(&Task) -> Option<ProcessId>,
+) -> Vec<TaskChange> {
+    let isolated = plan.isolated();
+    let service = plan.cpus(Role::Service).union(&plan.cpus(Role::Control));
+    let planes: Vec<i32> = tasks
+        .iter()
+        .filter(|task| task.forwards_for.is_some())
+        .map(|task| task.pid)
+        .collect();
+    let change = |task: &Task| {
+        let is_alone = task.cpus.len() == 1;
+        let may_not = task.cpus.intersection(&isolated);
+        if task.forwards_for.is_some() || may_not.is_empty() || (is_alone && task.is_kernel) {
+            return None;
+        }
+        let is_of_plane = planes.contains(&task.pid) || is_data_plane_thread(&task.name);
+        // A guest's virtual CPU is pinned to a CPU of the guest's.
+        if is_alone && !is_of_plane {
+            return None;
+        }
+        let rest = task.cpus.difference(&isolated);
+        let new: CpuList = if is_of_plane && !service.is_empty() {
+            service.clone()
+        } else if rest.is_empty() {
+            plan.housekeeping.clone()
+        } else {
+            rest
+        };
+        Some(TaskChange {
+            task: movable(task)?,
+            former: task.cpus.clone(),
+            new,
+        })
+    };
+    tasks.iter().filter_map(change).collect()
+}
+
+impl ThreadStep {
+    pub(super) fn difference(&self) -> Option<Difference> {
+        let changes = changes_now(&self.plan);
+        let first = changes.first()?;
+        Some(Difference {
+            place: PathBuf::from("threads"),
+            now: format!(
+                "{} threads may run on isolated CPUs, thread {} on {} for one",
+                changes.len(),
+                first.task.pid,
+                first.former
+            ),
+            wanted: "none but those that forward, and guests".to_owned(),
+        })
+    }
+
+    pub(super) fn make(&self, journal: &mut Journal) -> io::Result<()> {
+        let changes = changes_now(&self.plan);
+        journal.record(&Change::AffinitiesSet {
+            tasks: changes.clone(),
+        })?;
+        for TaskChange { task, new, .. } in &changes {
+            match crate::threads::set_affinity(task.pid, new) {
+                Err(error) if task.is_alive() => {
+                    // A CPU set may hold them to other CPUs meanwhile, which is as good.
+                    let now = crate::threads::allowed_cpus(Path::new("/"), task.pid);
+                    if now.is_some_and(|now| !now.difference(new).is_empty()) {
+                        return Err(io::Error::new(
+                            error.kind(),
+                            format!("thread {} to CPUs {new}: {error}", task.pid),
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::partition::Group;
+    use crate::tasks::DataPlane;
+
+    fn task(tid: i32, pid: i32, name: &str, cpus: &str) -> Task {
+        Task {
+            pid,
+            tid,
+            name: name.to_owned(),
+            cpus: cpus.parse().unwrap(),
+            is_kernel: false,
+            voluntary_switches: 0,
+            involuntary_switches: 0,
+            forwards_for: tasks::forwards_for(name, ""),
+        }
+    }
+
+    fn group(role: Role, cpus: &str) -> Group {
+        Group {
+            role,
+            name: role.name().to_owned(),
+            cpus: cpus.parse().unwrap(),
+            nodes: Vec::new(),
+            memory_mib: 0,
+            class: None,
+        }
+    }
+
+    #[test]
+    fn who_does_not_forward_leaves_the_isolated_cpus() {
+        let plan = Plan {
+            groups: vec![
+                group(Role::Host, "0"),
+                group(Role::Service, "1"),
+                group(Role::Forwarding, "2-3"),
+            ],
+            housekeeping: "0-1".parse().unwrap(),
+            ..Plan::default()
+        };
+        let tasks = [
+            task(10, 10, "dpdk-testpmd", "0-3"),
+            task(11, 10, "dpdk-worker2", "2"),
+            task(12, 10, "dpdk-intr", "2"),
+            task(20, 20, "bash", "0-3"),
+            task(21, 21, "cron", "2-3"),
+            task(22, 22, "sshd", "0"),
+            task(23, 23, "CPU 0/KVM", "3"),
+        ];
+        assert_eq!(tasks[1].forwards_for, Some(DataPlane::Dpdk));
+        let id = |task: &Task| {
+            Some(ProcessId {
+                pid: task.tid,
+                start_time: 1,
+            })
+        };
+        let seen: Vec<(i32, String)> = changes(&plan, &tasks, id)
+            .into_iter()
+            .map(|change| (change.task.pid, change.new.to_string()))
+            .collect();
+        let wanted = [(10, "1"), (12, "1"), (20, "0-1"), (21, "0-1")];
+        let wanted = wanted.map(|(tid, cpus)| (tid, cpus.to_owned()));
+        assert_eq!(seen, wanted);
+    }
+}

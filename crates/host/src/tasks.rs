@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every thread of the machine: where it may run, and whether it is one that forwards packets.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::CpuList;
+
+/// Whose data plane a thread belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataPlane {
+    /// `quietwire switch`.
+    Quietwire,
+    /// Open vSwitch with DPDK.
+    OpenVswitch,
+    /// FD.io VPP.
+    Vpp,
+    /// Contrail / Tungsten Fabric vRouter.
+    Vrouter,
+    /// Another program on DPDK.
+    Dpdk,
+}
+
+impl DataPlane {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quietwire => "quietwire",
+            Self::OpenVswitch => "Open vSwitch",
+            Self::Vpp => "VPP",
+            Self::Vrouter => "vRouter",
+            Self::Dpdk => "DPDK",
+        }
+    }
+}
+
+/// The data plane that a thread forwards for, by its name and that of its process; none for any other thread.
+#[must_use]
+pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
+    let numbered = |prefix: &str| {
+        thread
+            .strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let is_vrouter = process.contains("vrouter");
+    if numbered("qw-fwd-") {
+        return Some(DataPlane::Quietwire);
+    }
+    // `pmd-c03/id:8`; older releases `pmd12`.
+    if numbered("pmd-c") || (numbered("pmd") && process.starts_with("ovs-vswitchd")) {
+        return Some(DataPlane::OpenVswitch);
+    }
+    if numbered("vpp_wk_") {
+        return Some(DataPlane::Vpp);
+    }
+    // DPDK names its workers so; the second and third are of releases before 22.11 and 21.
+    let is_worker =
+        numbered("dpdk-worker") || numbered("lcore-worker-") || numbered("lcore-slave-");
+    if is_worker {
+        return Some(if is_vrouter {
+            DataPlane::Vrouter
+        } else {
+            DataPlane::Dpdk
+        });
+    }
+    None
+}
+
+/// Whether a process is one with a data plane in it, by the names of its threads.
+#[must_use]
+pub fn is_data_plane_thread(thread: &str) -> bool {
+    [
+        "eal-intr-thread",
+        "rte_mp_handle",
+        "dpdk-intr",
+        "dpdk-mp",
+        "dpdk-",
+    ]
+    .iter()
+    .any(|name| thread.starts_with(name))
+}
+
+/// One thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its process.
+    pub pid: i32,
+    /// Itself.
+    pub tid: i32,
+    /// Its name, at most 15 octets.
+    pub name: String,
+    /// CPUs that it may use.
+    pub cpus: CpuList,
+    /// Whether it is one of the kernel's own.
+    pub is_kernel: bool,
+    /// Context switches that it wanted, since it began.
+    pub voluntary_switches: u64,
+    /// Context switches that were forced on it.
+    pub involuntary_switches: u64,
+    /// What it forwards for.
+    pub forwards_for: Option<DataPlane>,
+}
+
+/// Every thread below `root`, by number. Those that end while they are read are left out.
+#[must_use]
+pub fn all(root: &Path) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for pid in numbers(&root.join("proc")) {
+        let directory = root.join(format!("proc/{pid}/task"));
+        let process = fs::read_to_string(root.join(format!("proc/{pid}/comm")));
+        let process = process.unwrap_or_default();
+        for tid in numbers(&directory) {
+            let status = fs::read_to_string(directory.join(format!("{tid}/status")));
+            tasks.extend(
+                status
+                    .ok()
+                    .and_then(|status| task(pid, tid, process.trim(), &status)),
+            );
+        }
+    }
+    tasks
+}
+
+/// Numbers that name entries of a directory, in order.
+fn numbers(directory: &Path) -> Vec<i32> {
+    let mut numbers: Vec<i32> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn task(pid: i32, tid: i32, process: &str, status: &str) -> Option<Task> {
+    let (mut name, mut cpus) = (None, None);
+    let (mut voluntary_switches, mut involuntary_switches) = (0, 0);
+    let (mut has_memory, mut is_kthread) = (false, None);
+    for line in status.lines() {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim();
+        match key {
+            "Name" => name = Some(value.to_owned()),
+            "Cpus_allowed_list" => cpus = value.parse().ok(),
+            "voluntary_ctxt_switches" => voluntary_switches = value.parse().unwrap_or(0),
+            "nonvoluntary_ctxt_switches" => involuntary_switches = value.parse().unwrap_or(0),
+            "VmSize" => has_memory = true,
+            "Kthread" => is_kthread = Some(value == "1"),
+            // A zombie has no memory either, and runs nowhere.
+            "State" if value.starts_with(['Z', 'X']) => return None,
+            _ => {}
+        }
+    }
+    let name = name?;
+    Some(Task {
+        pid,
+        tid,
+        forwards_for: forwards_for(&name, process),
+        name,
+        cpus: cpus?,
+        // Kernels before 6.8 do not say `Kthread`; their threads have no memory of their own.
+        is_kernel: is_kthread.unwrap_or(!has_memory),
+        voluntary_switches,
+        involuntary_switches,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwarding_threads_are_known_by_their_names() {
+        for (thread, process, wanted) in [
+            ("qw-fwd-3", "quietwire", Some(DataPlane::Quietwire)),
+            ("pmd-c03/id:8", "ovs-vswitchd", Some(DataPlane::OpenVswitch)),
+            ("pmd12", "ovs-vswitchd-dp", Some(DataPlane::OpenVswitch)),
+            ("pmdk-server", "pmdk", None),
+            ("vpp_wk_0", "vpp_main", Some(DataPlane::Vpp)),
+            ("vpp_main", "vpp_main", None),
+            ("dpdk-worker1", "dpdk-testpmd", Some(DataPlane::Dpdk)),
+            ("lcore-worker-2", "dpdk-testpmd", Some(DataPlane::Dpdk)),
+            ("lcore-slave-2", "testpmd", Some(DataPlane::Dpdk)),
+            (
+                "lcore-slave-10",
+                "contrail-vrouter-dpdk",
+                Some(DataPlane::Vrouter),
+            ),
+            ("dpdk-intr", "dpdk-testpmd", None),
+            ("ksoftirqd/0", "ksoftirqd/0", None),
+        ] {
+            assert_eq!(forwards_for(thread, process), wanted, "{thread}");
+        }
+        assert!(is_data_plane_thread("dpdk-mp-msg") && is_data_plane_thread("eal-intr-thread"));
+        assert!(!is_data_plane_thread("bash"));
+    }
+
+    #[test]
+    fn the_running_machine_has_this_thread_and_the_kernel_s() {
+        let tasks = all(Path::new("/"));
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(
+            tasks
+                .iter()
+                .any(|task| task.pid == own && !task.is_kernel && !task.cpus.is_empty())
+        );
+        if Path::new("/proc/2/comm").exists() {
+            let kernel = tasks.iter().find(|task| task.pid == 2);
+            assert!(kernel.is_none_or(|task| task.is_kernel || task.name != "kthreadd"));
+        }
+    }
+}
