@@ -130,7 +130,7 @@ impl SimulatedBench {
                 offered_frames: offered,
                 refused_frames: lost.min(offered),
                 received_frames: received,
-                foreign_frames: 0,
+                ..PortResult::default()
             }],
             flows: Vec::new(),
             health: TesterHealth {
@@ -142,7 +142,7 @@ impl SimulatedBench {
                 gaps_over_100us: 3,
                 gap_time_ns: 900_000,
                 realtime: true,
-                receive_drops: 0,
+                ..TesterHealth::default()
             },
             validity: if is_invalid {
                 Validity::Invalid(vec![

@@ -2,9 +2,12 @@
 //! What the lanes and threads saw, put together into one result.
 
 use crate::engine::{LoopHealth, Timetable};
-use crate::lane::{Lane, Sent};
-use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, SignedRecorder};
+use crate::lane::{Lane, Sent, TX_BURST};
+use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
+use crate::pacer::Pace;
 use crate::seen::Seen;
+use crate::tester::peer_of;
+use crate::tracker::FlowTracker;
 use crate::trial::{FlowResult, PortResult, TesterHealth, Trial, TrialResult, Validity};
 
 /// Flows listed in a result at most.
@@ -18,6 +21,7 @@ pub(crate) struct LaneResult {
     scheduled: u64,
     unsent: u64,
     offered: u64,
+    link_losses: u64,
     /// Offered frames of each flow, that of the low-rate stream last; empty where nothing was sent.
     offered_of_flow: Vec<u64>,
 }
@@ -46,6 +50,7 @@ impl LaneResult {
             unsent: unsent + lane.sent.no_buffers + given_up,
             scheduled,
             offered,
+            link_losses: lane.link_losses(),
             seen: lane.seen,
             sent: lane.sent,
         }
@@ -63,8 +68,8 @@ pub(crate) fn assemble(
     let sum = |part: fn(&LaneResult) -> u64| lanes.iter().map(part).sum::<u64>();
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
-    let trackers = || lanes.iter().flat_map(|lane| &lane.seen.trackers);
-    let received: u64 = trackers().map(|tracker| tracker.received()).sum();
+    let flows = Flows::of(&lanes);
+    let received: u64 = flows.all.iter().map(|flow| flow.received_frames).sum();
     let lost = offered.saturating_sub(received);
     let elapsed_s = elapsed_s(&lanes, times, hz);
     let rate = |frames: u64| {
@@ -83,8 +88,8 @@ pub(crate) fn assemble(
         received_frames: received,
         lost_frames: lost,
         loss_ratio: ratio(lost, offered),
-        duplicate_frames: trackers().map(|tracker| tracker.duplicates()).sum(),
-        reordered_frames: trackers().map(|tracker| tracker.reordered()).sum(),
+        duplicate_frames: flows.all.iter().map(|flow| flow.duplicate_frames).sum(),
+        reordered_frames: flows.all.iter().map(|flow| flow.reordered_frames).sum(),
         achieved_rate_pps: rate(offered),
         forwarding_rate_pps: rate(received),
         latency: latency(&lanes).summary()?,
@@ -93,16 +98,17 @@ pub(crate) fn assemble(
         ports: names
             .iter()
             .zip(&lanes)
-            .map(|(name, lane)| port_result(name, lane))
+            .zip(&flows.misdirected)
+            .map(|((name, lane), misdirected)| port_result(name, lane, *misdirected))
             .collect(),
-        flows: flow_results(&lanes),
-        health: health(
-            &lanes,
-            threads,
-            ratio(unsent, scheduled),
-            unsent,
-            times.ticks_per_second,
-        ),
+        health: TesterHealth {
+            unsent_frames: unsent,
+            pacing_miss_ratio: ratio(unsent, scheduled),
+            excess_frames: flows.all.iter().map(excess).sum(),
+            phantom_frames: flows.phantoms + sum(|lane| lane.seen.unknown),
+            ..health(&lanes, threads, times)?
+        },
+        flows: flows.eventful(),
         validity: Validity::Valid,
     })
 }
@@ -189,77 +195,122 @@ fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, Strin
     })
 }
 
-fn port_result(name: &str, lane: &LaneResult) -> PortResult {
+fn port_result(name: &str, lane: &LaneResult, misdirected_frames: u64) -> PortResult {
+    let trackers = lane.seen.trackers.iter();
+    let received: u64 = trackers.map(|tracker| tracker.received()).sum();
     PortResult {
         name: name.to_owned(),
         offered_frames: lane.offered,
         refused_frames: lane.sent.refused,
-        received_frames: lane
-            .seen
-            .trackers
-            .iter()
-            .map(|tracker| tracker.received())
-            .sum(),
+        received_frames: received - misdirected_frames,
         foreign_frames: lane.seen.foreign,
+        misdirected_frames,
+        link_losses: lane.link_losses,
     }
 }
 
-/// Flows in which something happened. A flow is told by its transmitting port; where it arrived is summed.
-fn flow_results(lanes: &[LaneResult]) -> Vec<FlowResult> {
-    let mut results = Vec::new();
-    for (port, lane) in lanes.iter().enumerate() {
-        for (flow, offered) in lane.offered_of_flow.iter().enumerate() {
-            let index = port * lane.seen.flows + flow;
-            let mut result = FlowResult {
-                port: port as u16,
-                flow: flow as u16,
-                offered_frames: *offered,
-                ..FlowResult::default()
-            };
-            for tracker in lanes
-                .iter()
-                .filter_map(|lane| lane.seen.trackers.get(index))
-            {
-                result.received_frames += tracker.received();
-                result.duplicate_frames += tracker.duplicates();
-                result.reordered_frames += tracker.reordered();
-            }
-            let is_clean = result.received_frames == *offered
-                && result.duplicate_frames == 0
-                && result.reordered_frames == 0;
-            if !is_clean && results.len() < FLOWS_LISTED_MAX {
-                results.push(result);
+/// What came of each flow of each port.
+#[derive(Debug, Default)]
+struct Flows {
+    all: Vec<FlowResult>,
+    /// By receiving port: frames of flows that count at another.
+    misdirected: Vec<u64>,
+    /// Frames of numbers that were never sent.
+    phantoms: u64,
+}
+
+impl Flows {
+    /// A flow is told by its transmitting port, and counts at the port opposite; where none of it arrived there, at the one
+    /// where most did, as with a device that sends frames back.
+    fn of(lanes: &[LaneResult]) -> Self {
+        let mut flows = Self {
+            misdirected: vec![0; lanes.len()],
+            ..Self::default()
+        };
+        for (port, sender) in lanes.iter().enumerate() {
+            for flow in 0..sender.seen.flows {
+                // A port that sent nothing has no figures, and whatever came of it is a phantom.
+                let offered = sender.offered_of_flow.get(flow).copied().unwrap_or(0);
+                flows.add(lanes, port, flow, offered);
             }
         }
+        flows
     }
-    results
+
+    fn add(&mut self, lanes: &[LaneResult], port: usize, flow: usize, offered: u64) {
+        let mut result = FlowResult {
+            port: port as u16,
+            flow: flow as u16,
+            offered_frames: offered,
+            ..FlowResult::default()
+        };
+        let tracker_of = |lane: &LaneResult| {
+            let index = port * lane.seen.flows + flow;
+            lane.seen.trackers.get(index).cloned().unwrap_or_default()
+        };
+        let trackers: Vec<FlowTracker> = lanes.iter().map(tracker_of).collect();
+        let peer = peer_of(port, lanes.len());
+        let home = trackers
+            .iter()
+            .enumerate()
+            .filter(|(_, tracker)| tracker.received() > 0)
+            .max_by_key(|(lane, tracker)| (*lane == peer, tracker.received()))
+            .map(|(lane, _)| lane);
+        for (lane, tracker) in trackers.iter().enumerate() {
+            self.phantoms += tracker.beyond(offered);
+            if Some(lane) == home {
+                result.received_frames = tracker.received();
+                result.duplicate_frames = tracker.duplicates();
+                result.reordered_frames = tracker.reordered();
+            } else if let Some(misdirected) = self.misdirected.get_mut(lane) {
+                *misdirected += tracker.received();
+            }
+        }
+        self.all.push(result);
+    }
+
+    /// Those in which something happened, the first of them.
+    fn eventful(self) -> Vec<FlowResult> {
+        let is_clean = |flow: &FlowResult| {
+            flow.received_frames == flow.offered_frames
+                && flow.duplicate_frames == 0
+                && flow.reordered_frames == 0
+        };
+        let eventful = self.all.into_iter().filter(|flow| !is_clean(flow));
+        eventful.take(FLOWS_LISTED_MAX).collect()
+    }
 }
 
+/// Frames of a flow that came over those that went.
+fn excess(flow: &FlowResult) -> u64 {
+    flow.received_frames.saturating_sub(flow.offered_frames)
+}
+
+/// What the lanes and threads tell of themselves.
 fn health(
     lanes: &[LaneResult],
     threads: &[LoopHealth],
-    pacing_miss_ratio: f64,
-    unsent_frames: u64,
-    ticks_per_second: u64,
-) -> TesterHealth {
-    let to_ns = |ticks: u64| {
-        (u128::from(ticks) * 1_000_000_000 / u128::from(ticks_per_second.max(1))) as u64
-    };
-    TesterHealth {
-        unsent_frames,
-        pacing_miss_ratio,
+    times: &Timetable,
+) -> Result<TesterHealth, String> {
+    let scale = Scale::new(times.ticks_per_second);
+    let most = |part: fn(&LoopHealth) -> u64| threads.iter().map(part).max().unwrap_or(0);
+    let mut gaps = Recorder::default();
+    lanes.iter().for_each(|lane| gaps.merge(&lane.sent.gaps));
+    let last = lanes.iter().map(|lane| lane.sent.last_tick).max();
+    let after_end = last.unwrap_or(0).saturating_sub(times.end);
+    Ok(TesterHealth {
         late_bursts: lanes.iter().map(|lane| lane.sent.late_bursts).sum(),
         bursts: lanes.iter().map(|lane| lane.sent.bursts).sum(),
-        longest_gap_ns: to_ns(
-            threads
-                .iter()
-                .map(|thread| thread.longest_gap)
-                .max()
-                .unwrap_or(0),
-        ),
+        longest_gap_ns: scale.ns(most(|thread| thread.longest_gap)),
         gaps_over_100us: threads.iter().map(|thread| thread.gaps_over_100us).sum(),
-        gap_time_ns: to_ns(threads.iter().map(|thread| thread.gap_ticks).sum()),
-        realtime: false,
-        receive_drops: 0,
-    }
+        gap_time_ns: scale.ns(threads.iter().map(|thread| thread.gap_ticks).sum()),
+        burst_gaps: gaps.summary()?,
+        burst_time_ns: match times.pace {
+            Pace::Rate(rate_pps) => TX_BURST as f64 / rate_pps * 1e9,
+            Pace::Unpaced => 0.0,
+        },
+        stretch_ratio: ratio(after_end, times.end - times.start),
+        overrun_ns: scale.ns(most(|thread| thread.ended).saturating_sub(times.drain_end)),
+        ..TesterHealth::default()
+    })
 }

@@ -37,10 +37,15 @@ pub(crate) struct LoopHealth {
     pub(crate) gaps_over_100us: u64,
     pub(crate) gap_ticks: u64,
     pub(crate) aborted: bool,
+    /// When the thread was through, ticks.
+    pub(crate) ended: u64,
 }
 
 /// Frames that a late tester may send in a row to catch up, beside the burst that is due anyway.
 pub(crate) const CATCH_UP: u64 = 8 * TX_BURST;
+
+/// How often the links are looked at, microseconds.
+const LINK_LOOK_US: u64 = 5_000;
 
 const MICROSECOND_HZ: u64 = 1_000_000;
 
@@ -89,7 +94,9 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool)
         }
     }
     drain(lanes, times.drain_end, abort);
+    lanes.iter_mut().for_each(Lane::look_at_link);
     health.aborted = abort.load(Ordering::Relaxed);
+    health.ended = cycles::now();
     health
 }
 
@@ -151,7 +158,9 @@ fn offer(
     hz: u64,
 ) {
     let long_gap = hz / MICROSECOND_HZ * 100;
+    let look_interval = hz / MICROSECOND_HZ * LINK_LOOK_US;
     let mut last = cycles::now();
+    let mut next_look = last + look_interval;
     loop {
         let mut done = true;
         for lane in lanes.iter_mut() {
@@ -168,6 +177,10 @@ fn offer(
         if gap > long_gap {
             health.gaps_over_100us += 1;
             health.gap_ticks += gap;
+        }
+        if now >= next_look {
+            next_look = now + look_interval;
+            lanes.iter_mut().for_each(Lane::look_at_link);
         }
         if (now >= end && done) || now >= limit || abort.load(Ordering::Relaxed) {
             return;

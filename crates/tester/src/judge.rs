@@ -8,13 +8,24 @@ use crate::trial::{TrialResult, Validity};
 pub struct Limits {
     /// Frames of the schedule that the tester may fail to offer, as a ratio.
     pub pacing_miss_ratio: f64,
+    /// By how much the traffic may last longer than was asked for, as a ratio of the duration.
+    pub stretch_ratio: f64,
+    /// By how much the tester's clock and the kernel's may disagree about the length of the trial, as a ratio.
+    pub clock_error_ratio: f64,
+    /// By how much a trial may end after its deadline, seconds.
+    pub overrun_s: f64,
 }
 
 impl Default for Limits {
-    /// One frame in a hundred: more, and the rate on the result's label was not the rate on the wire.
+    /// One frame in a hundred: more, and the rate on the result's label was not the rate on the wire. The same for the
+    /// duration. Clocks that disagree by more than one part in a thousand make rates wrong by as much. A trial that ends more than a second
+    /// late was held up while it was to receive.
     fn default() -> Self {
         Self {
             pacing_miss_ratio: 0.01,
+            stretch_ratio: 0.01,
+            clock_error_ratio: 0.001,
+            overrun_s: 1.0,
         }
     }
 }
@@ -22,6 +33,22 @@ impl Default for Limits {
 /// Judges a result. `links_down` names the ports that had no link when the trial ended.
 #[must_use]
 pub(crate) fn judge(result: &TrialResult, limits: Limits, links_down: &[String]) -> Validity {
+    let mut reasons = of_sending(result, limits);
+    reasons.extend(of_receiving(result));
+    for port in &result.ports {
+        if port.link_losses > 0 || links_down.contains(&port.name) {
+            reasons.push(format!("port {} lost its link during the trial", port.name));
+        }
+    }
+    if reasons.is_empty() {
+        Validity::Valid
+    } else {
+        Validity::Invalid(reasons)
+    }
+}
+
+/// What was wrong with what the tester sent, and when.
+fn of_sending(result: &TrialResult, limits: Limits) -> Vec<String> {
     let mut reasons = Vec::new();
     let health = &result.health;
     if result.offered_frames == 0 {
@@ -36,24 +63,150 @@ pub(crate) fn judge(result: &TrialResult, limits: Limits, links_down: &[String])
             limits.pacing_miss_ratio * 100.0
         ));
     }
+    if health.stretch_ratio > limits.stretch_ratio {
+        reasons.push(format!(
+            "the traffic lasted {:.3} % longer than the {} s asked for, and {:.3} % is the limit",
+            health.stretch_ratio * 100.0,
+            result.trial.duration_s,
+            limits.stretch_ratio * 100.0
+        ));
+    }
+    if health.clock_error_ratio.abs() > limits.clock_error_ratio {
+        reasons.push(format!(
+            "the tester's clock and the kernel's disagree by {:.3} % about the length of the trial, and {:.3} % is the limit: \
+             the time stamp counter jumped, or its frequency is not what was measured at the start",
+            health.clock_error_ratio.abs() * 100.0,
+            limits.clock_error_ratio * 100.0
+        ));
+    }
+    if health.overrun_ns as f64 > limits.overrun_s * 1e9 {
+        reasons.push(format!(
+            "the trial ended {:.3} s after its deadline: the tester was held up",
+            health.overrun_ns as f64 / 1e9
+        ));
+    }
+    reasons
+}
+
+/// What cannot be so of what the tester received.
+fn of_receiving(result: &TrialResult) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let health = &result.health;
     if health.receive_drops > 0 {
         reasons.push(format!(
             "the tester's own ports dropped {} received frames",
             health.receive_drops
         ));
     }
-    if result.received_frames > result.offered_frames {
+    if health.excess_frames > 0 {
         reasons.push(format!(
-            "{} frames came back and only {} were offered",
-            result.received_frames, result.offered_frames
+            "negative loss: of some flows {} more frames came back than were offered",
+            health.excess_frames
         ));
     }
-    for port in links_down {
-        reasons.push(format!("port {port} lost its link during the trial"));
+    if health.phantom_frames > 0 {
+        reasons.push(format!(
+            "{} frames with this trial's mark came back and were never sent",
+            health.phantom_frames
+        ));
     }
-    if reasons.is_empty() {
-        Validity::Valid
-    } else {
-        Validity::Invalid(reasons)
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::{Directions, FrameSizes, IpVersion, PortResult, TesterHealth, Trial};
+
+    fn clean() -> TrialResult {
+        TrialResult {
+            trial: Trial {
+                offered_rate_pps: 1000.0,
+                duration_s: 1.0,
+                warm_up_s: 0.0,
+                drain_s: 0.0,
+                frame_sizes: FrameSizes::Fixed(64),
+                directions: Directions::OneWay,
+                flows: 1,
+                mac_addresses: 1,
+                destinations: 1,
+                ip: IpVersion::V4,
+                low_rate_pps: 0.0,
+            },
+            started_unix_ns: 0,
+            elapsed_s: 1.0,
+            scheduled_frames: 1000,
+            offered_frames: 1000,
+            received_frames: 1000,
+            lost_frames: 0,
+            loss_ratio: 0.0,
+            duplicate_frames: 0,
+            reordered_frames: 0,
+            achieved_rate_pps: 1000.0,
+            forwarding_rate_pps: 1000.0,
+            latency: Default::default(),
+            variation: Default::default(),
+            low_rate: Default::default(),
+            ports: vec![PortResult {
+                name: "a".to_owned(),
+                ..PortResult::default()
+            }],
+            flows: Vec::new(),
+            health: TesterHealth::default(),
+            validity: Validity::Valid,
+        }
+    }
+
+    fn reasons(change: fn(&mut TrialResult), links_down: &[String]) -> Vec<String> {
+        let mut result = clean();
+        change(&mut result);
+        match judge(&result, Limits::default(), links_down) {
+            Validity::Valid => Vec::new(),
+            Validity::Invalid(reasons) => reasons,
+        }
+    }
+
+    #[test]
+    fn a_clean_trial_is_valid_and_each_failure_has_its_reason() {
+        assert!(reasons(|_| (), &[]).is_empty());
+        let failures: [(fn(&mut TrialResult), &str); 10] = [
+            (|result| result.offered_frames = 0, "no frame was offered"),
+            (
+                |result| result.health.pacing_miss_ratio = 0.011,
+                "missed by 1.100 %",
+            ),
+            (
+                |result| result.health.stretch_ratio = 0.02,
+                "lasted 2.000 % longer than the 1 s",
+            ),
+            (
+                |result| result.health.clock_error_ratio = -0.5,
+                "disagree by 50.000 %",
+            ),
+            (
+                |result| result.health.clock_error_ratio = 0.002,
+                "disagree by 0.200 %",
+            ),
+            (
+                |result| result.health.overrun_ns = 1_500_000_000,
+                "1.500 s after its deadline",
+            ),
+            (
+                |result| result.health.receive_drops = 3,
+                "dropped 3 received frames",
+            ),
+            (|result| result.health.excess_frames = 4, "negative loss"),
+            (|result| result.health.phantom_frames = 5, "5 frames"),
+            (
+                |result| result.ports[0].link_losses = 1,
+                "port a lost its link",
+            ),
+        ];
+        for (change, words) in failures {
+            let reasons = reasons(change, &[]);
+            assert_eq!(reasons.len(), 1, "{reasons:?}");
+            assert!(reasons[0].contains(words), "{reasons:?}");
+        }
+        assert_eq!(reasons(|_| (), &["a".to_owned()]).len(), 1);
     }
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One port's part in a trial: what it sends, and what it makes of what it receives.
 
-use quietwire_dpdk::{Burst, Eal, Mempool, RxQueue, TxQueue, cycles};
+use std::path::Path;
+
+use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, TxQueue, cycles};
 
 use crate::frame::{Epoch, FrameWriter};
+use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
 use crate::seen::Seen;
 
@@ -20,6 +23,8 @@ pub(crate) struct Lane<'port> {
     rx: &'port mut RxQueue,
     tx: &'port mut TxQueue,
     pool: &'port Mempool,
+    link: Link<'port>,
+    scale: Scale,
     /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
     drops_when_full: bool,
     pub(crate) writer: FrameWriter,
@@ -31,6 +36,51 @@ pub(crate) struct Lane<'port> {
     rx_burst: Burst,
     pub(crate) seen: Seen,
     pub(crate) sent: Sent,
+}
+
+/// What is seen of a port's link during a trial.
+#[derive(Debug)]
+struct Link<'port> {
+    handle: &'port PortHandle,
+    /// Looking takes a system call and more: the kernel counts by itself.
+    changes_before: Option<u64>,
+    is_up: bool,
+    losses: u64,
+}
+
+/// How often the link of an interface of the kernel's has come and gone (Documentation/ABI/testing/sysfs-class-net); none
+/// for other ports, whose link can only be looked at.
+fn carrier_changes(handle: &PortHandle) -> Option<u64> {
+    let interface = handle.uri().interface()?;
+    let path = Path::new("/sys/class/net").join(interface);
+    let changes = std::fs::read_to_string(path.join("carrier_changes")).ok()?;
+    changes.trim().parse().ok()
+}
+
+impl<'port> Link<'port> {
+    fn new(handle: &'port PortHandle) -> Self {
+        Self {
+            handle,
+            changes_before: carrier_changes(handle),
+            is_up: true,
+            losses: 0,
+        }
+    }
+
+    fn look(&mut self) {
+        if self.changes_before.is_some() {
+            return;
+        }
+        let is_up = self.handle.link_is_up();
+        self.losses += u64::from(self.is_up && !is_up);
+        self.is_up = is_up;
+    }
+
+    fn losses(&self) -> u64 {
+        let changes = carrier_changes(self.handle).zip(self.changes_before);
+        // Each loss is one change, and the return another.
+        self.losses + changes.map_or(0, |(now, before)| now.saturating_sub(before).div_ceil(2))
+    }
 }
 
 /// When frames of the low-rate stream are due, ticks.
@@ -76,13 +126,16 @@ pub(crate) struct Sent {
     pub(crate) late_bursts: u64,
     pub(crate) refused: u64,
     pub(crate) no_buffers: u64,
+    /// When the latest burst left; 0 before the first.
     pub(crate) last_tick: u64,
+    /// Ticks from each burst to the next, in nanoseconds.
+    pub(crate) gaps: Recorder,
 }
 
 impl<'port> Lane<'port> {
     pub(crate) fn new(
         eal: &Eal,
-        (rx, tx): (&'port mut RxQueue, &'port mut TxQueue),
+        (rx, tx, handle): (&'port mut RxQueue, &'port mut TxQueue, &'port PortHandle),
         pool: &'port Mempool,
         drops_when_full: bool,
         writer: FrameWriter,
@@ -93,6 +146,8 @@ impl<'port> Lane<'port> {
             rx,
             tx,
             pool,
+            link: Link::new(handle),
+            scale: Scale::new(cycles::hz()),
             drops_when_full,
             writer,
             transmits,
@@ -151,6 +206,10 @@ impl<'port> Lane<'port> {
         self.tx.send(&mut self.tx_burst);
         self.sent.bursts += 1;
         self.sent.late_bursts += u64::from(due.late);
+        if self.sent.last_tick > 0 {
+            let gap = self.scale.ns(now.saturating_sub(self.sent.last_tick));
+            self.sent.gaps.record(gap, 1);
+        }
         self.sent.last_tick = now;
         if self.drops_when_full {
             self.sent.refused += self.tx_burst.len() as u64;
@@ -176,6 +235,17 @@ impl<'port> Lane<'port> {
                 return;
             }
         }
+    }
+
+    /// Looks whether the port still has its link.
+    #[cold]
+    pub(crate) fn look_at_link(&mut self) {
+        self.link.look();
+    }
+
+    /// How often the port lost its link since the trial began.
+    pub(crate) fn link_losses(&self) -> u64 {
+        self.link.losses()
     }
 
     /// Frees frames that wait for a full queue; returns how many. They were never offered.

@@ -10,6 +10,7 @@
 //! fits the rings: its own stalls show as a missed rate, not as loss.
 
 mod assemble;
+mod clock;
 mod engine;
 mod error;
 mod frame;

@@ -22,6 +22,8 @@ pub(crate) struct Seen {
     /// Of the low-rate streams.
     pub(crate) samples: Samples,
     pub(crate) foreign: u64,
+    /// Frames of this trial's mark, of a port or flow that it has not.
+    pub(crate) unknown: u64,
 }
 
 impl Seen {
@@ -39,6 +41,7 @@ impl Seen {
             delays: Delays::new(ports * flows),
             samples: Samples::with_capacity(low_rate_frames * ports),
             foreign: 0,
+            unknown: 0,
         }
     }
 
@@ -57,7 +60,7 @@ impl Seen {
             let flow = usize::from(signature.flow);
             let index = usize::from(signature.port) * self.flows + flow;
             let Some(tracker) = self.trackers.get_mut(index).filter(|_| flow < self.flows) else {
-                self.foreign += 1;
+                self.unknown += 1;
                 continue;
             };
             let arrival = tracker.record(signature.sequence);

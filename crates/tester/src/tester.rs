@@ -11,6 +11,7 @@ use quietwire_dpdk::thread::{self, Registered};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri, StartedPort, cycles};
 
 use crate::assemble::{LaneResult, assemble};
+use crate::clock::ClockCheck;
 use crate::engine::{self, LoopHealth, Timetable};
 use crate::error::TesterError;
 use crate::frame::{Epoch, FrameWriter};
@@ -231,6 +232,7 @@ impl Tester {
         let until_start = Duration::from_secs_f64(lead_s + settle_s + trial.warm_up_s);
         let started = SystemTime::now() + until_start;
         let times = timetable(trial, epoch, pace, (lead_s, settle_s));
+        let clock = ClockCheck::begin();
         let count = self.ports.len();
         let mut lanes = Vec::new();
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -246,6 +248,7 @@ impl Tester {
         }
         let (mut lanes, healths, realtime) =
             run_threads(&self.eal, &self.options, lanes, &times, &self.abort)?;
+        let clock_error_ratio = clock.error_ratio();
         if self.abort.load(Ordering::Relaxed) || healths.iter().any(|health| health.aborted) {
             return Err(TesterError::Aborted);
         }
@@ -264,6 +267,7 @@ impl Tester {
             .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         result.health.realtime = realtime;
         result.health.receive_drops = self.receive_drops(&before);
+        result.health.clock_error_ratio = clock_error_ratio;
         result.validity = judge(&result, self.options.limits, &self.links_down());
         Ok(result)
     }
@@ -320,6 +324,11 @@ fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, (lead_s, settle_s): (f64, 
     }
 }
 
+/// Ports are pairs: 0 and 1 speak with each other, 2 and 3, and so on; a port alone with itself.
+pub(crate) fn peer_of(port: usize, ports: usize) -> usize {
+    if port ^ 1 < ports { port ^ 1 } else { port }
+}
+
 fn lane<'port>(
     eal: &Eal,
     pool: &'port Mempool,
@@ -329,8 +338,7 @@ fn lane<'port>(
     index: usize,
     (ports, transmitting): (usize, usize),
 ) -> Result<Lane<'port>, TesterError> {
-    // Ports are pairs: 0 and 1 speak with each other, 2 and 3, and so on; a port alone with itself.
-    let peer = if index ^ 1 < ports { index ^ 1 } else { index };
+    let peer = peer_of(index, ports);
     let seen = Seen::new(epoch, trial, ports, cycles::hz());
     // A port that only receives still tells the device its addresses.
     let writer = FrameWriter::new(trial, index as u8, peer as u8)
@@ -340,7 +348,7 @@ fn lane<'port>(
     };
     Ok(Lane::new(
         eal,
-        (rx, tx),
+        (rx, tx, &port.port.handle),
         pool,
         port.drops_when_full,
         writer,

@@ -120,6 +120,18 @@ impl FlowTracker {
         sequence < self.next && self.next - sequence <= WINDOW && self.is_marked(sequence)
     }
 
+    /// Frames received of sequence numbers from `offered` on: at least those that the window still knows.
+    #[must_use]
+    pub(crate) fn beyond(&self, offered: u64) -> u64 {
+        if self.received == 0 {
+            return 0;
+        }
+        let first = offered.max(self.next.saturating_sub(WINDOW));
+        (first..self.next)
+            .filter(|sequence| self.is_marked(*sequence))
+            .count() as u64
+    }
+
     /// Distinct frames received.
     #[must_use]
     pub(crate) fn received(&self) -> u64 {
@@ -178,6 +190,18 @@ mod tests {
                 prop_assert_eq!(fast.record(sequence as u32), slow.record(sequence));
             }
         }
+    }
+
+    #[test]
+    fn numbers_that_were_never_sent_are_counted() {
+        let mut tracker = FlowTracker::default();
+        for sequence in [0, 1, 5, 7, 3000] {
+            tracker.record(sequence);
+        }
+        assert_eq!((tracker.beyond(3001), tracker.beyond(3000)), (0, 1));
+        // 5 and 7 are out of the window by now.
+        assert_eq!(tracker.beyond(2), 1);
+        assert_eq!(FlowTracker::default().beyond(0), 0);
     }
 
     #[test]

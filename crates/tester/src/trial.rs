@@ -110,6 +110,29 @@ pub struct TesterHealth {
     pub realtime: bool,
     /// Frames that the tester's own receive path dropped (port counters).
     pub receive_drops: u64,
+    /// Time from the start of a transmit burst to that of the next on the same port. Its percentiles beside
+    /// `burst_time_ns` tell how even the stream was.
+    #[serde(default)]
+    pub burst_gaps: LatencySummary,
+    /// Time that the frames of a whole burst take at the rate of one port, nanoseconds; 0 where there was no schedule.
+    #[serde(default)]
+    pub burst_time_ns: f64,
+    /// By how much the last frame left after the end of the schedule, over the duration asked for.
+    #[serde(default)]
+    pub stretch_ratio: f64,
+    /// How much longer the trial took by the tester's own clock (the time stamp counter) than by the kernel's
+    /// (`CLOCK_MONOTONIC_RAW`), as a ratio of the latter: negative when it took less.
+    #[serde(default)]
+    pub clock_error_ratio: f64,
+    /// By how much the trial ended after its deadline, nanoseconds.
+    #[serde(default)]
+    pub overrun_ns: u64,
+    /// Frames of this trial's mark that came back and were never sent: of a flow or a sequence number that was not used.
+    #[serde(default)]
+    pub phantom_frames: u64,
+    /// Negative loss: frames received over those offered, summed over the flows of which more came than went.
+    #[serde(default)]
+    pub excess_frames: u64,
 }
 
 /// Whether the trial says anything about the device.
@@ -135,6 +158,13 @@ pub struct PortResult {
     pub received_frames: u64,
     /// Frames received that this trial did not send (other traffic, damaged, earlier trials).
     pub foreign_frames: u64,
+    /// Frames of flows that count at another port, the one opposite to the sender. These do not count as received: a
+    /// flooded copy makes no loss good.
+    #[serde(default)]
+    pub misdirected_frames: u64,
+    /// How often the port was seen to lose its link.
+    #[serde(default)]
+    pub link_losses: u64,
 }
 
 /// What happened to one flow. Listed only for flows in which something did happen.

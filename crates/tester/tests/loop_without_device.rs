@@ -43,6 +43,9 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
         // The machine that runs the tests may be busy: what is checked here is the counting.
         limits: Limits {
             pacing_miss_ratio: 1.0,
+            stretch_ratio: 10.0,
+            overrun_s: 60.0,
+            clock_error_ratio: 1.0,
         },
         preparation: Preparation {
             learning_s: Some(0.05),
@@ -145,6 +148,15 @@ fn what_is_offered_is_seen_again() {
             assert_eq!((result.duplicate_frames, result.reordered_frames), (0, 0));
             assert_eq!(result.latency.samples, result.received_frames);
             assert_latency(&result);
+            let health = &result.health;
+            assert_eq!((health.phantom_frames, health.excess_frames), (0, 0));
+            let sending = result.ports.iter().filter(|port| port.offered_frames > 0);
+            assert_eq!(
+                health.burst_gaps.samples,
+                health.bursts - sending.count() as u64
+            );
+            assert!(health.burst_time_ns > 0.0);
+            assert!(result.ports.iter().all(|port| port.link_losses == 0));
             assert_eq!(
                 result
                     .ports

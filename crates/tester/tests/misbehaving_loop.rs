@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Real frames through a device that does what none should: the tester has to tell, and never to make a figure of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::{Duration, Instant};
+
+use quietwire_dpdk::thread::Registered;
+use quietwire_dpdk::{
+    Burst, Eal, EalOptions, HugePages, Mbuf, Mempool, Port, PortOptions, PortUri, StartedPort,
+};
+use quietwire_tester::{
+    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
+    TrialResult, Validity,
+};
+
+/// What the device does with a frame.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug)]
+enum Habit {
+    Forward,
+    /// Sends each frame twice.
+    Duplicate,
+    /// Sends a frame and one more with a sequence number far ahead.
+    Invent,
+    /// Sends each frame on, and a copy back to where it came from; each tenth only back.
+    Flood,
+    /// Takes frames of this trial apart from its flow's number.
+    Renumber,
+    /// Takes one of its ports down, and ends.
+    Unplug,
+}
+
+/// Where a frame of 64 octets has its flow and its sequence number.
+const FLOW: usize = 46;
+const SEQUENCE: usize = 48;
+/// How long the device lives at most.
+const LIFE: Duration = Duration::from_secs(60);
+
+fn open(eal: &Eal, pool: &Mempool, path: &Path, name: &str) -> StartedPort {
+    let uri: PortUri = format!("memif:{}?role=client", path.display())
+        .parse()
+        .unwrap();
+    let options = PortOptions::new(name, 1518);
+    Port::open(eal, &uri, &options, pool)
+        .unwrap()
+        .start()
+        .unwrap()
+}
+
+fn misbehave<'eal>(
+    habit: u8,
+    number: u64,
+    mut frame: Mbuf<'eal>,
+    pool: &Mempool,
+    on: &mut Burst,
+    back: &mut Burst,
+) {
+    let change = |frame: &mut Mbuf<'eal>, at: usize, octet: u8| {
+        frame.octets_mut().unwrap()[at] = octet;
+    };
+    let is_learning = frame.octets()[SEQUENCE - 4] % 2 == 1;
+    if habit == Habit::Duplicate as u8 {
+        drop(on.push(frame.copy(pool).unwrap()));
+    } else if habit == Habit::Invent as u8 {
+        let mut other = frame.copy(pool).unwrap();
+        change(&mut other, SEQUENCE + 2, 0x40);
+        drop(on.push(other));
+    } else if habit == Habit::Renumber as u8 && !is_learning {
+        change(&mut frame, FLOW + 1, 0x7f);
+    } else if habit == Habit::Flood as u8 && !is_learning {
+        drop(back.push(frame.copy(pool).unwrap()));
+        if number.is_multiple_of(10) {
+            return;
+        }
+    }
+    drop(on.push(frame));
+}
+
+/// The device: two ports, each frame out of the other one, by the habit of the hour.
+fn device(eal: Eal, left: &Path, right: &Path, habit: Arc<AtomicU8>) -> JoinHandle<()> {
+    let (left, right) = (left.to_owned(), right.to_owned());
+    spawn(move || {
+        let pool =
+            Mempool::new(&eal, "device", 8192, PortOptions::new("", 1518).data_room()).unwrap();
+        let _registered = Registered::new(&eal).unwrap();
+        let mut ports = [
+            open(&eal, &pool, &left, "l"),
+            open(&eal, &pool, &right, "r"),
+        ];
+        let (mut received, mut on, mut back) =
+            (Burst::new(&eal), Burst::new(&eal), Burst::new(&eal));
+        let (began, mut number) = (Instant::now(), 0);
+        while began.elapsed() < LIFE {
+            let habit = habit.load(Ordering::Relaxed);
+            if habit == Habit::Unplug as u8 {
+                return;
+            }
+            for side in [0, 1] {
+                ports[side].rx[0].receive(&mut received, 16);
+                for frame in received.drain() {
+                    number += 1;
+                    misbehave(habit, number, frame, &pool, &mut on, &mut back);
+                }
+                for (port, burst) in [(1 - side, &mut on), (side, &mut back)] {
+                    ports[port].tx[0].send(burst);
+                    burst.free();
+                }
+            }
+            std::thread::yield_now();
+        }
+    })
+}
+
+fn trial() -> Trial {
+    Trial {
+        // Slow enough for a device that shares its CPU.
+        offered_rate_pps: 2e3,
+        duration_s: 0.3,
+        warm_up_s: 0.0,
+        drain_s: 0.2,
+        frame_sizes: FrameSizes::Fixed(64),
+        directions: Directions::OneWay,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: 0.0,
+    }
+}
+
+fn reasons(result: &TrialResult) -> String {
+    match &result.validity {
+        Validity::Valid => String::new(),
+        Validity::Invalid(reasons) => reasons.join("; "),
+    }
+}
+
+// One test: the EAL can be started once in a process.
+#[test]
+fn what_cannot_be_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![0, 1],
+        memory_mib: 192,
+        huge_pages: HugePages::Never,
+        pci_devices: Vec::new(),
+        file_prefix: "quietwire-misbehaving".to_owned(),
+    })
+    .unwrap();
+    let paths = ["left", "right"].map(|name| directory.path().join(name));
+    let uri = |path: &Path| -> PortUri {
+        format!("memif:{}?role=server", path.display())
+            .parse()
+            .unwrap()
+    };
+    let options = TesterOptions {
+        cpus: vec![0],
+        realtime_priority: None,
+        ring_size: 1024,
+        frame_size_max: 1518,
+        // The machine that runs the tests may be busy: what is checked here is what the device did.
+        limits: Limits {
+            pacing_miss_ratio: 1.0,
+            stretch_ratio: 10.0,
+            overrun_s: 60.0,
+            clock_error_ratio: 1.0,
+        },
+        preparation: Preparation::default(),
+    };
+    let ports = [
+        ("a".to_owned(), uri(&paths[0])),
+        ("b".to_owned(), uri(&paths[1])),
+    ];
+    let mut tester = Tester::open(&eal, "tester", &ports, options).unwrap();
+    let habit = Arc::new(AtomicU8::new(Habit::Forward as u8));
+    let device = device(eal.clone(), &paths[0], &paths[1], Arc::clone(&habit));
+    tester.wait_for_links(Duration::from_secs(20)).unwrap();
+    let mut run = |next: Habit| {
+        habit.store(next as u8, Ordering::Relaxed);
+        tester.run(&trial()).unwrap()
+    };
+
+    let result = run(Habit::Forward);
+    assert_eq!(reasons(&result), "");
+    assert!(result.received_frames > 0, "{result:?}");
+
+    let result = run(Habit::Duplicate);
+    assert!(result.duplicate_frames > 0, "{result:?}");
+    assert!(
+        result.received_frames <= result.offered_frames,
+        "{result:?}"
+    );
+    assert_eq!(
+        result.latency.samples, result.received_frames,
+        "first copies only"
+    );
+    assert_eq!(reasons(&result), "");
+
+    let result = run(Habit::Invent);
+    assert!(result.health.phantom_frames > 0, "{result:?}");
+    assert!(
+        reasons(&result).contains("were never sent"),
+        "{:?}",
+        result.validity
+    );
+
+    let result = run(Habit::Renumber);
+    assert_eq!(result.received_frames, 0, "{result:?}");
+    assert!(result.health.phantom_frames > 0, "{result:?}");
+    assert!(
+        reasons(&result).contains("were never sent"),
+        "{:?}",
+        result.validity
+    );
+
+    // Flooded copies do not make the lost tenth good.
+    let result = run(Habit::Flood);
+    assert!(result.lost_frames > 0, "{result:?}");
+    let misdirected: u64 = result
+        .ports
+        .iter()
+        .map(|port| port.misdirected_frames)
+        .sum();
+    assert!(misdirected > 0, "{result:?}");
+    assert_eq!(
+        result.received_frames + result.lost_frames,
+        result.offered_frames
+    );
+
+    // The link goes in the midst of a trial.
+    let long = Trial {
+        duration_s: 2.0,
+        ..trial()
+    };
+    let unplug = Arc::clone(&habit);
+    habit.store(Habit::Forward as u8, Ordering::Relaxed);
+    let hand = spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        unplug.store(Habit::Unplug as u8, Ordering::Relaxed);
+    });
+    let result = tester.run(&long).unwrap();
+    hand.join().unwrap();
+    device.join().unwrap();
+    assert!(
+        reasons(&result).contains("lost its link"),
+        "{:?}",
+        result.validity
+    );
+    assert!(
+        result.ports.iter().any(|port| port.link_losses > 0),
+        "{result:?}"
+    );
+}
