@@ -241,6 +241,7 @@ impl LabBench {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: LOW_RATE_PPS,
+            traffic: None,
         }
     }
 

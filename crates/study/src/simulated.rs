@@ -120,6 +120,7 @@ impl SimulatedBench {
             loss_ratio: (offered - received) as f64 / (offered.max(1)) as f64,
             duplicate_frames: 0,
             reordered_frames: 0,
+            damaged_frames: 0,
             achieved_rate_pps: offered as f64 / elapsed_s,
             forwarding_rate_pps: received as f64 / elapsed_s,
             latency: latency(latency_ns, received, behaviour.stolen_ratio)?,

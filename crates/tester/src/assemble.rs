@@ -7,7 +7,6 @@ use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, S
 use crate::pacer::Pace;
 use crate::seen::Seen;
 use crate::tester::peer_of;
-use crate::tracker::FlowTracker;
 use crate::trial::{FlowResult, PortResult, TesterHealth, Trial, TrialResult, Validity};
 
 /// Flows listed in a result at most.
@@ -16,6 +15,7 @@ const FLOWS_LISTED_MAX: usize = 64;
 /// What is left of a lane when its trial is over.
 #[derive(Debug)]
 pub(crate) struct LaneResult {
+    port: usize,
     seen: Seen,
     sent: Sent,
     scheduled: u64,
@@ -43,6 +43,7 @@ impl LaneResult {
         let flows = if sends { lane.seen.flows - 1 } else { 0 };
         let low_rate = sends.then(|| lane.writer.low_rate_written());
         Self {
+            port: lane.role.port,
             offered_of_flow: (0..flows)
                 .map(|flow| lane.writer.written_of_flow(flow as u16))
                 .chain(low_rate)
@@ -68,9 +69,10 @@ pub(crate) fn assemble(
     let sum = |part: fn(&LaneResult) -> u64| lanes.iter().map(part).sum::<u64>();
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
-    let flows = Flows::of(&lanes);
+    let flows = Flows::of(&lanes, names.len());
     let received: u64 = flows.all.iter().map(|flow| flow.received_frames).sum();
-    let lost = offered.saturating_sub(received);
+    let damaged = sum(|lane| lane.seen.damaged);
+    let lost = offered.saturating_sub(received + damaged);
     let elapsed_s = elapsed_s(&lanes, times, hz);
     let rate = |frames: u64| {
         if elapsed_s > 0.0 {
@@ -90,6 +92,7 @@ pub(crate) fn assemble(
         loss_ratio: ratio(lost, offered),
         duplicate_frames: flows.all.iter().map(|flow| flow.duplicate_frames).sum(),
         reordered_frames: flows.all.iter().map(|flow| flow.reordered_frames).sum(),
+        damaged_frames: damaged,
         achieved_rate_pps: rate(offered),
         forwarding_rate_pps: rate(received),
         latency: latency(&lanes).summary()?,
@@ -97,9 +100,9 @@ pub(crate) fn assemble(
         low_rate: low_rate(&lanes, times.low_rate_pps)?,
         ports: names
             .iter()
-            .zip(&lanes)
             .zip(&flows.misdirected)
-            .map(|((name, lane), misdirected)| port_result(name, lane, *misdirected))
+            .enumerate()
+            .map(|(port, (name, misdirected))| port_result(name, port, &lanes, *misdirected))
             .collect(),
         health: TesterHealth {
             unsent_frames: unsent,
@@ -195,17 +198,25 @@ fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, Strin
     })
 }
 
-fn port_result(name: &str, lane: &LaneResult, misdirected_frames: u64) -> PortResult {
-    let trackers = lane.seen.trackers.iter();
+fn port_result(
+    name: &str,
+    port: usize,
+    lanes: &[LaneResult],
+    misdirected_frames: u64,
+) -> PortResult {
+    let own = || lanes.iter().filter(|lane| lane.port == port);
+    let trackers = own().flat_map(|lane| &lane.seen.trackers);
     let received: u64 = trackers.map(|tracker| tracker.received()).sum();
     PortResult {
         name: name.to_owned(),
-        offered_frames: lane.offered,
-        refused_frames: lane.sent.refused,
+        offered_frames: own().map(|lane| lane.offered).sum(),
+        refused_frames: own().map(|lane| lane.sent.refused).sum(),
         received_frames: received - misdirected_frames,
-        foreign_frames: lane.seen.foreign,
+        damaged_frames: own().map(|lane| lane.seen.damaged).sum(),
+        foreign_frames: own().map(|lane| lane.seen.foreign).sum(),
         misdirected_frames,
-        link_losses: lane.link_losses,
+        // Every lane of a port sees the same link.
+        link_losses: own().map(|lane| lane.link_losses).max().unwrap_or(0),
     }
 }
 
@@ -219,51 +230,66 @@ struct Flows {
     phantoms: u64,
 }
 
+/// What a port received of one flow, all its lanes together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrived {
+    received: u64,
+    duplicates: u64,
+    reordered: u64,
+}
+
 impl Flows {
     /// A flow is told by its transmitting port, and counts at the port opposite; where none of it arrived there, at the one
     /// where most did, as with a device that sends frames back.
-    fn of(lanes: &[LaneResult]) -> Self {
+    fn of(lanes: &[LaneResult], ports: usize) -> Self {
         let mut flows = Self {
-            misdirected: vec![0; lanes.len()],
+            misdirected: vec![0; ports],
             ..Self::default()
         };
-        for (port, sender) in lanes.iter().enumerate() {
-            for flow in 0..sender.seen.flows {
+        let count = lanes.first().map_or(0, |lane| lane.seen.flows);
+        for port in 0..ports {
+            for flow in 0..count {
                 // A port that sent nothing has no figures, and whatever came of it is a phantom.
-                let offered = sender.offered_of_flow.get(flow).copied().unwrap_or(0);
-                flows.add(lanes, port, flow, offered);
+                let own = lanes.iter().filter(|lane| lane.port == port);
+                let offered = own.filter_map(|lane| lane.offered_of_flow.get(flow));
+                flows.add(lanes, port, flow, offered.sum());
             }
         }
         flows
     }
 
     fn add(&mut self, lanes: &[LaneResult], port: usize, flow: usize, offered: u64) {
+        let ports = self.misdirected.len();
+        let mut arrived = vec![Arrived::default(); ports];
+        for lane in lanes {
+            let tracker = lane.seen.trackers.get(port * lane.seen.flows + flow);
+            if let (Some(tracker), Some(arrived)) = (tracker, arrived.get_mut(lane.port)) {
+                self.phantoms += tracker.beyond(offered);
+                arrived.received += tracker.received();
+                arrived.duplicates += tracker.duplicates();
+                arrived.reordered += tracker.reordered();
+            }
+        }
         let mut result = FlowResult {
             port: port as u16,
             flow: flow as u16,
             offered_frames: offered,
             ..FlowResult::default()
         };
-        let tracker_of = |lane: &LaneResult| {
-            let index = port * lane.seen.flows + flow;
-            lane.seen.trackers.get(index).cloned().unwrap_or_default()
-        };
-        let trackers: Vec<FlowTracker> = lanes.iter().map(tracker_of).collect();
-        let peer = peer_of(port, lanes.len());
-        let home = trackers
+        let peer = peer_of(port, ports);
+        let home = arrived
             .iter()
             .enumerate()
-            .filter(|(_, tracker)| tracker.received() > 0)
-            .max_by_key(|(lane, tracker)| (*lane == peer, tracker.received()))
-            .map(|(lane, _)| lane);
-        for (lane, tracker) in trackers.iter().enumerate() {
-            self.phantoms += tracker.beyond(offered);
-            if Some(lane) == home {
-                result.received_frames = tracker.received();
-                result.duplicate_frames = tracker.duplicates();
-                result.reordered_frames = tracker.reordered();
-            } else if let Some(misdirected) = self.misdirected.get_mut(lane) {
-                *misdirected += tracker.received();
+            .filter(|(_, arrived)| arrived.received > 0)
+            .max_by_key(|(at, arrived)| (*at == peer, arrived.received))
+            .map(|(at, _)| at);
+        for (at, arrived) in arrived.iter().enumerate() {
+            if Some(at) == home {
+                result.received_frames = arrived.received;
+                result.duplicate_frames = arrived.duplicates;
+                result.reordered_frames = arrived.reordered;
+            } else if let Some(misdirected) = self.misdirected.get_mut(at) {
+                *misdirected += arrived.received;
             }
         }
         self.all.push(result);

@@ -17,6 +17,8 @@ pub(crate) struct Timetable {
     pub(crate) pace: Pace,
     /// Frames per second of each lane's low-rate stream.
     pub(crate) low_rate_pps: f64,
+    /// Frames that are due together.
+    pub(crate) burst: u16,
     pub(crate) ticks_per_second: u64,
     /// Until when learning frames are sent.
     pub(crate) learning_end: u64,
@@ -103,14 +105,18 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool)
 fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, end: u64) {
     for lane in lanes {
         let pacer = Pacer::new(
-            times.pace,
+            times.pace.share(lane.role.share),
             start,
             end - start,
             times.ticks_per_second,
             CATCH_UP,
         );
-        let low_rate = LowRate::new(times.low_rate_pps, start, times.ticks_per_second);
-        lane.begin(epoch, pacer, low_rate);
+        let low_rate = if lane.role.has_low_rate {
+            LowRate::new(times.low_rate_pps, start, times.ticks_per_second)
+        } else {
+            LowRate::default()
+        };
+        lane.begin(epoch, pacer.in_bursts(times.burst), low_rate);
     }
 }
 

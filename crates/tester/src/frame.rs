@@ -20,11 +20,12 @@ pub(crate) use head::signature_place;
 use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST};
 
 use crate::trial::{IpVersion, Trial};
+use crate::writer::Share;
 
 const MAGIC: [u8; 2] = *b"QW";
 
 /// Which part of which trial a frame belongs to. Even for a counted part, the odd one before for its warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Epoch(u8);
 
 impl Epoch {
@@ -67,15 +68,44 @@ impl Signature {
         })
     }
 
+    /// As it stands in a frame.
     #[inline(always)]
-    fn write<const N: usize>(self, head: &mut [u8; N]) {
+    pub(crate) fn octets(self) -> [u8; SIGNATURE] {
         let [f0, f1] = self.flow.to_le_bytes();
         let [s0, s1, s2, s3] = self.sequence.to_le_bytes();
         let [m0, m1] = MAGIC;
-        let start = [m0, m1, self.epoch.0, self.port, f0, f1, s0, s1];
-        head[N - 18..N - 10].copy_from_slice(&start);
-        head[N - 10..N - 8].copy_from_slice(&[s2, s3]);
-        head[N - 8..N].copy_from_slice(&self.tick.to_le_bytes());
+        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tick.to_le_bytes();
+        [
+            m0,
+            m1,
+            self.epoch.0,
+            self.port,
+            f0,
+            f1,
+            s0,
+            s1,
+            s2,
+            s3,
+            t0,
+            t1,
+            t2,
+            t3,
+            t4,
+            t5,
+            t6,
+            t7,
+        ]
+    }
+
+    #[inline(always)]
+    fn write<const N: usize>(self, head: &mut [u8; N]) {
+        head[N - SIGNATURE..].copy_from_slice(&self.octets());
+    }
+
+    /// True where a payload begins with the magic number.
+    #[inline(always)]
+    pub(crate) fn is_at_front(payload: &[u8]) -> bool {
+        payload.starts_with(&MAGIC)
     }
 
     /// True for a frame of the warm-up before the counted part `epoch`.
@@ -94,6 +124,7 @@ pub(crate) struct FrameWriter {
     epoch: Epoch,
     port: u8,
     flows: u16,
+    share: Share,
     addresses: u32,
     destinations: u32,
     learned: u32,
@@ -116,7 +147,7 @@ struct Cursor {
 impl FrameWriter {
     /// # Errors
     /// A size that does not hold the headers and the signature.
-    pub(crate) fn new(trial: &Trial, port: u8, peer: u8) -> Result<Self, BuildError> {
+    pub(crate) fn new(trial: &Trial, port: u8, peer: u8, share: Share) -> Result<Self, BuildError> {
         let sizes = trial.frame_sizes.pattern().into_iter();
         let pattern = sizes.map(|size| Template::new(trial.ip, size, port, peer));
         Ok(Self {
@@ -125,6 +156,7 @@ impl FrameWriter {
             epoch: Epoch(0),
             port,
             flows: trial.flows,
+            share,
             addresses: trial.mac_addresses,
             destinations: trial.destinations,
             learned: 0,
@@ -137,7 +169,10 @@ impl FrameWriter {
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.low_rate_written = 0;
-        self.cursor = Cursor::default();
+        self.cursor = Cursor {
+            flow: self.share.index as u16,
+            ..Cursor::default()
+        };
     }
 
     /// Frames written since [`Self::begin`].
@@ -147,7 +182,8 @@ impl FrameWriter {
 
     /// Frames written of one flow since [`Self::begin`].
     pub(crate) fn written_of_flow(&self, flow: u16) -> u64 {
-        self.cursor.sequence + u64::from(flow < self.cursor.flow)
+        let is_own = u32::from(flow) % self.share.of == self.share.index;
+        u64::from(is_own) * (self.cursor.sequence + u64::from(flow < self.cursor.flow))
     }
 
     /// Frames written of the low-rate stream since [`Self::begin`]; they are part of [`Self::written`].
@@ -260,9 +296,9 @@ impl FrameWriter {
             random ^= random << 17;
             cursor.random = random;
         }
-        cursor.flow += 1;
+        cursor.flow = cursor.flow.saturating_add(self.share.of as u16);
         if cursor.flow >= self.flows {
-            cursor.flow = 0;
+            cursor.flow = self.share.index as u16;
             cursor.sequence += 1;
         }
         cursor.address += 1;
@@ -298,6 +334,7 @@ mod tests {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            traffic: None,
         }
     }
 
@@ -317,7 +354,8 @@ mod tests {
 
     #[test]
     fn a_frame_is_sound_and_its_signature_survives() {
-        let mut writer = FrameWriter::new(&trial(FrameSizes::Fixed(64), 3, 5), 1, 0).unwrap();
+        let mut writer =
+            FrameWriter::new(&trial(FrameSizes::Fixed(64), 3, 5), 1, 0, Share::WHOLE).unwrap();
         writer.begin(Epoch(4));
         for (index, frame) in frames::<IPV4>(&mut writer, 7).iter().enumerate() {
             let parsed = parse(frame).unwrap();
@@ -352,7 +390,7 @@ mod tests {
             destinations: 8,
             ..trial(FrameSizes::Imix, 1, 1)
         };
-        let mut writer = FrameWriter::new(&trial, 0, 1).unwrap();
+        let mut writer = FrameWriter::new(&trial, 0, 1, Share::WHOLE).unwrap();
         writer.begin(Epoch(2));
         let mut seen = std::collections::BTreeMap::new();
         for frame in frames::<IPV4>(&mut writer, 4000) {
@@ -389,7 +427,7 @@ mod tests {
                 ip: IpVersion::V6,
                 ..trial(FrameSizes::Fixed(size), flows, 5)
             };
-            let mut writer = FrameWriter::new(&trial, 1, 0).unwrap();
+            let mut writer = FrameWriter::new(&trial, 1, 0, Share::WHOLE).unwrap();
             writer.begin(Epoch(2));
             let mut networks = std::collections::BTreeSet::new();
             for (index, head) in frames::<IPV6>(&mut writer, 4000).iter().enumerate() {
@@ -423,7 +461,7 @@ mod tests {
             ip: IpVersion::V6,
             ..trial(FrameSizes::Fixed(83), 1, 1)
         };
-        assert!(FrameWriter::new(&small, 1, 0).is_err());
+        assert!(FrameWriter::new(&small, 1, 0, Share::WHOLE).is_err());
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, TxQueue, cycles};
 
-use crate::frame::{Epoch, FrameWriter};
+use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
 use crate::seen::Seen;
+use crate::writer::Writer;
 
 /// Frames in a transmit burst at most. Short, so that a paced stream stays even.
 pub(crate) const TX_BURST: u64 = 32;
@@ -17,7 +18,20 @@ const RX_BURST: usize = 32;
 /// Receive bursts in one turn at most, so that transmission is never held up for long.
 const RX_BURSTS_A_TURN: usize = 8;
 
-/// What one port does in one trial.
+/// Which part of a trial a lane has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Role {
+    /// Index of the port.
+    pub(crate) port: usize,
+    /// Part of the rate that the lane has, 1 where all have the same.
+    pub(crate) share: f64,
+    /// Whether the port sends more than its learning frames.
+    pub(crate) transmits: bool,
+    /// Whether the lane has the low-rate stream of its port.
+    pub(crate) has_low_rate: bool,
+}
+
+/// What one port does in one trial, or one pair of its queues.
 #[derive(Debug)]
 pub(crate) struct Lane<'port> {
     rx: &'port mut RxQueue,
@@ -27,9 +41,8 @@ pub(crate) struct Lane<'port> {
     scale: Scale,
     /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
     drops_when_full: bool,
-    pub(crate) writer: FrameWriter,
-    /// Whether the port sends more than its learning frames.
-    transmits: bool,
+    pub(crate) role: Role,
+    pub(crate) writer: Writer,
     pub(crate) pacer: Option<Pacer>,
     low_rate: LowRate,
     tx_burst: Burst,
@@ -138,8 +151,8 @@ impl<'port> Lane<'port> {
         (rx, tx, handle): (&'port mut RxQueue, &'port mut TxQueue, &'port PortHandle),
         pool: &'port Mempool,
         drops_when_full: bool,
-        writer: FrameWriter,
-        transmits: bool,
+        role: Role,
+        writer: Writer,
         seen: Seen,
     ) -> Self {
         Self {
@@ -149,8 +162,8 @@ impl<'port> Lane<'port> {
             link: Link::new(handle),
             scale: Scale::new(cycles::hz()),
             drops_when_full,
+            role,
             writer,
-            transmits,
             pacer: None,
             low_rate: LowRate::default(),
             tx_burst: Burst::new(eal),
@@ -165,7 +178,7 @@ impl<'port> Lane<'port> {
         self.low_rate = low_rate;
         self.writer.begin(epoch);
         self.sent = Sent::default();
-        self.pacer = self.transmits.then_some(pacer);
+        self.pacer = self.role.transmits.then_some(pacer);
     }
 
     /// True when nothing is left to send.

@@ -17,11 +17,14 @@ mod frame;
 mod judge;
 mod lane;
 mod latency;
+pub mod locate;
 mod pacer;
 mod seen;
 mod tester;
 mod tracker;
+pub mod traffic;
 mod trial;
+mod writer;
 
 pub use error::TesterError;
 pub use judge::Limits;

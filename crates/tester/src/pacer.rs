@@ -14,6 +14,16 @@ pub(crate) enum Pace {
     Unpaced,
 }
 
+impl Pace {
+    /// So many times the rate.
+    pub(crate) fn share(self, share: f64) -> Self {
+        match self {
+            Self::Rate(rate_pps) => Self::Rate(rate_pps * share),
+            Self::Unpaced => Self::Unpaced,
+        }
+    }
+}
+
 /// What to do at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
@@ -30,6 +40,8 @@ pub(crate) struct Pacer {
     frames_per_tick: f64,
     scheduled: u64,
     catch_up: u64,
+    /// Frames that are due together.
+    together: u64,
     offered: u64,
     unsent: u64,
 }
@@ -57,9 +69,18 @@ impl Pacer {
             frames_per_tick,
             scheduled,
             catch_up,
+            together: 1,
             offered: 0,
             unsent: 0,
         }
+    }
+
+    /// The same frames in the same time, so many always due together, when the first of them is.
+    #[must_use]
+    pub(crate) fn in_bursts(mut self, frames: u16) -> Self {
+        self.together = u64::from(frames.max(1));
+        self.catch_up += self.together;
+        self
     }
 
     /// Frames due at `now`, at most `burst`. The caller offers exactly that many.
@@ -70,7 +91,13 @@ impl Pacer {
         let due = if self.scheduled == u64::MAX {
             self.offered + burst
         } else {
-            ((elapsed as f64 * self.frames_per_tick) as u64 + 1).min(self.scheduled)
+            let due = (elapsed as f64 * self.frames_per_tick) as u64;
+            let due = if self.together == 1 {
+                due + 1
+            } else {
+                (due / self.together + 1) * self.together
+            };
+            due.min(self.scheduled)
         };
         let done = self.offered + self.unsent;
         let mut behind = due.saturating_sub(done);
@@ -82,7 +109,7 @@ impl Pacer {
         self.offered += frames;
         Due {
             frames,
-            late: behind >= 2 * burst,
+            late: behind >= 2 * burst.max(self.together),
         }
     }
 
@@ -160,6 +187,20 @@ mod tests {
         let now = now + HZ / 1_000_000 * 4000;
         while pacer.due(now, 32).frames > 0 {}
         assert_eq!((pacer.offered(), pacer.unsent()), (401 + 512, 4000 - 512));
+    }
+
+    #[test]
+    fn bursts_keep_the_rate() {
+        let mut pacer = Pacer::new(Pace::Rate(1e6), 0, HZ, HZ, 512).in_bursts(100);
+        assert_eq!(pacer.due(0, 32).frames, 32);
+        while pacer.due(0, 32).frames > 0 {}
+        assert_eq!(pacer.offered(), 100);
+        let microsecond = HZ / 1_000_000;
+        assert_eq!(pacer.due(99 * microsecond, 32).frames, 0);
+        assert_eq!(pacer.due(100 * microsecond + 1, 32).frames, 32);
+        while pacer.due(HZ, 512).frames > 0 {}
+        pacer.close();
+        assert_eq!(pacer.offered() + pacer.unsent(), 1_000_000);
     }
 
     #[test]

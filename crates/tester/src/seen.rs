@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one port received in a trial.
 
-use crate::frame::{Epoch, Signature, signature_place};
+use std::sync::Arc;
+
+use crate::frame::{Epoch, Signature};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
 use crate::tracker::{Arrival, FlowTracker};
+use crate::traffic::Pattern;
 use crate::trial::Trial;
+
+/// What a trial's frames are known by.
+#[derive(Clone, Debug)]
+pub(crate) struct Marks {
+    /// Where frames have their signature.
+    pub(crate) place: usize,
+    /// Flows of one port: those of the load, and the low-rate stream after them.
+    pub(crate) flows: usize,
+    /// What payloads hold, where they are checked.
+    pub(crate) pattern: Option<Arc<Pattern>>,
+}
 
 /// What a lane received.
 #[derive(Debug)]
@@ -12,6 +26,8 @@ pub(crate) struct Seen {
     epoch: Epoch,
     /// Where frames have their signature.
     place: usize,
+    /// What payloads hold, where they are checked.
+    pattern: Option<Arc<Pattern>>,
     scale: Scale,
     /// Flows of one port: those of the load, and the low-rate stream after them.
     pub(crate) flows: usize,
@@ -24,16 +40,25 @@ pub(crate) struct Seen {
     pub(crate) foreign: u64,
     /// Frames of this trial's mark, of a port or flow that it has not.
     pub(crate) unknown: u64,
+    /// Frames whose payload is not as it was sent.
+    pub(crate) damaged: u64,
 }
 
 impl Seen {
     /// For a trial among `ports` ports.
-    pub(crate) fn new(epoch: Epoch, trial: &Trial, ports: usize, ticks_per_second: u64) -> Self {
-        let flows = usize::from(trial.flows) + 1;
+    pub(crate) fn new(
+        epoch: Epoch,
+        trial: &Trial,
+        marks: Marks,
+        ports: usize,
+        ticks_per_second: u64,
+    ) -> Self {
+        let flows = marks.flows;
         let low_rate_frames = (trial.low_rate_pps * trial.duration_s).ceil() as usize + 2;
         Self {
             epoch,
-            place: signature_place(trial.ip),
+            place: marks.place,
+            pattern: marks.pattern,
             scale: Scale::new(ticks_per_second),
             flows,
             trackers: vec![FlowTracker::default(); ports * flows],
@@ -42,7 +67,19 @@ impl Seen {
             samples: Samples::with_capacity(low_rate_frames * ports),
             foreign: 0,
             unknown: 0,
+            damaged: 0,
         }
+    }
+
+    /// True for a frame of the tester's whose payload is not what it was. One that lost the signature's magic number is
+    /// nobody's.
+    #[inline(always)]
+    fn is_damaged(&self, frame: &[u8]) -> bool {
+        self.pattern.as_ref().is_some_and(|pattern| {
+            frame.get(self.place..).is_some_and(|payload| {
+                Signature::is_at_front(payload) && !pattern.is_intact(payload)
+            })
+        })
     }
 
     /// Takes note of frames that arrived together at tick `now`.
@@ -51,6 +88,11 @@ impl Seen {
         // Frames of one transmit burst carry one time stamp: their latency is worked out and recorded once.
         let (mut stamp, mut delay_ns, mut count, mut even) = (now, 0, 0, 0);
         for frame in frames {
+            if self.is_damaged(frame) {
+                let of_warm_up = Signature::is_of_warm_up(frame, self.place, self.epoch);
+                self.damaged += u64::from(!of_warm_up);
+                continue;
+            }
             let Some(signature) = Signature::read(frame, self.place)
                 .filter(|signature| signature.epoch == self.epoch)
             else {

@@ -14,12 +14,14 @@ use crate::assemble::{LaneResult, assemble};
 use crate::clock::ClockCheck;
 use crate::engine::{self, LoopHealth, Timetable};
 use crate::error::TesterError;
-use crate::frame::{Epoch, FrameWriter};
+use crate::frame::{Epoch, FrameWriter, signature_place};
 use crate::judge::{Limits, judge};
-use crate::lane::Lane;
+use crate::lane::{Lane, Role};
 use crate::pacer::Pace;
-use crate::seen::Seen;
+use crate::seen::{Marks, Seen};
+use crate::traffic::{Pattern, Program, Traffic};
 use crate::trial::{Directions, Trial, TrialResult};
+use crate::writer::{Described, Share, Writer, tracked_flows};
 
 /// How the tester is to work.
 #[derive(Clone, Debug)]
@@ -51,7 +53,11 @@ pub struct Preparation {
 impl Preparation {
     /// How long the threads and the learning frames get, seconds.
     fn lead_s(self, trial: &Trial) -> f64 {
-        let usual = f64::from(trial.mac_addresses) / LEARNING_RATE_PPS;
+        let frames = match &trial.traffic {
+            Some(traffic) => traffic.flow_count(),
+            None => trial.mac_addresses,
+        };
+        let usual = f64::from(frames) / LEARNING_RATE_PPS;
         LEAD_S + self.learning_s.unwrap_or(usual)
     }
 }
@@ -71,6 +77,32 @@ pub struct Tester {
     options: TesterOptions,
     trials: u64,
     abort: Arc<AtomicBool>,
+    /// The last description made ready: trials of a search have the same.
+    ready: Option<Ready>,
+}
+
+/// A description made ready for all ports.
+#[derive(Debug)]
+struct Ready {
+    traffic: Traffic,
+    sizes: Vec<u16>,
+    programs: Vec<Arc<Program>>,
+    pattern: Option<Arc<Pattern>>,
+}
+
+impl Ready {
+    fn new(traffic: &Traffic, sizes: Vec<u16>, ports: usize) -> Result<Self, TesterError> {
+        let program = |port| Program::new(traffic, &sizes, port as u8).map(Arc::new);
+        let programs: Result<_, String> = (0..ports).map(program).collect();
+        Ok(Self {
+            programs: programs.map_err(TesterError::BadTrial)?,
+            pattern: traffic
+                .integrity
+                .then(|| Arc::new(Pattern::new(traffic.seed))),
+            traffic: traffic.clone(),
+            sizes,
+        })
+    }
 }
 
 /// Ports of a tester at most: frames have a place of 8 bits for theirs.
@@ -104,12 +136,13 @@ impl Tester {
         if options.cpus.is_empty() {
             return Err(TesterError::BadTrial("the tester needs a CPU".to_owned()));
         }
-        let rings = u32::from(options.ring_size) * 2 * ports.len() as u32;
+        let queues: u32 = ports.iter().map(|(_, uri)| u32::from(uri.queues())).sum();
+        let rings = u32::from(options.ring_size) * 2 * queues;
         let kept: u32 = ports.iter().map(|(_, uri)| uri.buffers_kept()).sum();
-        let port_options = |name: &str| PortOptions {
+        let port_options = |name: &str, queues: u16| PortOptions {
             name: name.to_owned(),
-            rx_queues: 1,
-            tx_queues: 1,
+            rx_queues: queues,
+            tx_queues: queues,
             rx_ring_size: options.ring_size,
             tx_ring_size: options.ring_size,
             frame_size_max: options.frame_size_max,
@@ -118,12 +151,13 @@ impl Tester {
             eal,
             pool_name,
             rings + kept + POOL_SPARE,
-            port_options("").data_room(),
+            port_options("", 1).data_room(),
         )?;
         let ports = ports
             .iter()
             .map(|(name, uri)| {
-                let port = Port::open(eal, uri, &port_options(name), &pool)?.start()?;
+                let options = port_options(name, uri.queues());
+                let port = Port::open(eal, uri, &options, &pool)?.start()?;
                 Ok(TesterPort {
                     port,
                     drops_when_full: uri.is_shared_memory(),
@@ -137,6 +171,7 @@ impl Tester {
             options,
             trials: 0,
             abort: Arc::default(),
+            ready: None,
         })
     }
 
@@ -211,13 +246,14 @@ impl Tester {
         pace: Pace,
     ) -> Result<TrialResult, TesterError> {
         trial.validate().map_err(TesterError::BadTrial)?;
-        if trial.frame_sizes.largest() > self.options.frame_size_max {
+        if trial.frame_size_largest() > self.options.frame_size_max {
             return Err(TesterError::BadTrial(format!(
                 "frames of {} octets are asked for, and the ports were opened for {} at most",
-                trial.frame_sizes.largest(),
+                trial.frame_size_largest(),
                 self.options.frame_size_max
             )));
         }
+        self.make_ready(trial)?;
         self.trials += 1;
         let epoch = Epoch::of_trial(self.trials);
         let before: Vec<PortStats> = self
@@ -234,17 +270,18 @@ impl Tester {
         let times = timetable(trial, epoch, pace, (lead_s, settle_s));
         let clock = ClockCheck::begin();
         let count = self.ports.len();
+        let room = Room {
+            eal: &self.eal,
+            pool: &self.pool,
+            trial,
+            epoch,
+            ports: count,
+            transmitting,
+            ready: self.ready.as_ref(),
+        };
         let mut lanes = Vec::new();
         for (index, port) in self.ports.iter_mut().enumerate() {
-            lanes.push(lane(
-                &self.eal,
-                &self.pool,
-                port,
-                trial,
-                epoch,
-                index,
-                (count, transmitting),
-            )?);
+            lanes.extend(room.lanes(port, index)?);
         }
         let (mut lanes, healths, realtime) =
             run_threads(&self.eal, &self.options, lanes, &times, &self.abort)?;
@@ -270,6 +307,23 @@ impl Tester {
         result.health.clock_error_ratio = clock_error_ratio;
         result.validity = judge(&result, self.options.limits, &self.links_down());
         Ok(result)
+    }
+
+    /// Prepares the trial's description, before anything is timed.
+    fn make_ready(&mut self, trial: &Trial) -> Result<(), TesterError> {
+        let Some(traffic) = trial.traffic.as_deref() else {
+            self.ready = None;
+            return Ok(());
+        };
+        let sizes = trial.sizes();
+        let is_ready = self
+            .ready
+            .as_ref()
+            .is_some_and(|ready| ready.traffic == *traffic && ready.sizes == sizes);
+        if !is_ready {
+            self.ready = Some(Ready::new(traffic, sizes, self.ports.len())?);
+        }
+        Ok(())
     }
 
     fn receive_drops(&self, before: &[PortStats]) -> u64 {
@@ -315,6 +369,7 @@ fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, (lead_s, settle_s): (f64, 
         epoch,
         pace,
         low_rate_pps: low_rate_pps(trial, pace),
+        burst: trial.burst(),
         ticks_per_second,
         learning_end,
         warm_up_start,
@@ -329,32 +384,93 @@ pub(crate) fn peer_of(port: usize, ports: usize) -> usize {
     if port ^ 1 < ports { port ^ 1 } else { port }
 }
 
-fn lane<'port>(
-    eal: &Eal,
-    pool: &'port Mempool,
-    port: &'port mut TesterPort,
-    trial: &Trial,
+/// What all lanes of a trial have in common.
+struct Room<'a> {
+    eal: &'a Eal,
+    pool: &'a Mempool,
+    trial: &'a Trial,
     epoch: Epoch,
-    index: usize,
-    (ports, transmitting): (usize, usize),
-) -> Result<Lane<'port>, TesterError> {
-    let peer = peer_of(index, ports);
-    let seen = Seen::new(epoch, trial, ports, cycles::hz());
-    // A port that only receives still tells the device its addresses.
-    let writer = FrameWriter::new(trial, index as u8, peer as u8)
-        .map_err(|error| TesterError::BadTrial(error.to_string()))?;
-    let (Some(rx), Some(tx)) = (port.port.rx.first_mut(), port.port.tx.first_mut()) else {
-        return Err(TesterError::Result(format!("port {index} has no queues")));
-    };
-    Ok(Lane::new(
-        eal,
-        (rx, tx, &port.port.handle),
-        pool,
-        port.drops_when_full,
-        writer,
-        index < transmitting,
-        seen,
-    ))
+    ports: usize,
+    transmitting: usize,
+    ready: Option<&'a Ready>,
+}
+
+impl<'a> Room<'a> {
+    /// The lanes of a port, one for each pair of its queues.
+    fn lanes(&self, port: &'a mut TesterPort, index: usize) -> Result<Vec<Lane<'a>>, TesterError> {
+        let queues = port.port.rx.len().min(port.port.tx.len()) as u32;
+        if queues == 0 {
+            return Err(TesterError::Result(format!("port {index} has no queues")));
+        }
+        if queues > self.flows() {
+            return Err(TesterError::BadTrial(format!(
+                "a port has {queues} queues and {} flows; every queue has flows of its own, so ask for at least as many",
+                self.flows()
+            )));
+        }
+        let drops_when_full = port.drops_when_full;
+        let handle = &port.port.handle;
+        let pairs = port.port.rx.iter_mut().zip(&mut port.port.tx);
+        let lanes = (0..queues).zip(pairs).map(|(queue, (rx, tx))| {
+            let share = Share {
+                index: queue,
+                of: queues,
+            };
+            let role = Role {
+                port: index,
+                share: self.trial.share_of_port(index, self.transmitting) / f64::from(queues),
+                transmits: index < self.transmitting,
+                has_low_rate: queue == 0,
+            };
+            Ok(Lane::new(
+                self.eal,
+                (rx, tx, handle),
+                self.pool,
+                drops_when_full,
+                role,
+                self.writer(index, share)?,
+                self.seen(queues),
+            ))
+        });
+        lanes.collect()
+    }
+
+    fn flows(&self) -> u32 {
+        match self.ready.and_then(|ready| ready.programs.first()) {
+            Some(program) => program.flows(),
+            None => u32::from(self.trial.flows),
+        }
+    }
+
+    fn seen(&self, queues: u32) -> Seen {
+        let program = self.ready.and_then(|ready| ready.programs.first());
+        let place = program.map_or(signature_place(self.trial.ip), |program| program.place());
+        let flows = tracked_flows(self.flows(), queues) as usize;
+        let pattern = self.ready.and_then(|ready| ready.pattern.clone());
+        let marks = Marks {
+            place,
+            flows: flows + 1,
+            pattern,
+        };
+        Seen::new(self.epoch, self.trial, marks, self.ports, cycles::hz())
+    }
+
+    fn writer(&self, index: usize, share: Share) -> Result<Writer, TesterError> {
+        let port = index as u8;
+        if let Some(ready) = self.ready {
+            let program = ready.programs.get(index).map(Arc::clone);
+            let program = program
+                .ok_or_else(|| TesterError::Result(format!("port {index} has no frames")))?;
+            return Ok(Writer::Described(Box::new(Described::new(
+                program, port, share,
+            ))));
+        }
+        let peer = peer_of(index, self.ports);
+        // A port that only receives still tells the device its addresses.
+        FrameWriter::new(self.trial, port, peer as u8, share)
+            .map(|writer| Writer::Plain(Box::new(writer)))
+            .map_err(|error| TesterError::BadTrial(error.to_string()))
+    }
 }
 
 /// Lets the kernel end the process when a real-time thread neither sleeps nor ends long after its trial

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
+use crate::traffic::{Sizes, Traffic, smallest as smallest_frame};
 
 /// Frame sizes offered in a trial, in octets with FCS (RFC 2544, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,9 @@ pub struct Trial {
     /// with; 0 for none. Every second frame of the load at most is one of them.
     #[serde(default)]
     pub low_rate_pps: f64,
+    /// A description of the traffic, which says all that it says instead of the keys above: headers, flows, sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Box<Traffic>>,
 }
 
 /// Frames per second of a low-rate stream unless said.
@@ -156,6 +160,9 @@ pub struct PortResult {
     pub refused_frames: u64,
     /// Counted frames received, duplicates not included.
     pub received_frames: u64,
+    /// Frames received with a damaged payload.
+    #[serde(default)]
+    pub damaged_frames: u64,
     /// Frames received that this trial did not send (other traffic, damaged, earlier trials).
     pub foreign_frames: u64,
     /// Frames of flows that count at another port, the one opposite to the sender. These do not count as received: a
@@ -199,7 +206,7 @@ pub struct TrialResult {
     pub offered_frames: u64,
     /// Distinct frames that came back.
     pub received_frames: u64,
-    /// `offered_frames - received_frames`.
+    /// `offered_frames - received_frames - damaged_frames`.
     pub lost_frames: u64,
     /// Lost over offered, 0 to 1.
     pub loss_ratio: f64,
@@ -207,6 +214,10 @@ pub struct TrialResult {
     pub duplicate_frames: u64,
     /// Frames received out of order within their flow.
     pub reordered_frames: u64,
+    /// Frames received with a payload that is not as it was sent, where payloads are checked. They are not lost, and not
+    /// among those received.
+    #[serde(default)]
+    pub damaged_frames: u64,
     /// Rate really offered, frames per second, summed over ports.
     pub achieved_rate_pps: f64,
     /// Rate received, frames per second, summed over ports (RFC 2285, section 3.6.1: forwarding rate).
@@ -227,6 +238,82 @@ pub struct TrialResult {
     pub health: TesterHealth,
     /// Whether the result counts.
     pub validity: Validity,
+}
+
+impl Trial {
+    /// The trial with a description of its traffic, which says directions and sizes as well where it says them.
+    #[must_use]
+    pub fn with_traffic(mut self, traffic: Traffic) -> Self {
+        if let Some(directions) = traffic.directions {
+            self.directions = directions;
+        }
+        if let Some(burst) = &traffic.burst
+            && let Some(gap_us) = burst.gap_us
+        {
+            let ports = match self.directions {
+                Directions::OneWay => 1.0,
+                Directions::Both => 2.0,
+            };
+            self.offered_rate_pps = f64::from(burst.frames) * 1e6 / gap_us * ports;
+        }
+        self.traffic = Some(Box::new(traffic));
+        self
+    }
+
+    /// Sizes with FCS in the order in which they are sent.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<u16> {
+        let said = self
+            .traffic
+            .as_ref()
+            .and_then(|traffic| traffic.sizes.as_ref());
+        said.map_or_else(|| self.frame_sizes.pattern(), Sizes::sequence)
+    }
+
+    /// The largest frame, octets with FCS.
+    #[must_use]
+    pub fn frame_size_largest(&self) -> u16 {
+        self.sizes().into_iter().max().unwrap_or(0)
+    }
+
+    /// Frames that are due together.
+    pub(crate) fn burst(&self) -> u16 {
+        let burst = self
+            .traffic
+            .as_ref()
+            .and_then(|traffic| traffic.burst.as_ref());
+        burst.map_or(1, |burst| burst.frames)
+    }
+
+    /// How many times the mean rate of the ports that send a port has.
+    pub(crate) fn share_of_port(&self, port: usize, transmitting: usize) -> f64 {
+        let shares = self.traffic.as_ref().and_then(|traffic| traffic.shares);
+        match (shares, transmitting) {
+            (Some([a, b]), 2..) => {
+                let share = if port.is_multiple_of(2) { a } else { b };
+                share / (a + b) * 2.0
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// What a description says that cannot be.
+    fn validate_traffic(&self, traffic: &Traffic) -> Result<(), String> {
+        if let Some(fault) = traffic.first_fault() {
+            return Err(format!("traffic: {}", fault.message));
+        }
+        if traffic.replay.is_some() {
+            return Err("traffic.replay is not known yet".to_owned());
+        }
+        let smallest = self.sizes().into_iter().min().unwrap_or(0);
+        let needed = smallest_frame(traffic);
+        if smallest < needed {
+            return Err(format!(
+                "frames of {smallest} octets are asked for, and the headers and the tester's signature take {needed} with FCS"
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl TrialResult {
@@ -310,7 +397,9 @@ impl Trial {
             ));
         }
         let smallest = self.frame_sizes.pattern().into_iter().min().unwrap_or(0);
-        if smallest < self.ip.frame_size_min() {
+        if let Some(traffic) = &self.traffic {
+            self.validate_traffic(traffic)?;
+        } else if smallest < self.ip.frame_size_min() {
             return Err(format!(
                 "frames of {smallest} octets are asked for, and frames of IPv6 take {} at least",
                 self.ip.frame_size_min()

@@ -311,6 +311,7 @@ fn trial(args: &GenerateArgs) -> Trial {
         destinations: args.destinations,
         ip,
         low_rate_pps: args.low_rate,
+        traffic: None,
     }
 }
 

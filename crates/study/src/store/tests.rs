@@ -213,6 +213,7 @@ fn a_result_that_could_not_be_read_back_is_refused() {
         destinations: 1,
         ip: quietwire_tester::IpVersion::V4,
         low_rate_pps: quietwire_tester::LOW_RATE_PPS,
+        traffic: None,
     };
     let mut measured = bench.run(&trial).unwrap();
     store.add_trial(step, 0, &trial, &measured).unwrap();

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers drawn: from a seed, and so that they can be drawn again.
+
+/// A number that looks random, of each number another (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).
+#[inline(always)]
+pub(crate) fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// Draws from a Zipf distribution with one look-up (Vose's alias method, 1991): every place holds two values and where
+/// between them the line is.
+#[derive(Clone, Debug)]
+pub(crate) struct ZipfTable {
+    places: Box<[Place]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Below it the value is the place's own number.
+    line: u32,
+    other: u32,
+}
+
+const WHOLE: f64 = 4_294_967_296.0;
+
+impl ZipfTable {
+    /// Of `count` values, the n-th (from 1) with a probability as `1 / n^exponent`.
+    pub(crate) fn new(count: u32, exponent: f64) -> Self {
+        let weights: Vec<f64> = (1..=count).map(|n| f64::from(n).powf(-exponent)).collect();
+        let sum: f64 = weights.iter().sum();
+        let mut scaled: Vec<f64> = weights
+            .iter()
+            .map(|weight| weight / sum * f64::from(count))
+            .collect();
+        let mut places: Vec<Place> = (0..count)
+            .map(|own| Place {
+                line: u32::MAX,
+                other: own,
+            })
+            .collect();
+        // Weights fall, so those above the mean are the first.
+        let (mut small, mut large): (Vec<usize>, Vec<usize>) =
+            (0..scaled.len()).partition(|index| scaled[*index] < 1.0);
+        while let (Some(little), Some(much)) = (small.pop(), large.pop()) {
+            places[little] = Place {
+                line: (scaled[little] * WHOLE) as u32,
+                other: much as u32,
+            };
+            scaled[much] -= 1.0 - scaled[little];
+            if scaled[much] < 1.0 {
+                small.push(much);
+            } else {
+                large.push(much);
+            }
+        }
+        Self {
+            places: places.into_boxed_slice(),
+        }
+    }
+
+    /// The value, from 0, that a random number stands for.
+    #[inline(always)]
+    pub(crate) fn draw(&self, random: u64) -> u32 {
+        let count = self.places.len() as u64;
+        let own = (((random >> 32) * count) >> 32) as u32;
+        match self.places.get(own as usize) {
+            Some(place) if (random as u32) >= place.line => place.other,
+            _ => own,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zipf_has_its_probabilities() {
+        for (count, exponent) in [(1, 1.0), (2, 0.0), (10, 1.0), (1000, 1.2), (5, 10.0)] {
+            let table = ZipfTable::new(count, exponent);
+            let draws = 400_000u64;
+            let mut seen = vec![0u64; count as usize];
+            for index in 0..draws {
+                seen[table.draw(mix(index)) as usize] += 1;
+            }
+            let sum: f64 = (1..=count).map(|n| f64::from(n).powf(-exponent)).sum();
+            for (index, seen) in seen.iter().enumerate().take(20) {
+                let expected = (index as f64 + 1.0).powf(-exponent) / sum * draws as f64;
+                // Six standard deviations: the numbers are always the same, and a wrong table is off by far more.
+                assert!(
+                    (*seen as f64 - expected).abs() <= 6.0 * expected.sqrt() + 1.0,
+                    "{count} {exponent} {index}: {seen} of {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_drawn_is_drawn_again() {
+        assert_eq!(mix(1), mix(1));
+        assert_ne!(mix(1), mix(2));
+        // SplitMix64 from seed 0: its published first number.
+        assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether a payload arrived as it was sent, to the octet.
+//!
+//! Behind the signature stand the payload's length and a CRC-32C of both; everything behind that is a pattern drawn
+//! from the description's seed, which the receiver knows.
+
+use super::draw::mix;
+use super::program::sum;
+
+/// Octets behind the signature: the payload's length, and the CRC.
+pub(crate) const SEAL: usize = 6;
+/// Octets that the CRC covers: the signature and the length.
+const COVERED: usize = 20;
+/// Octets before the pattern.
+const HEAD: usize = COVERED + 4;
+/// The longest payload.
+const LENGTH_MAX: usize = 9000;
+
+/// Castagnoli's polynomial, reflected (RFC 3720, section 12.1).
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+const TABLE: [u32; 256] = table();
+
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut value = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = (value >> 1) ^ (POLYNOMIAL * (value & 1));
+            bit += 1;
+        }
+        table[index] = value;
+        index += 1;
+    }
+    table
+}
+
+#[inline(always)]
+fn crc32c(octets: &[u8]) -> u32 {
+    !octets.iter().fold(u32::MAX, |crc, octet| {
+        let index = (crc ^ u32::from(*octet)) & 0xff;
+        (crc >> 8) ^ TABLE[index as usize]
+    })
+}
+
+/// Writes length and CRC behind the signature at the front of a payload; returns the sum of what it wrote.
+#[inline(always)]
+pub(crate) fn seal(payload: &mut [u8], length: u16) -> u64 {
+    let Some(head) = payload.first_chunk_mut::<HEAD>() else {
+        return 0;
+    };
+    head[COVERED - 2..COVERED].copy_from_slice(&length.to_be_bytes());
+    let crc = crc32c(&head[..COVERED]);
+    head[COVERED..].copy_from_slice(&crc.to_be_bytes());
+    sum(&head[COVERED - 2..])
+}
+
+/// What payloads hold behind the CRC.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    octets: Box<[u8]>,
+}
+
+impl Pattern {
+    /// The pattern of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        let seed = mix(seed ^ 0x7061_7474_6572_6e00);
+        let words = (0..(LENGTH_MAX as u64).div_ceil(8)).map(|word| mix(seed.wrapping_add(word)));
+        Self {
+            octets: words.flat_map(u64::to_le_bytes).collect(),
+        }
+    }
+
+    /// Writes the pattern into a payload, signature and all; they are written over it.
+    pub(crate) fn fill(&self, payload: &mut [u8]) {
+        for (octet, pattern) in payload.iter_mut().zip(&self.octets).skip(HEAD) {
+            *octet = *pattern;
+        }
+        for octet in payload.iter_mut().take(HEAD) {
+            *octet = 0;
+        }
+    }
+
+    /// True when a payload is as it was sent. What follows it is padding of the way.
+    #[inline(always)]
+    pub(crate) fn is_intact(&self, payload: &[u8]) -> bool {
+        let Some(head) = payload.first_chunk::<HEAD>() else {
+            return false;
+        };
+        let (covered, crc) = head.split_at(COVERED);
+        let length = usize::from(u16::from_be_bytes([head[COVERED - 2], head[COVERED - 1]]));
+        crc32c(covered).to_be_bytes() == *crc
+            && length >= HEAD
+            && payload.get(HEAD..length) == self.octets.get(HEAD..length)
+            && payload.len() >= length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_crc_is_castagnolis() {
+        // The check value of the catalogue of CRCs.
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        // RFC 3720, appendix B.4: 32 octets of zeros.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+    }
+
+    fn sealed(length: usize, seed: u64) -> (Pattern, Vec<u8>) {
+        let pattern = Pattern::new(seed);
+        let mut payload = vec![0; length];
+        pattern.fill(&mut payload);
+        payload[..18].copy_from_slice(b"QW signature here.");
+        seal(&mut payload, length as u16);
+        (pattern, payload)
+    }
+
+    proptest! {
+        #[test]
+        fn every_changed_bit_is_seen(length in 24usize..2000, at in any::<prop::sample::Index>(), bit in 0..8) {
+            let (pattern, mut payload) = sealed(length, 5);
+            prop_assert!(pattern.is_intact(&payload));
+            payload.extend([0; 7]);
+            prop_assert!(pattern.is_intact(&payload));
+            payload[at.index(length)] ^= 1u8 << bit;
+            prop_assert!(!pattern.is_intact(&payload));
+        }
+
+        #[test]
+        fn a_payload_cut_short_is_seen(length in 24usize..2000, left in any::<prop::sample::Index>()) {
+            let (pattern, payload) = sealed(length, 5);
+            prop_assert!(!pattern.is_intact(&payload[..left.index(length)]));
+            prop_assert!(length < 32 || !Pattern::new(6).is_intact(&payload));
+        }
+    }
+}

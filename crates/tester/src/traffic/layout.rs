@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where headers stand in a frame, what they hold in each flow, and what their checksums cover.
+
+use std::ops::Range;
+
+use quietwire_packet::{Checksum, EtherType, IpProtocol};
+
+use super::field::{Field, Kind, Rule};
+use super::headers::{
+    CUSTOMER_TAG, IPV4_A, IPV4_B, IPV6_A, IPV6_B, MAC_A, MAC_B, PORT_DESTINATION, PORT_SOURCE,
+    PROVIDER_TAG, VXLAN_PORT,
+};
+use super::{Headers, TagType, Traffic, Vlan};
+
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+const IPV4: usize = 20;
+const IPV6: usize = 40;
+const UDP: usize = 8;
+const TCP: usize = 20;
+const VXLAN: usize = 8;
+
+/// TTL and hop limit unless said.
+const TTL: u128 = 64;
+/// Flags unless said: ACK.
+const ACK: u128 = 0x10;
+
+/// A checksum of a frame, in the order in which they have to be made: the inner ones first.
+#[derive(Clone, Debug)]
+pub(crate) struct Sum {
+    /// Where it is written.
+    pub(crate) at: usize,
+    /// What it covers: a header, or everything from a place on.
+    pub(crate) covers: Cover,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Cover {
+    /// An IPv4 header.
+    Header(Range<usize>),
+    /// UDP or TCP with all that follows, and the addresses of the pseudo header.
+    Rest {
+        from: usize,
+        addresses: Range<usize>,
+        protocol: u8,
+    },
+}
+
+impl Sum {
+    /// How often a word of the frame counts.
+    pub(crate) fn times(&self, word: usize) -> u32 {
+        match &self.covers {
+            Cover::Header(range) => u32::from(range.contains(&word)),
+            Cover::Rest {
+                from, addresses, ..
+            } => u32::from(word >= *from) + u32::from(addresses.contains(&word)),
+        }
+    }
+
+    /// What of a frame counts, not folded into the end result, and without what is written at `at`.
+    pub(crate) fn constant(&self, frame: &[u8]) -> u32 {
+        let mut sum = Checksum::new();
+        let mut add = |range: Range<usize>| sum.add(frame.get(range).unwrap_or_default());
+        match &self.covers {
+            Cover::Header(range) => add(range.clone()),
+            Cover::Rest {
+                from,
+                addresses,
+                protocol,
+            } => {
+                add(*from..frame.len());
+                // A frame of odd length ends with half a word, as if a zero followed.
+                if (frame.len() - from) % 2 == 1 {
+                    sum.add(&[0]);
+                }
+                sum.add(frame.get(addresses.clone()).unwrap_or_default());
+                let length = frame.len().saturating_sub(*from) as u16;
+                sum.add(&length.to_be_bytes());
+                sum.add(&[0, *protocol]);
+            }
+        }
+        u32::from(!sum.finish())
+    }
+
+    /// Whether it covers the payload.
+    pub(crate) fn covers_payload(&self) -> bool {
+        matches!(self.covers, Cover::Rest { .. })
+    }
+}
+
+/// What one frame, or the one inside it, is made of.
+#[derive(Clone, Debug)]
+struct Frame {
+    macs: [Rule; 2],
+    tags: Vec<(u16, Rule, Rule)>,
+    ip: IpRules,
+    transport: Transport,
+}
+
+#[derive(Clone, Debug)]
+enum IpRules {
+    V4 {
+        addresses: [Rule; 2],
+        dscp: Rule,
+        ttl: Rule,
+    },
+    V6 {
+        addresses: [Rule; 2],
+        dscp: Rule,
+        ttl: Rule,
+        label: Rule,
+    },
+}
+
+#[derive(Clone, Debug)]
+enum Transport {
+    Udp {
+        ports: [Rule; 2],
+        checksum: bool,
+    },
+    Tcp {
+        ports: [Rule; 2],
+        flags: Rule,
+        sequence: Rule,
+    },
+}
+
+/// All headers of the frames that one port sends.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    outer: Frame,
+    tunnel: Option<(Rule, Frame)>,
+}
+
+/// Gives every field a seed of its own.
+struct Seeds {
+    seed: u64,
+    place: u64,
+}
+
+impl Seeds {
+    fn rule<K: Kind>(&mut self, field: Option<&Field<K>>, default: u128) -> Rule {
+        self.place += 1;
+        match field {
+            Some(field) => field.rule(self.seed, self.place),
+            None => Field::<K>::fixed(default).rule(self.seed, self.place),
+        }
+    }
+
+    /// Source and destination, exchanged for the other side.
+    fn pair<K: Kind>(
+        &mut self,
+        [source, destination]: [Option<&Field<K>>; 2],
+        [a, b]: [u128; 2],
+        is_mirrored: bool,
+    ) -> [Rule; 2] {
+        let pair = [self.rule(source, a), self.rule(destination, b)];
+        if is_mirrored {
+            let [source, destination] = pair;
+            [destination, source]
+        } else {
+            pair
+        }
+    }
+
+    fn frame(&mut self, headers: &Headers, is_mirrored: bool, carries_vxlan: bool) -> Frame {
+        let ethernet = &headers.ethernet;
+        Frame {
+            macs: self.pair(
+                [ethernet.source.as_ref(), ethernet.destination.as_ref()],
+                [MAC_A, MAC_B],
+                is_mirrored,
+            ),
+            tags: self.tags(&headers.vlan),
+            ip: self.ip(headers, is_mirrored),
+            transport: self.transport(headers, is_mirrored, carries_vxlan),
+        }
+    }
+
+    fn tags(&mut self, tags: &[Vlan]) -> Vec<(u16, Rule, Rule)> {
+        let tag = |(index, tag): (usize, &Vlan)| {
+            let usual = if index + 1 < tags.len() {
+                TagType::Provider
+            } else {
+                TagType::Customer
+            };
+            let tpid = match tag.tag_type.unwrap_or(usual) {
+                TagType::Customer => CUSTOMER_TAG,
+                TagType::Provider => PROVIDER_TAG,
+            };
+            let id = self.rule(Some(&tag.id), 0);
+            (tpid, id, self.rule(tag.priority.as_ref(), 0))
+        };
+        tags.iter().enumerate().map(tag).collect()
+    }
+
+    fn ip(&mut self, headers: &Headers, is_mirrored: bool) -> IpRules {
+        if let Some(ip) = &headers.ipv6 {
+            return IpRules::V6 {
+                addresses: self.pair(
+                    [ip.source.as_ref(), ip.destination.as_ref()],
+                    [IPV6_A, IPV6_B],
+                    is_mirrored,
+                ),
+                dscp: self.rule(ip.dscp.as_ref(), 0),
+                ttl: self.rule(ip.ttl.as_ref(), TTL),
+                label: self.rule(ip.label.as_ref(), 0),
+            };
+        }
+        let ip = headers.ipv4.clone().unwrap_or_default();
+        IpRules::V4 {
+            addresses: self.pair(
+                [ip.source.as_ref(), ip.destination.as_ref()],
+                [IPV4_A, IPV4_B],
+                is_mirrored,
+            ),
+            dscp: self.rule(ip.dscp.as_ref(), 0),
+            ttl: self.rule(ip.ttl.as_ref(), TTL),
+        }
+    }
+
+    fn transport(
+        &mut self,
+        headers: &Headers,
+        is_mirrored: bool,
+        carries_vxlan: bool,
+    ) -> Transport {
+        let defaults = [PORT_SOURCE, PORT_DESTINATION].map(u128::from);
+        if let Some(tcp) = &headers.tcp {
+            let is_said = tcp.source.is_some() || tcp.destination.is_some();
+            return Transport::Tcp {
+                ports: self.pair(
+                    [tcp.source.as_ref(), tcp.destination.as_ref()],
+                    defaults,
+                    is_mirrored && is_said,
+                ),
+                flags: self.rule(tcp.flags.as_ref(), ACK),
+                sequence: self.rule(tcp.sequence.as_ref(), 0),
+            };
+        }
+        let udp = headers.udp.clone().unwrap_or_default();
+        let is_said = udp.source.is_some() || udp.destination.is_some();
+        let defaults = if carries_vxlan {
+            [u128::from(PORT_SOURCE), u128::from(VXLAN_PORT)]
+        } else {
+            defaults
+        };
+        Transport::Udp {
+            // Both ends of a tunnel send to VXLAN's port, and ports that nobody speaks of are the same both ways.
+            ports: self.pair(
+                [udp.source.as_ref(), udp.destination.as_ref()],
+                defaults,
+                is_mirrored && is_said && !carries_vxlan,
+            ),
+            checksum: udp
+                .checksum
+                .unwrap_or(!carries_vxlan || headers.ipv6.is_some()),
+        }
+    }
+}
+
+impl Layout {
+    /// The headers of a port's frames. Every second port sends the mirror image of the first's.
+    pub(crate) fn new(traffic: &Traffic, port: u8) -> Self {
+        let is_mirrored = port % 2 == 1;
+        let (outer, inner) = traffic.headers();
+        let mut seeds = Seeds {
+            seed: traffic.seed,
+            place: 0,
+        };
+        let outer = seeds.frame(&outer, is_mirrored, inner.is_some());
+        let tunnel = inner.map(|(vxlan, inner)| {
+            let vni = seeds.rule(Some(&vxlan.vni), 0);
+            (vni, seeds.frame(&inner, is_mirrored, false))
+        });
+        Self { outer, tunnel }
+    }
+
+    /// Octets of all headers together.
+    pub(crate) fn length(&self) -> usize {
+        let tunnel = self.tunnel.as_ref();
+        self.outer.length() + tunnel.map_or(0, |(_, inner)| VXLAN + inner.length())
+    }
+
+    /// Writes the headers of a flow's frame of `frame.len()` octets; checksums are left at zero.
+    pub(crate) fn write(&self, flow: u32, frame: &mut [u8]) {
+        self.outer.write(flow, frame);
+        let Some((vni, inner)) = &self.tunnel else {
+            return;
+        };
+        let Some(rest) = frame.get_mut(self.outer.length()..) else {
+            return;
+        };
+        let Some((vxlan, rest)) = rest.split_at_mut_checked(VXLAN) else {
+            return;
+        };
+        // RFC 7348, section 5: the flag I, and the identifier in the three octets before the last.
+        let vni = (vni.value(flow) as u32) << 8;
+        vxlan[..4].copy_from_slice(&[0x08, 0, 0, 0]);
+        vxlan[4..].copy_from_slice(&vni.to_be_bytes());
+        inner.write(flow, rest);
+    }
+
+    /// Checksums in the order in which they have to be made.
+    pub(crate) fn sums(&self) -> Vec<Sum> {
+        let mut sums = Vec::new();
+        if let Some((_, inner)) = &self.tunnel {
+            inner.sums(self.outer.length() + VXLAN, &mut sums);
+        }
+        self.outer.sums(0, &mut sums);
+        sums
+    }
+}
+
+impl Frame {
+    fn ip_at(&self) -> usize {
+        ETHERNET + self.tags.len() * TAG
+    }
+
+    fn transport_at(&self) -> usize {
+        self.ip_at()
+            + match self.ip {
+                IpRules::V4 { .. } => IPV4,
+                IpRules::V6 { .. } => IPV6,
+            }
+    }
+
+    fn length(&self) -> usize {
+        self.transport_at()
+            + match self.transport {
+                Transport::Udp { .. } => UDP,
+                Transport::Tcp { .. } => TCP,
+            }
+    }
+
+    fn protocol(&self) -> u8 {
+        match self.transport {
+            Transport::Udp { .. } => IpProtocol::UDP.0,
+            Transport::Tcp { .. } => IpProtocol::TCP.0,
+        }
+    }
+
+    fn sums(&self, start: usize, sums: &mut Vec<Sum>) {
+        let (ip, transport) = (start + self.ip_at(), start + self.transport_at());
+        let offset = match self.transport {
+            Transport::Udp {
+                checksum: false, ..
+            } => None,
+            Transport::Udp { .. } => Some(6),
+            Transport::Tcp { .. } => Some(16),
+        };
+        let addresses = match self.ip {
+            IpRules::V4 { .. } => ip + 12..ip + IPV4,
+            IpRules::V6 { .. } => ip + 8..ip + IPV6,
+        };
+        sums.extend(offset.map(|offset| Sum {
+            at: transport + offset,
+            covers: Cover::Rest {
+                from: transport,
+                addresses,
+                protocol: self.protocol(),
+            },
+        }));
+        if let IpRules::V4 { .. } = self.ip {
+            sums.push(Sum {
+                at: ip + 10,
+                covers: Cover::Header(ip..ip + IPV4),
+            });
+        }
+    }
+
+    /// Writes into a frame that is long enough: the caller has made sure.
+    fn write(&self, flow: u32, frame: &mut [u8]) {
+        let length = frame.len();
+        let mut out = Writer { frame, at: 0 };
+        let [source, destination] = &self.macs;
+        out.put(&destination.value(flow).to_be_bytes()[10..]);
+        out.put(&source.value(flow).to_be_bytes()[10..]);
+        for (tpid, id, priority) in &self.tags {
+            let tci = (priority.value(flow) as u16) << 13 | id.value(flow) as u16;
+            out.word(*tpid);
+            out.word(tci);
+        }
+        self.write_ip(flow, length - self.ip_at(), &mut out);
+        self.write_transport(flow, length - self.transport_at(), &mut out);
+    }
+
+    fn write_ip(&self, flow: u32, length: usize, out: &mut Writer<'_>) {
+        match &self.ip {
+            IpRules::V4 {
+                addresses: [source, destination],
+                dscp,
+                ttl,
+            } => {
+                out.word(EtherType::IPV4.0);
+                out.put(&[0x45, (dscp.value(flow) as u8) << 2]);
+                out.word(length as u16);
+                // No identification and not a fragment: with DF, as RFC 6864, section 4.1, has it.
+                out.put(&[0, 0, 0x40, 0]);
+                out.put(&[ttl.value(flow) as u8, self.protocol(), 0, 0]);
+                out.put(&source.value(flow).to_be_bytes()[12..]);
+                out.put(&destination.value(flow).to_be_bytes()[12..]);
+            }
+            IpRules::V6 {
+                addresses: [source, destination],
+                dscp,
+                ttl,
+                label,
+            } => {
+                out.word(EtherType::IPV6.0);
+                let first = 6u32 << 28 | (dscp.value(flow) as u32) << 22 | label.value(flow) as u32;
+                out.put(&first.to_be_bytes());
+                out.word((length - IPV6) as u16);
+                out.put(&[self.protocol(), ttl.value(flow) as u8]);
+                out.put(&source.value(flow).to_be_bytes());
+                out.put(&destination.value(flow).to_be_bytes());
+            }
+        }
+    }
+
+    fn write_transport(&self, flow: u32, length: usize, out: &mut Writer<'_>) {
+        match &self.transport {
+            Transport::Udp {
+                ports: [source, destination],
+                ..
+            } => {
+                out.word(source.value(flow) as u16);
+                out.word(destination.value(flow) as u16);
+                out.word(length as u16);
+                out.word(0);
+            }
+            Transport::Tcp {
+                ports: [source, destination],
+                flags,
+                sequence,
+            } => {
+                out.word(source.value(flow) as u16);
+                out.word(destination.value(flow) as u16);
+                out.put(&(sequence.value(flow) as u32).to_be_bytes());
+                // Acknowledgment number 0, a header of five words, a window of 65535, no urgent data.
+                out.put(&[
+                    0,
+                    0,
+                    0,
+                    0,
+                    0x50,
+                    flags.value(flow) as u8,
+                    0xff,
+                    0xff,
+                    0,
+                    0,
+                    0,
+                    0,
+                ]);
+            }
+        }
+    }
+}
+
+struct Writer<'a> {
+    frame: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, octets: &[u8]) {
+        if let Some(place) = self.frame.get_mut(self.at..self.at + octets.len()) {
+            place.copy_from_slice(octets);
+        }
+        self.at += octets.len();
+    }
+
+    fn word(&mut self, word: u16) {
+        self.put(&word.to_be_bytes());
+    }
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A description made ready for the packet path: one template a size, the words that differ from flow to flow, and
+//! sums of everything that checksums cover and that is known beforehand.
+//!
+//! A frame costs a copy of its template, a store for each word that varies, the signature, and an addition and a fold
+//! for each checksum, whatever the headers are.
+
+use super::draw::{ZipfTable, mix};
+use super::field::{EXPONENT, Order};
+use super::integrity::{self, Pattern};
+use super::layout::{Layout, Sum};
+use super::{Flows, Traffic};
+use crate::frame::Signature;
+
+/// Flows that have sequence numbers of their own; of more, several share them.
+pub(crate) const TRACKED_MAX: u32 = 65_535;
+/// Octets of the signature.
+const SIGNATURE: usize = 18;
+/// Octets of the FCS, which sizes include and buffers do not.
+const FCS: u16 = 4;
+/// Checksums in a frame at most: two transports, two of IPv4.
+const SUMS_MAX: usize = 4;
+
+/// A frame that has a size's length, all that flows share, and zeros where they differ.
+#[derive(Clone, Debug)]
+struct Template {
+    octets: Box<[u8]>,
+    /// For each checksum, what it covers here.
+    sums: [u32; SUMS_MAX],
+}
+
+/// Where a checksum is written, and whether it covers the payload.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: usize,
+    covers_payload: bool,
+}
+
+/// What a port sends, ready to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    templates: Vec<Template>,
+    /// Index of the template of each frame in turn.
+    sequence: Box<[u16]>,
+    /// Places of the words that differ from flow to flow.
+    varied: Box<[u16]>,
+    /// Their values, flow by flow.
+    values: Box<[[u8; 2]]>,
+    places: Vec<Place>,
+    /// For each flow and checksum, what the varied words add.
+    sums: Box<[u32]>,
+    flows: u32,
+    order: Drawing,
+    /// Where the signature is.
+    place: usize,
+    has_integrity: bool,
+}
+
+/// In which order flows have their frames.
+#[derive(Clone, Debug)]
+enum Drawing {
+    Sequential,
+    Uniform { seed: u64 },
+    Zipf { seed: u64, table: ZipfTable },
+}
+
+impl Program {
+    /// Makes everything ready for the frames of one port.
+    ///
+    /// # Errors
+    /// A size that does not hold the headers and the signature.
+    pub(crate) fn new(traffic: &Traffic, sizes: &[u16], port: u8) -> Result<Self, String> {
+        let layout = Layout::new(traffic, port);
+        let smallest = smallest(traffic);
+        if let Some(size) = sizes.iter().find(|size| **size < smallest) {
+            return Err(format!(
+                "frames of {size} octets do not hold the headers and the tester's signature, which take {smallest} with FCS"
+            ));
+        }
+        let flows = traffic.flow_count();
+        let place = layout.length();
+        let varied = varied_words(&layout, flows);
+        let sums = layout.sums();
+        let (values, flow_sums) = of_flows(&layout, flows, &varied, &sums);
+        let mut distinct: Vec<u16> = sizes.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let pattern = Pattern::new(traffic.seed);
+        let templates = distinct
+            .iter()
+            .map(|size| template(&layout, *size, &varied, &sums, &pattern, traffic.integrity))
+            .collect();
+        let index_of = |size: &u16| distinct.binary_search(size).unwrap_or(0) as u16;
+        Ok(Self {
+            templates,
+            sequence: sizes.iter().map(index_of).collect(),
+            varied: varied.iter().map(|place| *place as u16).collect(),
+            values,
+            places: sums
+                .iter()
+                .map(|sum| Place {
+                    at: sum.at,
+                    covers_payload: sum.covers_payload(),
+                })
+                .collect(),
+            sums: flow_sums,
+            flows,
+            order: drawing(
+                traffic.flows.as_ref(),
+                flows,
+                traffic.seed ^ u64::from(port),
+            ),
+            place,
+            has_integrity: traffic.integrity,
+        })
+    }
+
+    /// Frames after which sizes begin again.
+    pub(crate) fn sequence_length(&self) -> usize {
+        self.sequence.len()
+    }
+
+    /// Flows of the port.
+    pub(crate) fn flows(&self) -> u32 {
+        self.flows
+    }
+
+    /// The flow of a port's n-th frame.
+    #[inline(always)]
+    pub(crate) fn flow(&self, number: u64, next: u32) -> u32 {
+        match &self.order {
+            Drawing::Sequential => next,
+            Drawing::Uniform { seed } => {
+                let random = mix(seed.wrapping_add(number));
+                (((random >> 32) * u64::from(self.flows)) >> 32) as u32
+            }
+            Drawing::Zipf { seed, table } => table.draw(mix(seed.wrapping_add(number))),
+        }
+    }
+
+    /// Octets without FCS of the frame at a place of the sequence of sizes.
+    #[inline(always)]
+    pub(crate) fn length(&self, position: usize) -> u16 {
+        let template = self.template(position);
+        template.map_or(0, |template| template.octets.len() as u16)
+    }
+
+    #[inline(always)]
+    fn template(&self, position: usize) -> Option<&Template> {
+        self.templates
+            .get(usize::from(*self.sequence.get(position)?))
+    }
+
+    /// Writes a whole frame, which has the length of the one at that place; false when it has another.
+    #[inline(always)]
+    pub(crate) fn write(
+        &self,
+        position: usize,
+        flow: u32,
+        signature: Signature,
+        frame: &mut [u8],
+    ) -> bool {
+        let Some(template) = self.template(position) else {
+            return false;
+        };
+        if frame.len() != template.octets.len() {
+            return false;
+        }
+        frame.copy_from_slice(&template.octets);
+        let words = self.varied.len();
+        let first = flow as usize * words;
+        let values = self.values.get(first..first + words).unwrap_or_default();
+        for (place, value) in self.varied.iter().zip(values) {
+            let place = usize::from(*place);
+            if let Some(word) = frame.get_mut(place..place + 2) {
+                word.copy_from_slice(value);
+            }
+        }
+        let mut payload = self.write_signature(signature, frame);
+        let first = flow as usize * self.places.len();
+        let of_flow = self.sums.get(first..).unwrap_or_default();
+        let sums = template.sums.iter().zip(of_flow);
+        for (place, (constant, varied)) in self.places.iter().zip(sums) {
+            let known = u64::from(*constant) + u64::from(*varied);
+            let mut checksum = if place.covers_payload {
+                // None is a zero, which says that there is no checksum (RFC 768); all ones are the same number.
+                match !fold(known + payload) {
+                    0 => u16::MAX,
+                    checksum => checksum,
+                }
+            } else {
+                !fold(known)
+            };
+            if let Some(word) = frame.get_mut(place.at..place.at + 2) {
+                word.copy_from_slice(&checksum.to_be_bytes());
+            } else {
+                checksum = 0;
+            }
+            // What comes after is around it.
+            payload += u64::from(checksum);
+        }
+        true
+    }
+
+    /// Returns the sum of what it wrote.
+    #[inline(always)]
+    fn write_signature(&self, signature: Signature, frame: &mut [u8]) -> u64 {
+        let length = frame.len() - self.place.min(frame.len());
+        let Some(payload) = frame.get_mut(self.place..) else {
+            return 0;
+        };
+        let Some(octets) = payload.first_chunk_mut::<SIGNATURE>() else {
+            return 0;
+        };
+        *octets = signature.octets();
+        let sum = sum(octets);
+        if !self.has_integrity {
+            return sum;
+        }
+        sum + integrity::seal(payload, length as u16)
+    }
+
+    /// Octets from the start of a frame to its signature.
+    pub(crate) fn place(&self) -> usize {
+        self.place
+    }
+}
+
+/// Octets that a frame needs for its headers and the signature, with FCS.
+pub(crate) fn smallest(traffic: &Traffic) -> u16 {
+    let signature = SIGNATURE
+        + if traffic.integrity {
+            integrity::SEAL
+        } else {
+            0
+        };
+    let needed = Layout::new(traffic, 0).length() + signature;
+    (needed as u16 + FCS).max(*super::genome::SIZES.start())
+}
+
+fn drawing(flows: Option<&Flows>, count: u32, seed: u64) -> Drawing {
+    let seed = mix(seed);
+    match flows.map(|flows| (flows.order, flows.exponent)) {
+        Some((Order::Uniform, _)) => Drawing::Uniform { seed },
+        Some((Order::Zipf, exponent)) => Drawing::Zipf {
+            seed,
+            table: ZipfTable::new(count, exponent.unwrap_or(EXPONENT)),
+        },
+        Some((Order::Sequential, _)) | None => Drawing::Sequential,
+    }
+}
+
+/// A frame of only headers: its lengths are the same for all flows.
+fn heads(layout: &Layout) -> Vec<u8> {
+    vec![0; layout.length() + layout.length() % 2]
+}
+
+/// Words in which any flow differs from the first.
+fn varied_words(layout: &Layout, flows: u32) -> Vec<usize> {
+    let (mut first, mut other) = (heads(layout), heads(layout));
+    layout.write(0, &mut first);
+    let mut varies = vec![false; first.len() / 2];
+    for flow in 1..flows {
+        layout.write(flow, &mut other);
+        let words = first.chunks(2).zip(other.chunks(2));
+        for (varies, (one, two)) in varies.iter_mut().zip(words) {
+            *varies |= one != two;
+        }
+    }
+    let places = varies.iter().enumerate();
+    places
+        .filter_map(|(word, varies)| varies.then_some(word * 2))
+        .collect()
+}
+
+/// Varied words of all flows, and what they add to each checksum.
+fn of_flows(
+    layout: &Layout,
+    flows: u32,
+    varied: &[usize],
+    sums: &[Sum],
+) -> (Box<[[u8; 2]]>, Box<[u32]>) {
+    let mut head = heads(layout);
+    let mut values = Vec::with_capacity(flows as usize * varied.len());
+    let mut added = Vec::with_capacity(flows as usize * sums.len());
+    for flow in 0..flows {
+        layout.write(flow, &mut head);
+        let word = |place: usize| -> [u8; 2] {
+            let octets = head
+                .get(place..place + 2)
+                .and_then(|word| word.try_into().ok());
+            octets.unwrap_or_default()
+        };
+        values.extend(varied.iter().map(|place| word(*place)));
+        for sum in sums {
+            let parts = varied
+                .iter()
+                .map(|place| u32::from(u16::from_be_bytes(word(*place))) * sum.times(*place));
+            added.push(parts.sum());
+        }
+    }
+    (values.into_boxed_slice(), added.into_boxed_slice())
+}
+
+fn template(
+    layout: &Layout,
+    size: u16,
+    varied: &[usize],
+    sums: &[Sum],
+    pattern: &Pattern,
+    has_integrity: bool,
+) -> Template {
+    let mut octets = vec![0; usize::from(size - FCS)];
+    layout.write(0, &mut octets);
+    for place in varied {
+        if let Some(word) = octets.get_mut(*place..place + 2) {
+            word.fill(0);
+        }
+    }
+    if has_integrity {
+        let payload = octets.get_mut(layout.length()..).unwrap_or_default();
+        pattern.fill(payload);
+    }
+    let mut constants = [0; SUMS_MAX];
+    for (constant, sum) in constants.iter_mut().zip(sums) {
+        *constant = sum.constant(&octets);
+    }
+    Template {
+        octets: octets.into_boxed_slice(),
+        sums: constants,
+    }
+}
+
+/// The sum of 16-bit words in network order, two at a time.
+#[inline(always)]
+pub(crate) fn sum(octets: &[u8]) -> u64 {
+    let (chunks, rest) = octets.as_chunks::<4>();
+    let sum: u64 = chunks
+        .iter()
+        .map(|chunk| u64::from(u32::from_be_bytes(*chunk)))
+        .sum();
+    let (words, _) = rest.as_chunks::<2>();
+    let rest = words
+        .iter()
+        .map(|word| u64::from(u16::from_be_bytes(*word)));
+    sum + rest.sum::<u64>()
+}
+
+/// A sum as one word (RFC 1071). For sums under 2^48.
+#[inline(always)]
+pub(crate) fn fold(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    sum as u16
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What writes the frames of a port: the tester's own plain frames, or those of a description.
+
+use std::sync::Arc;
+
+use quietwire_dpdk::Burst;
+
+use crate::frame::{Epoch, FrameWriter, Signature};
+use crate::traffic::{Program, TRACKED_MAX};
+
+/// Writes the frames of one lane, in the order of their sequence.
+#[derive(Clone, Debug)]
+pub(crate) enum Writer {
+    /// Frames as the trial's own keys say.
+    Plain(Box<FrameWriter>),
+    /// Frames as a description says.
+    Described(Box<Described>),
+}
+
+impl Writer {
+    /// Starts numbering afresh, for another epoch.
+    pub(crate) fn begin(&mut self, epoch: Epoch) {
+        match self {
+            Self::Plain(writer) => writer.begin(epoch),
+            Self::Described(writer) => writer.begin(epoch),
+        }
+    }
+
+    /// Frames written since [`Self::begin`].
+    pub(crate) fn written(&self) -> u64 {
+        match self {
+            Self::Plain(writer) => writer.written(),
+            Self::Described(writer) => writer.number,
+        }
+    }
+
+    /// Frames written of one flow since [`Self::begin`].
+    pub(crate) fn written_of_flow(&self, flow: u16) -> u64 {
+        match self {
+            Self::Plain(writer) => writer.written_of_flow(flow),
+            Self::Described(writer) => {
+                let sequence = writer.sequences.get(usize::from(flow));
+                sequence.copied().unwrap_or(0)
+            }
+        }
+    }
+
+    /// Frames written of the low-rate stream since [`Self::begin`]; they are part of [`Self::written`].
+    pub(crate) fn low_rate_written(&self) -> u64 {
+        match self {
+            Self::Plain(writer) => writer.low_rate_written(),
+            Self::Described(writer) => writer.low_rate_written,
+        }
+    }
+
+    /// Writes the one frame of a burst as the next of the low-rate stream. The flows of the load go on where they were.
+    #[cold]
+    pub(crate) fn write_low_rate(&mut self, burst: &mut Burst, tick: u64) {
+        match self {
+            Self::Plain(writer) => writer.write_low_rate(burst, tick),
+            Self::Described(writer) => writer.write_low_rate(burst, tick),
+        }
+    }
+
+    /// Learning frames not yet written.
+    pub(crate) fn learning_frames_left(&self) -> usize {
+        match self {
+            Self::Plain(writer) => writer.learning_frames_left(),
+            Self::Described(writer) => writer.learning_left as usize,
+        }
+    }
+
+    /// Writes the next learning frames: warm-up frames, one from each source.
+    pub(crate) fn write_learning(&mut self, burst: &mut Burst) {
+        match self {
+            Self::Plain(writer) => writer.write_learning(burst),
+            Self::Described(writer) => writer.write_learning(burst),
+        }
+    }
+
+    /// Writes all frames of a burst with the time stamp `tick`.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, burst: &mut Burst, tick: u64) {
+        match self {
+            Self::Plain(writer) => writer.write(burst, tick),
+            Self::Described(writer) => writer.write(burst, tick),
+        }
+    }
+}
+
+/// Which flows of a port a lane has: every `of`-th, from the `index`-th on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) index: u32,
+    pub(crate) of: u32,
+}
+
+impl Share {
+    /// All flows.
+    pub(crate) const WHOLE: Self = Self { index: 0, of: 1 };
+}
+
+/// Writes frames of a description.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    program: Arc<Program>,
+    port: u8,
+    share: Share,
+    epoch: Epoch,
+    position: usize,
+    number: u64,
+    next: u32,
+    /// By the flow's number, modulo their count.
+    sequences: Box<[u64]>,
+    learning_left: u32,
+    low_rate_written: u64,
+}
+
+/// Flows of a port that have sequence numbers of their own, where so many lanes share them: lanes never share a number.
+pub(crate) fn tracked_flows(flows: u32, lanes: u32) -> u32 {
+    flows.min(TRACKED_MAX - TRACKED_MAX % lanes.max(1))
+}
+
+impl Described {
+    pub(crate) fn new(program: Arc<Program>, port: u8, share: Share) -> Self {
+        let flows = program.flows();
+        Self {
+            port,
+            share,
+            epoch: Epoch::default(),
+            position: 0,
+            number: 0,
+            next: share.index,
+            sequences: vec![0; tracked_flows(flows, share.of) as usize].into_boxed_slice(),
+            learning_left: flows.saturating_sub(share.index).div_ceil(share.of),
+            low_rate_written: 0,
+            program,
+        }
+    }
+
+    pub(crate) fn begin(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+        self.position = 0;
+        self.number = 0;
+        self.low_rate_written = 0;
+        self.next = self.share.index;
+        self.sequences.fill(0);
+    }
+
+    /// Its flow's number is the one after the load's, and its headers are those of the lane's first flow.
+    fn write_low_rate(&mut self, burst: &mut Burst, tick: u64) {
+        burst.write_each(|frame| {
+            let Some(octets) = frame.octets(self.program.length(self.position)) else {
+                return;
+            };
+            let signature = Signature {
+                epoch: self.epoch,
+                port: self.port,
+                flow: self.sequences.len() as u16,
+                sequence: self.low_rate_written as u32,
+                tick,
+            };
+            let flow = self.share.index;
+            self.program.write(self.position, flow, signature, octets);
+            self.low_rate_written += 1;
+            self.number += 1;
+            self.advance_size();
+        });
+    }
+
+    #[inline(always)]
+    fn advance_size(&mut self) {
+        self.position += 1;
+        if self.position >= self.program.sequence_length() {
+            self.position = 0;
+        }
+    }
+
+    /// One frame of every flow, whatever their order is.
+    fn write_learning(&mut self, burst: &mut Burst) {
+        burst.write_each(|frame| {
+            let flow = self.next;
+            let Some(octets) = frame.octets(self.program.length(self.position)) else {
+                return;
+            };
+            self.write_frame(flow, octets, 0);
+            self.learning_left = self.learning_left.saturating_sub(1);
+        });
+    }
+
+    #[inline(always)]
+    fn write(&mut self, burst: &mut Burst, tick: u64) {
+        burst.write_each(|frame| {
+            let flow = self.next_flow();
+            let Some(octets) = frame.octets(self.program.length(self.position)) else {
+                return;
+            };
+            self.write_frame(flow, octets, tick);
+        });
+    }
+
+    #[inline(always)]
+    pub(crate) fn next_flow(&self) -> u32 {
+        let drawn = self.program.flow(self.number, self.next);
+        if self.share == Share::WHOLE {
+            return drawn;
+        }
+        // A lane takes its own flow nearest to the one drawn.
+        let flow = drawn - drawn % self.share.of + self.share.index;
+        if flow < self.program.flows() {
+            flow
+        } else {
+            self.share.index
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn write_frame(&mut self, flow: u32, octets: &mut [u8], tick: u64) {
+        let count = self.sequences.len() as u32;
+        let tracked = if flow < count {
+            flow
+        } else {
+            flow % count.max(1)
+        };
+        let sequence = self.sequences.get_mut(tracked as usize);
+        let number = sequence.map_or(0, |sequence| {
+            *sequence += 1;
+            *sequence - 1
+        });
+        let signature = Signature {
+            epoch: self.epoch,
+            port: self.port,
+            flow: tracked as u16,
+            sequence: number as u32,
+            tick,
+        };
+        self.program.write(self.position, flow, signature, octets);
+        self.number += 1;
+        self.next += self.share.of;
+        if self.next >= self.program.flows() {
+            self.next = self.share.index;
+        }
+        self.advance_size();
+    }
+}
