@@ -19,7 +19,7 @@ use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
 };
 
-const PORTS: [usize; 5] = [2, 4, 8, 16, 30];
+const PORTS: [usize; 5] = [2, 4, 8, 16, 32];
 const PORTS_QUICK: [usize; 2] = [2, 16];
 const ROUNDS: u32 = 5;
 const CPU: u32 = 0;
@@ -142,7 +142,7 @@ fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
-    let eal = common::start_dpdk("ports-scale", 256);
+    let eal = common::start_dpdk("ports-scale", 512);
     let circumstances = common::circumstances(&options, ROUNDS);
     let sizes = if options.quick {
         &PORTS_QUICK[..]

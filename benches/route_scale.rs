@@ -4,18 +4,18 @@
 //! `cargo bench -p quietwire --bench route_scale` prints, for 1 to 2,000,000 IPv4 routes of /24 and 1 to 500,000 IPv6 routes of
 //! /48, the forwarding rate with the smallest frames (64 octets; 84 with IPv6) to destinations drawn uniformly at random, as
 //! the median of rounds taken in turn. One forwarding CPU; memif. Beside it, where `scripts/build-l3fwd` has built it, is
-//! `dpdk-l3fwd` with as many IPv4 routes. Wants root and a quiet machine. `-- --help` lists the options.
+//! `dpdk-l3fwd` with as many routes, with both of its kinds of tables. Wants root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Instant;
 
-use common::l3fwd::{self, L3fwd};
+use common::l3fwd::{self, L3fwd, Lookup};
 use common::switch::{Kind, Switch};
 use common::{Load, Machine, Options, Spread, grouped, plot};
 
@@ -55,28 +55,28 @@ impl Ip {
     }
 
     /// Where the tester of one destination sends to.
-    fn only_destination(self) -> &'static str {
+    fn only_destination(self) -> (IpAddr, u8) {
         match self {
-            Self::V4 => "198.18.0.0/15",
-            Self::V6 => "2001:2::/48",
+            Self::V4 => (Ipv4Addr::new(198, 18, 0, 0).into(), 15),
+            Self::V6 => (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), 48),
         }
     }
 
     /// The network that the tester numbers so.
-    fn network(self, number: u32) -> String {
+    fn network(self, number: u32) -> (IpAddr, u8) {
         match self {
-            Self::V4 => format!("{}/24", Ipv4Addr::from_bits(0x1000_0000 + (number << 8))),
+            Self::V4 => (Ipv4Addr::from_bits(0x1000_0000 + (number << 8)).into(), 24),
             Self::V6 => {
                 let bits = (0x3fff << 112) | (u128::from(number) << 80);
-                format!("{}/48", Ipv6Addr::from_bits(bits))
+                (Ipv6Addr::from_bits(bits).into(), 48)
             }
         }
     }
 
     /// Networks to have routes to.
-    fn networks(self, count: u32) -> Box<dyn Iterator<Item = String>> {
+    fn networks(self, count: u32) -> Box<dyn Iterator<Item = (IpAddr, u8)>> {
         if count == 1 {
-            return Box::new(std::iter::once(self.only_destination().to_owned()));
+            return Box::new(std::iter::once(self.only_destination()));
         }
         Box::new((0..count).map(move |number| self.network(number)))
     }
@@ -85,15 +85,14 @@ impl Ip {
     fn routes(self, count: u32) -> String {
         let way = format!("{},b0", self.addresses()[2]);
         let mut text = String::new();
-        for network in self.networks(count) {
-            writeln!(text, "{network} {way}").unwrap();
+        for (address, length) in self.networks(count) {
+            writeln!(text, "{address}/{length} {way}").unwrap();
         }
         text
     }
 }
 
 const QUIETWIRE: &str = "quietwire";
-const PEER: &str = "dpdk-l3fwd";
 
 /// What was measured with so many routes.
 #[derive(Debug, serde::Serialize)]
@@ -131,22 +130,35 @@ fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: u32) -> f64 {
     load.rate()
 }
 
-/// Both routers with so many routes, in turns.
+/// The peer with so many routes, by how it looks them up.
+fn peers(directory: &Path, ip: Ip, routes: u32) -> Vec<(Lookup, L3fwd)> {
+    let Some(program) = l3fwd::program() else {
+        return Vec::new();
+    };
+    Lookup::ALL
+        .into_iter()
+        .filter(|lookup| lookup.takes(ip == Ip::V4, routes))
+        .map(|lookup| {
+            let own = directory.join(format!("l3fwd-{}-{}-{routes}", lookup.name(), ip.name()));
+            let networks = ip.networks(routes);
+            (lookup, L3fwd::start(&program, &own, lookup, networks))
+        })
+        .collect()
+}
+
+/// All routers with so many routes, in turns.
 fn size(options: &Options, directory: &Path, ip: Ip, routes: u32) -> Vec<Row> {
-    let program = l3fwd::program().filter(|_| ip == Ip::V4);
-    let peer = program.map(|program| {
-        let own = directory.join(format!("{PEER}-{routes}"));
-        L3fwd::start(&program, &own, ip.networks(routes))
-    });
-    let (mut rates, mut of_peer, mut loads) = (Vec::new(), Vec::new(), Vec::new());
+    let peers = peers(directory, ip, routes);
+    let (mut rates, mut loads) = (Vec::new(), Vec::new());
+    let mut of_peers = vec![Vec::new(); peers.len()];
     for round in 0..options.rounds(ROUNDS) {
         let own = directory.join(format!("{}-{routes}-{round}", ip.name()));
         let (forwarded, loaded_s) = measure(&own, ip, routes, options.seconds());
         rates.push(forwarded);
         loads.push(loaded_s);
         fs::remove_dir_all(&own).unwrap();
-        if let Some(peer) = &peer {
-            of_peer.push(peer.measured(|ports| rate(ports, ip, routes, options.seconds())));
+        for ((_, peer), rates) in peers.iter().zip(&mut of_peers) {
+            rates.push(peer.measured(|ports| rate(ports, ip, routes, options.seconds())));
         }
     }
     let row = |router, rates: &[f64], loaded_s| Row {
@@ -156,11 +168,11 @@ fn size(options: &Options, directory: &Path, ip: Ip, routes: u32) -> Vec<Row> {
         forwarded_pps: Spread::of(rates),
         loaded_s,
     };
-    let mut rows = vec![row(QUIETWIRE, &rates, Some(Spread::of(&loads)))];
-    if peer.is_some() {
-        rows.push(row(PEER, &of_peer, None));
-    }
-    rows
+    let own = row(QUIETWIRE, &rates, Some(Spread::of(&loads)));
+    let others = peers.iter().zip(&of_peers);
+    std::iter::once(own)
+        .chain(others.map(|((lookup, _), rates)| row(lookup.peer(), rates, None)))
+        .collect()
 }
 
 fn sizes(options: &Options) -> Vec<(Ip, u32)> {
@@ -176,7 +188,7 @@ fn main() {
     let directory = tempfile::tempdir().unwrap();
     let circumstances = common::circumstances(&options, ROUNDS);
     if l3fwd::program().is_none() {
-        eprintln!("no {PEER}: scripts/build-l3fwd builds it; quietwire is measured alone");
+        eprintln!("no dpdk-l3fwd: scripts/build-l3fwd builds it; quietwire is measured alone");
     }
     let rows: Vec<Row> = sizes(&options)
         .into_iter()
@@ -230,9 +242,10 @@ fn print(rows: &[Row]) {
 }
 
 fn draw(directory: &Path, rows: &[Row]) {
-    let lines = [(QUIETWIRE, Ip::V4), (PEER, Ip::V4), (QUIETWIRE, Ip::V6)];
-    let series: Vec<plot::Series> = lines
+    let routers = || std::iter::once(QUIETWIRE).chain(Lookup::ALL.map(Lookup::peer));
+    let series: Vec<plot::Series> = [Ip::V4, Ip::V6]
         .into_iter()
+        .flat_map(|ip| routers().map(move |router| (router, ip)))
         .map(|(router, ip)| {
             let points = of(rows, router, ip).into_iter();
             plot::Series {

@@ -4,6 +4,7 @@
 //! destination and writes fixed MAC addresses; it knows no neighbours and no ICMP.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -11,10 +12,48 @@ use std::time::Duration;
 
 use super::{DEVICE_CPU, Running, huge_pages_free, tail, wait_until};
 
-/// Beside loading routes, it waits nine seconds for its links before it forwards.
+/// Beside loading routes, which lpm takes a minute for with 200,000, it waits nine seconds for its links before it forwards.
 const START: Duration = Duration::from_secs(240);
 /// In which it sees that a tester has gone.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// How it looks destinations up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// `rte_lpm`, `rte_lpm6`: what it does unless told otherwise.
+    Lpm,
+    /// `rte_fib`, `rte_fib6`.
+    Fib,
+}
+
+impl Lookup {
+    pub(crate) const ALL: [Self; 2] = [Self::Lpm, Self::Fib];
+
+    /// Whether the peer can have so many routes within minutes and a few gigabytes.
+    pub(crate) fn takes(self, ipv4: bool, routes: u32) -> bool {
+        match self {
+            // It looks through all IPv4 routes of a length before it adds one: two million take hours.
+            Self::Lpm => !ipv4 || routes <= 200_000,
+            // It sets three kilobytes aside for each IPv6 route.
+            Self::Fib => ipv4 || routes <= 20_000,
+        }
+    }
+
+    /// As its option `--lookup` has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lpm => "lpm",
+            Self::Fib => "fib",
+        }
+    }
+
+    pub(crate) fn peer(self) -> &'static str {
+        match self {
+            Self::Lpm => "dpdk-l3fwd, lpm",
+            Self::Fib => "dpdk-l3fwd, fib",
+        }
+    }
+}
 
 /// A router that runs until the value is dropped.
 pub(crate) struct L3fwd {
@@ -30,25 +69,39 @@ pub(crate) fn program() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+/// Its two files of rules. It takes none of them empty, and IPv6 addresses only with all their digits.
+fn write_rules(directory: &Path, networks: impl Iterator<Item = (IpAddr, u8)>) -> [PathBuf; 2] {
+    let mut rules = ["R192.0.2.0/24 1\n", "R2001:0db8:0:0:0:0:0:0/48 1\n"].map(str::to_owned);
+    for (address, length) in networks {
+        match address {
+            IpAddr::V4(address) => writeln!(rules[0], "R{address}/{length} 1"),
+            IpAddr::V6(address) => {
+                let groups = address.segments().map(|group| format!("{group:04x}"));
+                writeln!(rules[1], "R{}/{length} 1", groups.join(":"))
+            }
+        }
+        .expect("a string takes all");
+    }
+    let files = ["ipv4", "ipv6"].map(|name| directory.join(name));
+    for (file, rules) in files.iter().zip(rules) {
+        std::fs::write(file, rules).expect("the rules can be written");
+    }
+    files
+}
+
 impl L3fwd {
-    /// With routes to these IPv4 networks, like 16.0.0.0/24, all out of the second port, in a new directory.
+    /// With routes to these networks, all out of the second port, in a new directory.
     pub(crate) fn start(
         program: &Path,
         directory: &Path,
-        networks: impl Iterator<Item = String>,
+        lookup: Lookup,
+        networks: impl Iterator<Item = (IpAddr, u8)>,
     ) -> Self {
         std::fs::create_dir(directory).expect("a new directory");
-        let mut rules = String::new();
-        for network in networks {
-            writeln!(rules, "R{network} 1").expect("a string takes all");
-        }
-        let [ipv4, ipv6] = ["ipv4", "ipv6"].map(|name| directory.join(name));
-        std::fs::write(&ipv4, rules).expect("the rules can be written");
-        std::fs::write(&ipv6, "R2001:0002:0000:0000:0000:0000:0000:0000/48 1\n")
-            .expect("the rules can be written");
+        let [ipv4, ipv6] = write_rules(directory, networks);
         let mut command = Command::new(program);
         command.args(["-l", DEVICE_CPU, "--no-pci", "--no-telemetry"]);
-        command.args(["-m", "768", "--file-prefix=l3fwd"]);
+        command.args(["-m", "2048", "--file-prefix=l3fwd"]);
         if huge_pages_free() > 0 {
             command.args(["--in-memory", "--single-file-segments"]);
         } else {
@@ -62,7 +115,8 @@ impl L3fwd {
             ));
         }
         let config = format!("--config=(0,0,{DEVICE_CPU}),(1,0,{DEVICE_CPU})");
-        command.args(["--", "-p", "0x3", "-P", "-L", &config, "--parse-ptype"]);
+        command.args(["--", "-p", "0x3", "-P", &config, "--parse-ptype"]);
+        command.arg(format!("--lookup={}", lookup.name()));
         command.arg(format!("--rule_ipv4={}", ipv4.display()));
         command.arg(format!("--rule_ipv6={}", ipv6.display()));
         command.arg("--eth-dest=1,02:01:00:00:00:00");

@@ -276,8 +276,8 @@ impl Drop for Setting {
 const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const NR_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-/// 256 MiB for the switch, the same for the tester, 1 GiB for a peer.
-const HUGE_PAGES_WANTED: u64 = 1024;
+/// Up to 512 MiB for the switch, as much for the tester, 2 GiB for each of two peers.
+const HUGE_PAGES_WANTED: u64 = 2624;
 
 /// The machine as benchmarks want it, until the value is dropped.
 pub(crate) struct Machine(#[allow(dead_code)] Vec<Setting>);

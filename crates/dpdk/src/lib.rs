@@ -21,6 +21,7 @@ mod pcap;
 mod pci;
 mod place;
 mod port;
+mod promiscuity;
 pub mod ring;
 mod segment;
 mod sys;

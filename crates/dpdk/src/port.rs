@@ -18,6 +18,7 @@ use crate::error::{self, Error};
 use crate::gate::Gate;
 use crate::interrupt;
 use crate::mempool::Mempool;
+use crate::promiscuity::Promiscuity;
 use crate::uri::{DeviceSizes, PortUri, Role};
 use crate::vhost::{self, Guest};
 use crate::{place, sys, thread};
@@ -98,6 +99,7 @@ struct Device {
     eal: Eal,
     // Buffers in the rings come from here.
     _pool: Mempool,
+    promiscuity: Option<Promiscuity>,
 }
 
 // SAFETY: the pointer is only used in `drop`, by the thread that drops the last reference; DPDK's
@@ -434,8 +436,7 @@ impl Port {
             let code = unsafe { sys::rte_eth_dev_set_mtu(self.device.id, mtu) };
             self.check(code, "rte_eth_dev_set_mtu")?;
         }
-        // SAFETY: started. Not every virtual device knows of promiscuous mode; those that don't receive all.
-        unsafe { sys::rte_eth_promiscuous_enable(self.device.id) };
+        self.receive_all()?;
         let id = self.device.id;
         let device = Arc::new(self.device);
         let rx = (0..self.options.rx_queues)
@@ -459,6 +460,23 @@ impl Port {
             tx,
             handle: PortHandle { device },
         })
+    }
+
+    /// Frames for any address are wanted.
+    fn receive_all(&mut self) -> Result<(), Error> {
+        let Some(interface) = self.device.uri.interface() else {
+            // SAFETY: started. Not every virtual device knows of promiscuous mode; those that don't receive all.
+            unsafe { sys::rte_eth_promiscuous_enable(self.device.id) };
+            return Ok(());
+        };
+        let promiscuity = Promiscuity::of(interface).map_err(|error| Error::PortOpen {
+            port: self.options.name.clone(),
+            uri: self.device.uri.to_string(),
+            step: "promiscuous mode",
+            cause: error.to_string(),
+        })?;
+        self.device.promiscuity = Some(promiscuity);
+        Ok(())
     }
 
     fn configure(&self, pool: &Mempool) -> Result<(), Error> {
@@ -715,6 +733,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             uri: uri.clone(),
             eal: eal.clone(),
             _pool: pool.clone(),
+            promiscuity: None,
         })
     }
 }

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Receiving all frames of an interface of the kernel, for as long as somebody holds the wish.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+/// A membership in the interface's promiscuous mode (packet(7), PACKET_MR_PROMISC). The kernel counts them, and takes this
+/// one back when its socket is closed, also when the process was killed; the interface's flag that DPDK's drivers set
+/// instead would stay for good.
+#[derive(Debug)]
+pub(crate) struct Promiscuity {
+    _socket: OwnedFd,
+}
+
+impl Promiscuity {
+    /// Until the value is dropped.
+    ///
+    /// # Errors
+    /// What the kernel said: there is no such interface, or this process may not.
+    pub(crate) fn of(interface: &str) -> io::Result<Self> {
+        let index = if_nametoindex(interface)?;
+        // Protocol 0: the socket itself receives nothing.
+        let socket = socket(
+            AddressFamily::Packet,
+            SockType::Datagram,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
+        // SAFETY: plain integers for which zero is a value.
+        let mut wish: libc::packet_mreq = unsafe { mem::zeroed() };
+        wish.mr_ifindex = index.cast_signed();
+        wish.mr_type = libc::PACKET_MR_PROMISC as libc::c_ushort;
+        let size = mem::size_of::<libc::packet_mreq>() as libc::socklen_t;
+        // SAFETY: an open socket, and a value of the size that is given.
+        let code = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_ADD_MEMBERSHIP,
+                (&raw const wish).cast(),
+                size,
+            )
+        };
+        if code != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { _socket: socket })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_an_error() {
+        assert!(Promiscuity::of("quietwire-none").is_err());
+    }
+
+    #[test]
+    fn the_interface_itself_is_left_as_it_was() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("not tried: packet sockets are root's");
+            return;
+        }
+        let flags = || {
+            let text = std::fs::read_to_string("/sys/class/net/lo/flags").unwrap();
+            u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap()
+        };
+        let before = flags();
+        let held = Promiscuity::of("lo").unwrap();
+        assert_eq!(flags(), before | libc::IFF_PROMISC as u32);
+        drop(held);
+        assert_eq!(flags(), before);
+    }
+}
