@@ -132,6 +132,7 @@ mod tests {
                 destinations: 1,
                 ip: IpVersion::V4,
                 low_rate_pps: 0.0,
+                traffic: None,
             },
             started_unix_ns: 0,
             elapsed_s: 1.0,
@@ -142,6 +143,7 @@ mod tests {
             loss_ratio: 0.0,
             duplicate_frames: 0,
             reordered_frames: 0,
+            damaged_frames: 0,
             achieved_rate_pps: 1000.0,
             forwarding_rate_pps: 1000.0,
             latency: Default::default(),
@@ -169,7 +171,8 @@ mod tests {
     #[test]
     fn a_clean_trial_is_valid_and_each_failure_has_its_reason() {
         assert!(reasons(|_| (), &[]).is_empty());
-        let failures: [(fn(&mut TrialResult), &str); 10] = [
+        type Change = fn(&mut TrialResult);
+        let failures: [(Change, &str); 10] = [
             (|result| result.offered_frames = 0, "no frame was offered"),
             (
                 |result| result.health.pacing_miss_ratio = 0.011,
