@@ -19,6 +19,7 @@ use crate::files::Files;
 use crate::journal::{self, Change, Undone};
 use crate::partition::Plan;
 
+pub(crate) use cpusets::PREFIX as SET_PREFIX;
 pub use state::{Pending, STATE_DIRECTORY, Status, status};
 pub use step::{Difference, Outcome, Step};
 

@@ -18,5 +18,6 @@ pub mod settings;
 pub mod tasks;
 pub mod threads;
 mod tree;
+pub mod verify;
 
 pub use cpu::{CpuId, CpuList};

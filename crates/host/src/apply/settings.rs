@@ -16,6 +16,7 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
         settings.extend(steering(target, plan));
         settings.extend(interrupts(target, plan));
     }
+    settings.extend(machine_checks(target, plan));
     for setting in &plan.frequencies {
         settings.extend(frequency(target, setting));
     }
@@ -45,6 +46,15 @@ fn mask(cpus: &CpuList) -> String {
             .map(|at| &digits[at..at + 8]),
     );
     words.join(",")
+}
+
+/// The kernel looks for corrected machine checks on every CPU every five minutes, which isolated CPUs are spared.
+fn machine_checks(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
+    let of_cpu = |cpu| {
+        let below = format!("sys/devices/system/machinecheck/machinecheck{cpu}/ignore_ce");
+        setting(target, &below, 1)
+    };
+    plan.isolated().iter().map(of_cpu).collect()
 }
 
 fn huge_pages(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kernel's command line, and whether it took effect.
+
+use super::{Check, Machine, UNREADABLE};
+use crate::CpuList;
+use crate::partition::BootParameter;
+
+const COMMAND_LINE: &str = "proc/cmdline";
+/// Parameters that hold CPUs, of which there may be more than the plan has.
+const OF_CPUS: [&str; 3] = ["isolcpus", "nohz_full", "rcu_nocbs"];
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let Some(given) = machine.text(COMMAND_LINE) else {
+        return vec![Check::cannot_tell(
+            "command-line",
+            "/proc/cmdline",
+            machine.plan.command_line(),
+            UNREADABLE,
+        )];
+    };
+    let mut checks: Vec<Check> = machine
+        .plan
+        .boot
+        .iter()
+        .map(|parameter| given_as_planned(parameter, &given))
+        .collect();
+    if let Some(cpus) = value(&given, "systemd.cpu_affinity") {
+        let cpus = cpus.parse().ok();
+        checks.push(machine.keeps_off(
+            "systemd-affinity-at-boot",
+            COMMAND_LINE,
+            cpus,
+            "take the isolated CPUs out of systemd.cpu_affinity= and start again",
+        ));
+    }
+    checks.extend(took_effect(machine, &given, "isolcpus", "isolated"));
+    checks.extend(took_effect(machine, &given, "nohz_full", "nohz_full"));
+    checks
+}
+
+/// The last value of a parameter: that is the one that counts.
+fn value<'a>(given: &'a str, name: &str) -> Option<&'a str> {
+    given
+        .split_whitespace()
+        .rev()
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// CPUs of `isolcpus=managed_irq,domain,2-5`: what is no CPU is a flag.
+fn cpus(value: &str) -> CpuList {
+    value
+        .split(',')
+        .filter_map(|part| part.parse::<CpuList>().ok())
+        .fold(CpuList::new(), |cpus, part| cpus.union(&part))
+}
+
+fn given_as_planned(parameter: &BootParameter, given: &str) -> Check {
+    let wanted = parameter.to_string();
+    let is_given = given.split_whitespace().any(|word| word == wanted);
+    let seen = value(given, &parameter.name);
+    let is_enough = OF_CPUS.contains(&parameter.name.as_str())
+        && seen
+            .zip(parameter.value.as_deref())
+            .is_some_and(|(seen, wanted)| cpus(wanted).difference(&cpus(seen)).is_empty());
+    Check::new(
+        "command-line",
+        "/proc/cmdline",
+        &wanted,
+        match seen {
+            Some(value) => format!("{}={value}", parameter.name),
+            None if is_given => wanted.clone(),
+            None => format!("no {}", parameter.name),
+        },
+        is_given || is_enough,
+        format!("give the kernel {wanted} (quietwire partition render --for grub) and start again"),
+    )
+}
+
+/// A parameter that was given may have done nothing: a kernel that does not know it, a CPU that is not there.
+fn took_effect(
+    machine: &Machine<'_>,
+    given: &str,
+    parameter: &'static str,
+    file: &str,
+) -> Option<Check> {
+    let name = if parameter == "isolcpus" {
+        "isolated-in-effect"
+    } else {
+        "tick-off-in-effect"
+    };
+    let wanted = cpus(value(given, parameter)?);
+    let below = format!("sys/devices/system/cpu/{file}");
+    let expected = format!("CPUs {wanted}, as {parameter}= was given");
+    let Some(text) = machine.text(&below) else {
+        return Some(Check::cannot_tell(
+            name,
+            format!("/{below}"),
+            expected,
+            UNREADABLE,
+        ));
+    };
+    // An empty set is printed as `(null)` by some kernels.
+    let seen: CpuList = text.parse().unwrap_or_default();
+    Some(Check::new(
+        name,
+        format!("/{below}"),
+        expected,
+        format!("CPUs {seen}"),
+        wanted.difference(&seen).is_empty(),
+        format!(
+            "the kernel took {parameter}= and did not do it: see `dmesg` for why; it may be built without it"
+        ),
+    ))
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Classes of service: that they are there, have their ways and CPUs, and that forwarding threads are in theirs.
+
+use super::{APPLY, Check, Machine, some_of};
+use crate::files::Disk;
+use crate::partition::Class;
+use crate::resctrl::{Group, Resctrl};
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    if machine.plan.classes.is_empty() {
+        return Vec::new();
+    }
+    let expected = format!("{} classes of service", machine.plan.classes.len());
+    let file = "/sys/fs/resctrl";
+    let Some(resctrl) = Resctrl::find(&Disk, machine.root) else {
+        return vec![Check::new(
+            "classes",
+            file,
+            expected,
+            "not mounted",
+            false,
+            "mount -t resctrl resctrl /sys/fs/resctrl",
+        )];
+    };
+    let groups = match resctrl.groups(&Disk) {
+        Ok(groups) => groups,
+        Err(error) => {
+            return vec![Check::cannot_tell(
+                "classes",
+                file,
+                expected,
+                error.to_string(),
+            )];
+        }
+    };
+    let mut checks: Vec<Check> = machine
+        .plan
+        .classes
+        .iter()
+        .map(|class| class_check(class, &resctrl, &groups))
+        .collect();
+    checks.push(tasks(machine, &groups));
+    checks
+}
+
+fn class_check(class: &Class, resctrl: &Resctrl, groups: &[Group]) -> Check {
+    let name = if class.is_default { "" } else { &class.name };
+    let file = resctrl.group(name).display().to_string();
+    let mut wanted: Vec<String> = Vec::new();
+    let mut wrong = Vec::new();
+    let group = groups.iter().find(|group| group.name == name);
+    let info = resctrl.info(&Disk);
+    for mask in &class.masks {
+        let plain = format!("L{}", mask.level);
+        for resource in info.caches.keys().filter(|name| name.starts_with(&plain)) {
+            wanted.push(format!("{resource}:{}={:x}", mask.domain, mask.mask));
+            let now = group.and_then(|group| group.schemata.get(resource, mask.domain));
+            if now != Some(mask.mask) {
+                let now = now.map_or("none".to_owned(), |now| format!("{now:x}"));
+                wrong.push(format!("{resource}:{}={now}", mask.domain));
+            }
+        }
+    }
+    for limit in &class.bandwidth {
+        wanted.push(format!("MB:{}={}", limit.domain, limit.limit));
+        let now = group.and_then(|group| group.schemata.get("MB", limit.domain));
+        let gran = info
+            .bandwidth
+            .map_or(1, |bandwidth| bandwidth.bandwidth_gran);
+        let rounded = u64::from(limit.limit.next_multiple_of(gran.max(1)));
+        if now != Some(rounded) {
+            let now = now.map_or("none".to_owned(), |now| now.to_string());
+            wrong.push(format!("MB:{}={now}", limit.domain));
+        }
+    }
+    if !class.is_default {
+        wanted.push(format!("CPUs {}", class.cpus));
+        match group {
+            Some(group) if group.cpus == class.cpus => {}
+            Some(group) => wrong.push(format!("CPUs {}", group.cpus)),
+            None => wrong.insert(0, "no such class".to_owned()),
+        }
+    }
+    let seen = if wrong.is_empty() {
+        "as planned".to_owned()
+    } else {
+        some_of(&wrong)
+    };
+    Check::new(
+        "classes",
+        file,
+        wanted.join(" "),
+        seen,
+        wrong.is_empty(),
+        APPLY,
+    )
+}
+
+/// A task that was put into a class by itself has that one wherever it runs: its CPU's class counts for nothing then.
+fn tasks(machine: &Machine<'_>, groups: &[Group]) -> Check {
+    let mut wrong = Vec::new();
+    for task in machine
+        .tasks
+        .iter()
+        .filter(|task| task.forwards_for.is_some())
+    {
+        let Some(cpu) = task.cpus.first() else {
+            continue;
+        };
+        let planned = machine
+            .plan
+            .classes
+            .iter()
+            .find(|class| class.cpus.contains(cpu));
+        let own = groups
+            .iter()
+            .find(|group| !group.name.is_empty() && group.tasks.contains(&task.tid));
+        if let (Some(planned), Some(own)) = (planned, own)
+            && planned.name != own.name
+        {
+            wrong.push(format!("{} ({}) in {}", task.name, task.tid, own.name));
+        }
+    }
+    let seen = if wrong.is_empty() {
+        "none".to_owned()
+    } else {
+        some_of(&wrong)
+    };
+    Check::new(
+        "class-tasks",
+        "/sys/fs/resctrl/*/tasks",
+        "no forwarding thread in a class that is not its CPU's",
+        seen,
+        wrong.is_empty(),
+        "write the thread's number into the file `tasks` of its class",
+    )
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Network controllers: their node, driver, IOMMU group, virtual functions.
+
+use std::fs;
+
+use super::{APPLY, Check, Machine, UNREADABLE};
+use crate::CpuList;
+use crate::partition::NicPlan;
+
+const DEVICES: &str = "sys/bus/pci/devices";
+/// Drivers that give a device to user space.
+const USER_SPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+/// The one of them that needs an IOMMU.
+const VFIO: &str = "vfio-pci";
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let nics = machine.plan.nics.iter();
+    nics.flat_map(|nic| of_nic(machine, nic)).collect()
+}
+
+fn of_nic(machine: &Machine<'_>, nic: &NicPlan) -> Vec<Check> {
+    let at = format!("{DEVICES}/{}", nic.pci_address);
+    if !machine.path(&at).exists() {
+        return vec![Check::new(
+            "controller",
+            format!("/{at}"),
+            "a network controller",
+            "not there",
+            false,
+            "plan anew, or bring the device back (echo 1 > /sys/bus/pci/rescan)",
+        )];
+    }
+    let mut checks = vec![node(machine, nic, &at), driver(machine, &at)];
+    if let Some(functions) = nic.functions {
+        let now = machine.text(&format!("{at}/sriov_numvfs"));
+        checks.push(Check::new(
+            "functions",
+            format!("/{at}/sriov_numvfs"),
+            functions.to_string(),
+            now.clone().unwrap_or_else(|| UNREADABLE.to_owned()),
+            now == Some(functions.to_string()),
+            APPLY,
+        ));
+    }
+    checks
+}
+
+/// The CPUs that poll it are on its node.
+fn node(machine: &Machine<'_>, nic: &NicPlan, at: &str) -> Check {
+    let file = format!("/{at}/local_cpulist");
+    let polling: CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
+    let expected = format!("CPUs {polling}, which poll it, among them");
+    match machine.value::<CpuList>(&format!("{at}/local_cpulist")) {
+        None => Check::cannot_tell("controller-node", file, expected, UNREADABLE),
+        Some(local) => Check::new(
+            "controller-node",
+            file,
+            expected,
+            format!("CPUs {local}"),
+            polling.difference(&local).is_empty(),
+            "poll it from CPUs of its node, or put it into a slot of the other node",
+        ),
+    }
+}
+
+fn link(machine: &Machine<'_>, below: &str) -> Option<String> {
+    let target = fs::read_link(machine.path(below)).ok()?;
+    Some(target.file_name()?.to_string_lossy().into_owned())
+}
+
+/// A device that user space drives by vfio has an IOMMU group. Some are driven by user space beside the kernel's driver.
+fn driver(machine: &Machine<'_>, at: &str) -> Check {
+    let driver = link(machine, &format!("{at}/driver"));
+    let group = link(machine, &format!("{at}/iommu_group"));
+    let name = driver.as_deref().unwrap_or("none");
+    let is_fine = driver.is_some() && (name != VFIO || group.is_some());
+    let kind = if USER_SPACE.contains(&name) {
+        "user space's"
+    } else {
+        "the kernel's"
+    };
+    let group = group.map_or("no IOMMU group".to_owned(), |group| {
+        format!("IOMMU group {group}")
+    });
+    Check::new(
+        "controller-driver",
+        format!("/{at}/driver, iommu_group"),
+        "a driver, and for vfio-pci an IOMMU group",
+        format!("{name} ({kind}), {group}"),
+        is_fine,
+        "bind it with dpdk-devbind.py; for vfio-pci iommu=pt intel_iommu=on on the kernel's command line",
+    )
+}

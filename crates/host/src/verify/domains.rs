@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the scheduler balances isolated CPUs: they have no scheduling domain then (kernel documentation:
+//! scheduler/sched-stats.rst, sched-domains.rst).
+
+use super::{Check, Machine, some_of};
+
+const STATISTICS: &str = "proc/schedstat";
+const DEBUG: &str = "sys/kernel/debug/sched/domains";
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let name = "scheduling-domains";
+    let expected = format!("none for the isolated CPUs {}", machine.isolated);
+    let (file, of) = if let Some(text) = machine.text(STATISTICS) {
+        (STATISTICS, in_statistics(&text))
+    } else if machine.path(DEBUG).is_dir() {
+        (DEBUG, in_debug(machine))
+    } else {
+        return vec![Check::cannot_tell(
+            name,
+            format!("/{STATISTICS}, /{DEBUG}"),
+            expected,
+            "neither is there: the kernel is built without statistics, and debugfs is not mounted",
+        )];
+    };
+    let balanced: Vec<String> = machine
+        .isolated
+        .iter()
+        .filter(|cpu| of.contains(&cpu.0))
+        .map(|cpu| format!("CPU {cpu}"))
+        .collect();
+    let seen = if balanced.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{} balanced with others", some_of(&balanced))
+    };
+    vec![Check::new(
+        name,
+        format!("/{file}"),
+        expected,
+        seen,
+        balanced.is_empty(),
+        "isolcpus=domain,… on the kernel's command line, or CPU sets that are not balanced: quietwire partition apply --config FILE",
+    )]
+}
+
+/// CPUs that have a domain: lines `domainN` follow the line `cpuN` that they belong to.
+fn in_statistics(text: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut current: Option<u32> = None;
+    for line in text.lines() {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        if let Some(number) = word.strip_prefix("cpu") {
+            current = number.parse().ok();
+        } else if word.starts_with("domain") {
+            found.extend(current);
+        }
+    }
+    found
+}
+
+fn in_debug(machine: &Machine<'_>) -> Vec<u32> {
+    let has_domain = |cpu: &String| !machine.names(&format!("{DEBUG}/{cpu}")).is_empty();
+    machine
+        .names(DEBUG)
+        .into_iter()
+        .filter(has_domain)
+        .filter_map(|cpu| cpu.strip_prefix("cpu")?.parse().ok())
+        .collect()
+}

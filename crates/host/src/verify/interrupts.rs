@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where interrupts may come to (kernel documentation: core-api/irq/irq-affinity.rst).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{APPLY, Check, Machine, UNREADABLE, some_of};
+use crate::CpuList;
+
+const IRQS: &str = "proc/irq";
+const IRQBALANCE: &str = "etc/default/irqbalance";
+const WRITABLE: u32 = 0o200;
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let default = format!("{IRQS}/default_smp_affinity");
+    let mut checks = vec![machine.keeps_off(
+        "interrupts-to-come",
+        &default,
+        machine.mask(&default),
+        APPLY,
+    )];
+    checks.push(allowed(machine));
+    checks.push(irqbalance(machine));
+    checks
+}
+
+/// Interrupts that may come to isolated CPUs. Those that the kernel places itself are told and not failed.
+fn allowed(machine: &Machine<'_>) -> Check {
+    let files = format!("/{IRQS}/*/smp_affinity_list, effective_affinity_list");
+    let expected = format!("no interrupt for the isolated CPUs {}", machine.isolated);
+    let (mut wrong, mut fixed, mut seen) = (Vec::new(), Vec::new(), 0);
+    for irq in machine.names(IRQS) {
+        let file = format!("{IRQS}/{irq}/smp_affinity_list");
+        let Some(allowed) = machine.value::<CpuList>(&file) else {
+            continue;
+        };
+        seen += 1;
+        // What is in effect counts where the kernel tells: of many CPUs it chooses one.
+        let effective = machine.value::<CpuList>(&format!("{IRQS}/{irq}/effective_affinity_list"));
+        let effective = effective.filter(|cpus| !cpus.is_empty());
+        let may_come = !allowed.intersection(&machine.isolated).is_empty();
+        let comes = effective.is_some_and(|cpus| !cpus.intersection(&machine.isolated).is_empty());
+        if !may_come && !comes {
+            continue;
+        }
+        let meta = fs::metadata(machine.path(&file));
+        let is_fixed = meta.is_ok_and(|meta| meta.permissions().mode() & WRITABLE == 0);
+        let text = format!(
+            "{irq} (CPUs {allowed}){}",
+            if comes { "" } else { ", not now" }
+        );
+        if is_fixed {
+            fixed.push(text);
+        } else {
+            wrong.push(text);
+        }
+    }
+    if seen == 0 {
+        return Check::cannot_tell("interrupts", files, expected, UNREADABLE);
+    }
+    let mut told = if wrong.is_empty() {
+        format!("{seen} interrupts, all elsewhere")
+    } else {
+        format!("interrupts {}", some_of(&wrong))
+    };
+    if !fixed.is_empty() {
+        told += &format!("; the kernel places these itself: {}", some_of(&fixed));
+    }
+    let remedy = format!(
+        "{APPLY}; those that it calls fixed are the kernel's to place: isolcpus=managed_irq,… keeps them off from the next start on"
+    );
+    Check::new(
+        "interrupts",
+        files,
+        expected,
+        told,
+        wrong.is_empty(),
+        remedy,
+    )
+}
+
+/// The daemon that moves interrupts about, if it runs.
+fn irqbalance(machine: &Machine<'_>) -> Check {
+    let name = "irqbalance";
+    let runs = machine.tasks.iter().any(|task| task.name == "irqbalance");
+    let expected = format!(
+        "not running, or the isolated CPUs {} are banned",
+        machine.isolated
+    );
+    if !runs {
+        return Check::new(name, "/proc/*/comm", expected, "not running", true, "");
+    }
+    let text = machine.text(IRQBALANCE).unwrap_or_default();
+    let value = |key: &str| {
+        let line = text
+            .lines()
+            .rev()
+            .find_map(|line| line.trim().strip_prefix(key));
+        Some(line?.trim_matches(['"', '\'', ' ']).to_owned())
+    };
+    let listed = value("IRQBALANCE_BANNED_CPULIST=").and_then(|list| list.parse::<CpuList>().ok());
+    let masked = value("IRQBALANCE_BANNED_CPUS=").and_then(|mask| {
+        format!("0x{}", mask.trim_start_matches("0x"))
+            .parse::<CpuList>()
+            .ok()
+    });
+    let banned = listed.or(masked).unwrap_or_default();
+    Check::new(
+        name,
+        format!("/{IRQBALANCE}"),
+        expected,
+        format!("running, CPUs '{banned}' are banned"),
+        machine.isolated.difference(&banned).is_empty(),
+        "quietwire partition render --for irqbalance, or stop the daemon",
+    )
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What really happened on isolated CPUs over an interval: who ran there, interrupts, and what forwarding threads were kept
+//! from their work by.
+
+mod activity;
+mod counts;
+mod forwarding;
+mod noise;
+mod sample;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Check, Machine};
+use crate::partition::Plan;
+
+pub use counts::PerCpu;
+pub use sample::{Sample, ThreadSample};
+
+/// What to judge an interval by.
+struct Interval<'a> {
+    machine: &'a Machine<'a>,
+    before: &'a Sample,
+    after: &'a Sample,
+    seconds: f64,
+    /// Whether the plan turns the tick off.
+    is_tickless: bool,
+}
+
+/// A tick that is off comes once a second all the same, and may come once more on the edge of an interval.
+const TICKS_PER_S: f64 = 2.0;
+
+/// Judges what happened between two samples of the machine whose files are below `root`.
+#[must_use]
+pub fn live_checks(root: &Path, plan: &Plan, before: &Sample, after: &Sample) -> Vec<Check> {
+    let machine = Machine {
+        root,
+        plan,
+        isolated: plan.isolated(),
+        forwarding: plan.cpus(crate::partition::Role::Forwarding),
+        tasks: Vec::new(),
+    };
+    let seconds = after
+        .at
+        .saturating_duration_since(before.at)
+        .max(Duration::from_millis(1))
+        .as_secs_f64();
+    let interval = Interval {
+        machine: &machine,
+        before,
+        after,
+        seconds,
+        is_tickless: plan
+            .boot
+            .iter()
+            .any(|parameter| parameter.name == "nohz_full"),
+    };
+    let mut checks = activity::checks(&interval);
+    checks.extend(counts::checks(&interval));
+    checks.extend(forwarding::checks(&interval));
+    checks.extend(noise::checks(&interval));
+    checks
+}

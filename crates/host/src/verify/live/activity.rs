@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who really ran on isolated CPUs.
+
+use super::super::{APPLY, Check, some_of};
+use super::Interval;
+use super::sample::ThreadSample;
+use crate::partition::Role;
+
+const FILES: &str = "/proc/*/task/*/stat, schedstat";
+/// Microseconds a second that the kernel's own threads of a CPU may run there.
+const OWN_US_PER_S: f64 = 1000.0;
+/// Length of a clock tick as `/proc` counts it (sysconf(_SC_CLK_TCK) is 100 on all of Linux).
+const TICK_NS: u64 = 10_000_000;
+
+pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
+    let machine = interval.machine;
+    let guests = machine.plan.cpus(Role::Guest);
+    let (mut users, mut own) = (Vec::new(), Vec::new());
+    for (tid, thread) in &interval.after.threads {
+        let former = interval.before.threads.get(tid);
+        let was_there = former.is_some_and(|former| machine.isolated.contains(former.cpu));
+        let is_there = machine.isolated.contains(thread.cpu);
+        if thread.forwarding.is_some() || !(is_there || was_there) {
+            continue;
+        }
+        // A guest's threads are where they belong.
+        if !thread.is_kernel && guests.contains(thread.cpu) {
+            continue;
+        }
+        let ran_ns = ran_ns(thread, former);
+        if ran_ns == 0 {
+            continue;
+        }
+        let us_per_s = ran_ns as f64 / 1000.0 / interval.seconds;
+        let text = format!(
+            "{} ({tid}) {us_per_s:.0} us a second on CPU {}",
+            thread.name, thread.cpu
+        );
+        if !thread.is_kernel {
+            users.push((ran_ns, text));
+        } else if us_per_s > OWN_US_PER_S {
+            own.push((ran_ns, text));
+        }
+    }
+    let told = |mut found: Vec<(u64, String)>| {
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        let texts: Vec<String> = found.into_iter().map(|(_, text)| text).collect();
+        (
+            texts.is_empty(),
+            if texts.is_empty() {
+                "none".to_owned()
+            } else {
+                some_of(&texts)
+            },
+        )
+    };
+    let (users_fine, users) = told(users);
+    let (own_fine, own) = told(own);
+    let isolated = &machine.isolated;
+    vec![
+        Check::new(
+            "who-ran",
+            FILES,
+            format!("nobody but forwarding threads and guests on the isolated CPUs {isolated}"),
+            users,
+            users_fine,
+            APPLY,
+        ),
+        Check::new(
+            "kernel-threads",
+            FILES,
+            format!(
+                "none of the kernel's for more than {OWN_US_PER_S:.0} us a second on the isolated CPUs {isolated}"
+            ),
+            own,
+            own_fine,
+            "ksoftirqd comes with interrupts, kworker with work that is bound to its CPU: keep interrupts, sockets and file systems off it",
+        ),
+    ]
+}
+
+/// How long a thread ran. With no count from before, ticks tell as well as they can; a new thread's all count.
+fn ran_ns(thread: &ThreadSample, former: Option<&ThreadSample>) -> u64 {
+    match (
+        former,
+        thread.run_ns,
+        former.and_then(|former| former.run_ns),
+    ) {
+        (Some(_), Some(now), Some(before)) => now.saturating_sub(before),
+        (None, Some(now), _) => now,
+        (Some(former), _, _) => {
+            let sum = |(user, system): (u64, u64)| user + system;
+            sum(thread.ticks).saturating_sub(sum(former.ticks)) * TICK_NS
+        }
+        (None, None, _) => 0,
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Huge pages on each node (kernel documentation: admin-guide/mm/hugetlbpage.rst).
+
+use super::{APPLY, Check, Machine, UNREADABLE};
+use crate::partition::HugePages;
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let pool = |pages: &HugePages| {
+        let (node, kib) = (pages.node, pages.page_kib);
+        let directory = format!("sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB");
+        let file = format!("/{directory}/nr_hugepages");
+        let expected = format!("at least {} pages", pages.pages);
+        let Some(total) = machine.value::<u64>(&format!("{directory}/nr_hugepages")) else {
+            return Check::cannot_tell("huge-pages", file, expected, UNREADABLE);
+        };
+        let free = machine.value::<u64>(&format!("{directory}/free_hugepages"));
+        let free = free.map_or(String::new(), |free| format!(", {free} of them free"));
+        Check::new(
+            "huge-pages",
+            file,
+            expected,
+            format!("{total}{free}"),
+            total >= pages.pages,
+            format!(
+                "{APPLY}; when memory is scattered already, hugepages= on the kernel's command line and a start"
+            ),
+        )
+    };
+    machine.plan.huge_pages.iter().map(pool).collect()
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What other programs believe of the machine's CPUs: Open vSwitch, VPP, Nova, systemd, tuned, libvirt, the kubelet. Two
+//! who both place threads undo each other silently.
+
+mod read;
+
+use super::{Check, Machine};
+use crate::CpuList;
+use crate::partition::Role;
+
+/// What a program's CPUs are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Forwarding CPUs only.
+    Forwarding,
+    /// Guests' CPUs only.
+    Guests,
+    /// No isolated CPU.
+    NotIsolated,
+    /// All isolated CPUs at least.
+    AllIsolated,
+}
+
+/// CPUs in a file of another program's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    name: &'static str,
+    file: String,
+    what: String,
+    /// None where the text is no set of CPUs.
+    cpus: Option<CpuList>,
+    wanted: Wanted,
+    remedy: &'static str,
+}
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let claims = read::claims(machine);
+    claims.iter().map(|claim| check(machine, claim)).collect()
+}
+
+fn check(machine: &Machine<'_>, claim: &Claim) -> Check {
+    let guests = machine.plan.cpus(Role::Guest);
+    let expected = match claim.wanted {
+        Wanted::Forwarding => format!("of the forwarding CPUs {}", machine.forwarding),
+        Wanted::Guests => format!("of the guests' CPUs {guests}"),
+        Wanted::NotIsolated => format!("none of the isolated CPUs {}", machine.isolated),
+        Wanted::AllIsolated => format!("the isolated CPUs {}", machine.isolated),
+    };
+    let expected = format!("{}: {expected}", claim.what);
+    let Some(cpus) = &claim.cpus else {
+        return Check::cannot_tell(claim.name, &claim.file, expected, "no set of CPUs");
+    };
+    let is_fine = match claim.wanted {
+        Wanted::Forwarding => cpus.difference(&machine.forwarding).is_empty(),
+        Wanted::Guests => cpus.difference(&guests).is_empty(),
+        Wanted::NotIsolated => cpus.intersection(&machine.isolated).is_empty(),
+        Wanted::AllIsolated => machine.isolated.difference(cpus).is_empty(),
+    };
+    let seen = format!("CPUs {cpus}");
+    Check::new(
+        claim.name,
+        &claim.file,
+        expected,
+        seen,
+        is_fine,
+        claim.remedy,
+    )
+}

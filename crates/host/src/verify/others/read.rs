@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading the files of other programs, as far as CPUs are in them.
+
+use serde_json::Value;
+
+use super::{Claim, Wanted};
+use crate::CpuList;
+use crate::verify::Machine;
+
+const OVS: &str = "etc/openvswitch/conf.db";
+const VPP: &str = "etc/vpp/startup.conf";
+const NOVA: &str = "etc/nova/nova.conf";
+const SYSTEMD: &str = "etc/systemd/system.conf";
+const SYSTEMD_MORE: &str = "etc/systemd/system.conf.d";
+const TUNED: &str = "etc/tuned/cpu-partitioning-variables.conf";
+const TUNED_PROFILE: &str = "etc/tuned/active_profile";
+const LIBVIRT: &str = "etc/libvirt/qemu";
+const KUBELET: &str = "var/lib/kubelet/cpu_manager_state";
+
+/// Everything that can be found.
+pub(super) fn claims(machine: &Machine<'_>) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    claims.extend(open_vswitch(machine));
+    claims.extend(vpp(machine));
+    claims.extend(nova(machine));
+    claims.extend(systemd(machine));
+    claims.extend(tuned(machine));
+    claims.extend(libvirt(machine));
+    claims.extend(kubelet(machine));
+    claims
+}
+
+fn claim(
+    name: &'static str,
+    file: &str,
+    what: impl Into<String>,
+    cpus: &str,
+    wanted: Wanted,
+    remedy: &'static str,
+) -> Claim {
+    Claim {
+        name,
+        file: format!("/{file}"),
+        what: what.into(),
+        cpus: cpus.trim().parse().ok(),
+        wanted,
+        remedy,
+    }
+}
+
+/// The database is a journal of transactions, one JSON object every other line (ovsdb(5)); the last word counts.
+fn open_vswitch(machine: &Machine<'_>) -> Vec<Claim> {
+    let text = machine.text(OVS).unwrap_or_default();
+    let mut config = Vec::new();
+    for record in text.lines().filter(|line| line.starts_with('{')) {
+        let Ok(record) = serde_json::from_str::<Value>(record) else {
+            continue;
+        };
+        let rows = record.get("Open_vSwitch").and_then(Value::as_object);
+        for row in rows.into_iter().flat_map(|rows| rows.values()) {
+            let pairs = row.pointer("/other_config/1").and_then(Value::as_array);
+            if let Some(pairs) = pairs {
+                config = pairs
+                    .iter()
+                    .filter_map(|pair| {
+                        let text = |index: usize| pair.get(index)?.as_str().map(str::to_owned);
+                        Some((text(0)?, text(1)?))
+                    })
+                    .collect();
+            }
+        }
+    }
+    let remedy = "quietwire partition render --for ovs";
+    let wanted = [
+        ("pmd-cpu-mask", Wanted::Forwarding),
+        ("dpdk-lcore-mask", Wanted::NotIsolated),
+    ];
+    config
+        .iter()
+        .filter_map(|(key, value)| {
+            let (_, wanted) = wanted.iter().find(|(name, _)| name == key)?;
+            let mask = format!("0x{}", value.trim_start_matches("0x"));
+            Some(claim("open-vswitch", OVS, key, &mask, *wanted, remedy))
+        })
+        .collect()
+}
+
+fn vpp(machine: &Machine<'_>) -> Vec<Claim> {
+    let text = machine.text(VPP).unwrap_or_default();
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default());
+    let remedy = "quietwire partition render --for vpp";
+    lines
+        .filter_map(|line| {
+            let (key, value) = line.trim().split_once(char::is_whitespace)?;
+            let wanted = match key {
+                "corelist-workers" => Wanted::Forwarding,
+                "main-core" => Wanted::NotIsolated,
+                _ => return None,
+            };
+            Some(claim("vpp", VPP, key, value, wanted, remedy))
+        })
+        .collect()
+}
+
+/// Values of `key = value` lines, the last of each.
+fn values<'a>(text: &'a str, keys: &[&'static str]) -> Vec<(&'static str, &'a str)> {
+    let value = |key: &&'static str| {
+        let found = text.lines().rev().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            (name.trim() == *key).then(|| value.trim().trim_matches('"'))
+        });
+        Some((*key, found.filter(|value| !value.is_empty())?))
+    };
+    keys.iter().filter_map(value).collect()
+}
+
+fn nova(machine: &Machine<'_>) -> Vec<Claim> {
+    let text = machine.text(NOVA).unwrap_or_default();
+    let remedy = "quietwire partition render --for nova";
+    let keys = ["cpu_dedicated_set", "vcpu_pin_set", "cpu_shared_set"];
+    values(&text, &keys)
+        .into_iter()
+        .map(|(key, value)| {
+            let wanted = if key == "cpu_shared_set" {
+                Wanted::NotIsolated
+            } else {
+                Wanted::Guests
+            };
+            claim("nova", NOVA, key, value, wanted, remedy)
+        })
+        .collect()
+}
+
+fn systemd(machine: &Machine<'_>) -> Vec<Claim> {
+    let mut files = vec![SYSTEMD.to_owned()];
+    let more = machine.names(SYSTEMD_MORE);
+    files.extend(more.iter().map(|name| format!("{SYSTEMD_MORE}/{name}")));
+    files
+        .iter()
+        .flat_map(|file| {
+            let text = machine.text(file).unwrap_or_default();
+            let found = values(&text, &["CPUAffinity"]);
+            let found: Vec<Claim> = found
+                .into_iter()
+                .map(|(key, value)| {
+                    // Systemd takes blanks for commas.
+                    let list = value.split_whitespace().collect::<Vec<_>>().join(",");
+                    let remedy = "quietwire partition render --for systemd";
+                    claim("systemd", file, key, &list, Wanted::NotIsolated, remedy)
+                })
+                .collect();
+            found
+        })
+        .collect()
+}
+
+/// Only when the profile is in use.
+fn tuned(machine: &Machine<'_>) -> Vec<Claim> {
+    let profile = machine.text(TUNED_PROFILE).unwrap_or_default();
+    if !profile.contains("cpu-partitioning") {
+        return Vec::new();
+    }
+    let text = machine.text(TUNED).unwrap_or_default();
+    let remedy = "quietwire partition render --for tuned";
+    values(&text, &["isolated_cores", "no_balance_cores"])
+        .into_iter()
+        .map(|(key, value)| claim("tuned", TUNED, key, value, Wanted::AllIsolated, remedy))
+        .collect()
+}
+
+/// Where guests' virtual CPUs are pinned to.
+fn libvirt(machine: &Machine<'_>) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for name in machine.names(LIBVIRT) {
+        let file = format!("{LIBVIRT}/{name}");
+        if !name.ends_with(".xml") {
+            continue;
+        }
+        let text = machine.text(&file).unwrap_or_default();
+        let (mut guests, mut emulators) = (CpuList::new(), CpuList::new());
+        for element in text.split('<') {
+            let cpus = element.split_once("cpuset=").and_then(|(_, rest)| {
+                let quote = rest.chars().next()?;
+                let rest = rest.strip_prefix(quote)?;
+                rest.split(quote).next()?.parse::<CpuList>().ok()
+            });
+            let Some(cpus) = cpus else { continue };
+            if element.starts_with("vcpupin") {
+                guests = guests.union(&cpus);
+            } else if element.starts_with("emulatorpin") {
+                emulators = emulators.union(&cpus);
+            }
+        }
+        let remedy = "quietwire partition render --for libvirt";
+        for (what, cpus, wanted) in [
+            ("vcpupin", guests, Wanted::Guests),
+            ("emulatorpin", emulators, Wanted::NotIsolated),
+        ] {
+            if !cpus.is_empty() {
+                claims.push(claim(
+                    "libvirt",
+                    &file,
+                    what,
+                    &cpus.to_string(),
+                    wanted,
+                    remedy,
+                ));
+            }
+        }
+    }
+    claims
+}
+
+/// `defaultCpuSet` is what pods share; `entries` what containers have for themselves.
+fn kubelet(machine: &Machine<'_>) -> Vec<Claim> {
+    let text = machine.text(KUBELET).unwrap_or_default();
+    let Ok(state) = serde_json::from_str::<Value>(&text) else {
+        return Vec::new();
+    };
+    let remedy = "quietwire partition render --for kubelet";
+    let mut claims = Vec::new();
+    if let Some(cpus) = state.get("defaultCpuSet").and_then(Value::as_str) {
+        let what = "defaultCpuSet";
+        claims.push(claim(
+            "kubelet",
+            KUBELET,
+            what,
+            cpus,
+            Wanted::NotIsolated,
+            remedy,
+        ));
+    }
+    let pods = state.get("entries").and_then(Value::as_object);
+    for (pod, containers) in pods.into_iter().flatten() {
+        for (container, cpus) in containers.as_object().into_iter().flatten() {
+            let what = format!("container {container} of pod {pod}");
+            let cpus = cpus.as_str().unwrap_or_default();
+            claims.push(claim(
+                "kubelet",
+                KUBELET,
+                what,
+                cpus,
+                Wanted::NotIsolated,
+                remedy,
+            ));
+        }
+    }
+    claims
+}

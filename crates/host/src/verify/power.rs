@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Governors, limits of frequencies, SST-BF's cores of high priority, polling for machine checks.
+
+use super::{APPLY, Check, Machine, UNREADABLE, some_of};
+use crate::CpuId;
+use crate::partition::{FrequencySetting, Idle};
+
+const CPUS: &str = "sys/devices/system/cpu";
+const MACHINE_CHECKS: &str = "sys/devices/system/machinecheck";
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for setting in &machine.plan.frequencies {
+        if let Some(governor) = &setting.governor {
+            checks.push(all_hold(
+                machine,
+                "governor",
+                setting,
+                "scaling_governor",
+                governor,
+            ));
+        }
+        for (name, file, khz) in [
+            ("frequency-minimum", "scaling_min_freq", setting.min_khz),
+            ("frequency-maximum", "scaling_max_freq", setting.max_khz),
+        ] {
+            if let Some(khz) = khz {
+                checks.push(all_hold(machine, name, setting, file, &khz.to_string()));
+            }
+        }
+        if setting.is_high_priority {
+            checks.push(high_priority(machine, setting));
+        }
+    }
+    if !machine.isolated.is_empty() {
+        checks.push(machine_checks(machine));
+        checks.extend(wake_up(machine));
+    }
+    checks
+}
+
+/// A file of every CPU of a setting holds a value.
+fn all_hold(
+    machine: &Machine<'_>,
+    name: &'static str,
+    setting: &FrequencySetting,
+    file: &str,
+    wanted: &str,
+) -> Check {
+    let files = format!("/{CPUS}/cpu*/cpufreq/{file}");
+    let expected = format!("{wanted} for CPUs {}", setting.cpus);
+    let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
+    for cpu in setting.cpus.iter() {
+        match machine.text(&format!("{CPUS}/cpu{cpu}/cpufreq/{file}")) {
+            None => unknown.push(format!("CPU {cpu}")),
+            Some(now) if now != wanted => wrong.push(format!("CPU {cpu} {now}")),
+            Some(_) => {}
+        }
+    }
+    if wrong.is_empty() && !unknown.is_empty() {
+        let why = format!("{UNREADABLE} for {}", some_of(&unknown));
+        return Check::cannot_tell(name, files, expected, why);
+    }
+    let seen = if wrong.is_empty() {
+        "all of them".to_owned()
+    } else {
+        some_of(&wrong)
+    };
+    Check::new(name, files, expected, seen, wrong.is_empty(), APPLY)
+}
+
+fn base_khz(machine: &Machine<'_>, cpu: CpuId) -> Option<u64> {
+    machine.value(&format!("{CPUS}/cpu{cpu}/cpufreq/base_frequency"))
+}
+
+/// Cores of high priority have a higher base frequency than the others: else the processor's profile is off, or another.
+fn high_priority(machine: &Machine<'_>, setting: &FrequencySetting) -> Check {
+    let name = "high-priority-cores";
+    let files = format!("/{CPUS}/cpu*/cpufreq/base_frequency");
+    let expected = format!("CPUs {} have the highest base frequency", setting.cpus);
+    let everywhere = machine
+        .plan
+        .groups
+        .iter()
+        .flat_map(|group| group.cpus.iter());
+    let highest = everywhere.filter_map(|cpu| base_khz(machine, cpu)).max();
+    let Some(highest) = highest else {
+        return Check::cannot_tell(name, files, expected, UNREADABLE);
+    };
+    let lower: Vec<String> = setting
+        .cpus
+        .iter()
+        .filter(|cpu| base_khz(machine, *cpu) < Some(highest))
+        .map(|cpu| format!("CPU {cpu}"))
+        .collect();
+    let seen = if lower.is_empty() {
+        format!("{highest} kHz, as the highest")
+    } else {
+        format!("less than {highest} kHz: {}", some_of(&lower))
+    };
+    let remedy = "turn SST-BF on in the firmware or by intel-speed-select, or plan anew";
+    Check::new(name, files, expected, seen, lower.is_empty(), remedy)
+}
+
+/// The kernel looks for corrected machine checks on every CPU every five minutes, unless told not to.
+fn machine_checks(machine: &Machine<'_>) -> Check {
+    let files = format!("/{MACHINE_CHECKS}/machinecheck*/ignore_ce");
+    let expected = format!("1 for the isolated CPUs {}", machine.isolated);
+    let mut wrong = Vec::new();
+    let mut is_known = false;
+    for cpu in machine.isolated.iter() {
+        let now = machine.text(&format!("{MACHINE_CHECKS}/machinecheck{cpu}/ignore_ce"));
+        is_known |= now.is_some();
+        if now.is_some_and(|now| now != "1") {
+            wrong.push(format!("CPU {cpu}"));
+        }
+    }
+    if !is_known {
+        return Check::cannot_tell("machine-checks", files, expected, UNREADABLE);
+    }
+    let seen = if wrong.is_empty() {
+        "1".to_owned()
+    } else {
+        format!("0: {}", some_of(&wrong))
+    };
+    Check::new(
+        "machine-checks",
+        files,
+        expected,
+        seen,
+        wrong.is_empty(),
+        APPLY,
+    )
+}
+
+/// How long a CPU may take to wake up. One that polls never sleeps.
+fn wake_up(machine: &Machine<'_>) -> Option<Check> {
+    let cpu = machine.forwarding.first()?;
+    let files = format!("/{CPUS}/cpu*/power/pm_qos_resume_latency_us");
+    if machine.plan.idle == Idle::Poll {
+        let seen = "forwarding CPUs poll, and sleep never";
+        return Some(Check::new("wake-up", files, "any", seen, true, ""));
+    }
+    let file = format!("{CPUS}/cpu{cpu}/power/pm_qos_resume_latency_us");
+    let expected = "a limit, as forwarding CPUs sleep";
+    let Some(now) = machine.text(&file) else {
+        return Some(Check::cannot_tell("wake-up", files, expected, UNREADABLE));
+    };
+    // 0 stands for no limit, and n/a for a CPU that may not sleep at all.
+    let remedy =
+        "write the microseconds that a packet may wait into the file of each forwarding CPU";
+    Some(Check::new(
+        "wake-up",
+        files,
+        expected,
+        &now,
+        now != "0",
+        remedy,
+    ))
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPUs that are online, threads that share a core, CPUs that share a cache.
+
+use super::{Check, Machine, UNREADABLE, some_of};
+use crate::CpuList;
+use crate::partition::Role;
+
+const CPUS: &str = "sys/devices/system/cpu";
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let mut checks = vec![online(machine)];
+    if !machine.forwarding.is_empty() {
+        checks.push(siblings(machine));
+        checks.push(caches(machine));
+    }
+    checks
+}
+
+fn online(machine: &Machine<'_>) -> Check {
+    let file = format!("{CPUS}/online");
+    let wanted: CpuList = machine
+        .plan
+        .groups
+        .iter()
+        .flat_map(|group| group.cpus.iter())
+        .collect();
+    let expected = format!("CPUs {wanted}");
+    match machine.value::<CpuList>(&file) {
+        None => Check::cannot_tell("online", format!("/{file}"), expected, UNREADABLE),
+        Some(online) => {
+            let down = wanted.difference(&online);
+            Check::new(
+                "online",
+                format!("/{file}"),
+                expected,
+                format!("CPUs {online}"),
+                down.is_empty(),
+                format!("bring CPUs {down} up (echo 1 > /{CPUS}/cpuN/online), or plan anew"),
+            )
+        }
+    }
+}
+
+/// No core is split between forwarding and anything else.
+fn siblings(machine: &Machine<'_>) -> Check {
+    let name = "siblings";
+    let files = format!("/{CPUS}/cpu*/topology/thread_siblings_list");
+    let expected = "threads of forwarding cores forward or are idle";
+    let (mut split, mut unknown) = (Vec::new(), Vec::new());
+    for cpu in machine.forwarding.iter() {
+        let file = format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list");
+        let Some(siblings) = machine.value::<CpuList>(&file) else {
+            unknown.push(format!("CPU {cpu}"));
+            continue;
+        };
+        for sibling in siblings.iter().filter(|sibling| *sibling != cpu) {
+            let role = machine.role(sibling);
+            if !matches!(role, Some(Role::Forwarding | Role::Idle)) {
+                let role = role.map_or("no role", Role::name);
+                split.push(format!("CPU {cpu} with {sibling} ({role})"));
+            }
+        }
+    }
+    if split.is_empty() && !unknown.is_empty() {
+        let why = format!("{UNREADABLE} for {}", some_of(&unknown));
+        return Check::cannot_tell(name, files, expected, why);
+    }
+    let is_fine = split.is_empty();
+    let seen = if is_fine {
+        "no core is split".to_owned()
+    } else {
+        some_of(&split)
+    };
+    let remedy = "give both threads of these cores to forwarding, or leave the other idle";
+    Check::new(name, files, expected, seen, is_fine, remedy)
+}
+
+/// Neighbours and guests at the forwarding CPUs' last level cache, unless classes keep them apart.
+fn caches(machine: &Machine<'_>) -> Check {
+    let name = "shared-cache";
+    let files = format!("/{CPUS}/cpu*/cache/index*/shared_cpu_list");
+    let expected = "guests and neighbours have ways of their own, or another cache";
+    let mut sharing = CpuList::new();
+    let mut is_known = false;
+    for cpu in machine.forwarding.iter() {
+        let directory = format!("{CPUS}/cpu{cpu}/cache");
+        let last = machine
+            .names(&directory)
+            .into_iter()
+            .rfind(|name| name.starts_with("index"));
+        let shared = last.and_then(|index| {
+            machine.value::<CpuList>(&format!("{directory}/{index}/shared_cpu_list"))
+        });
+        if let Some(shared) = shared {
+            is_known = true;
+            sharing = sharing.union(&shared);
+        }
+    }
+    if !is_known {
+        return Check::cannot_tell(name, files, expected, UNREADABLE);
+    }
+    let others = machine
+        .plan
+        .cpus(Role::Guest)
+        .union(&machine.plan.cpus(Role::Neighbour));
+    let others = others.intersection(&sharing);
+    if others.is_empty() || machine.plan.classes.len() > 1 {
+        let seen = if others.is_empty() {
+            "none shares it".to_owned()
+        } else {
+            format!("CPUs {others} share it, in classes of their own")
+        };
+        return Check::new(name, files, expected, seen, true, "");
+    }
+    let why = format!(
+        "CPUs {others} share it and this machine cannot divide it: a measurement under load tells (quietwire study run)"
+    );
+    Check::cannot_tell(name, files, expected, why)
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the kernel's work that is bound to no CPU runs (kernel documentation: core-api/workqueue.rst).
+
+use super::{APPLY, Check, Machine};
+
+pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
+    let files = [
+        ("work-queues", "sys/devices/virtual/workqueue/cpumask"),
+        ("write-back", "sys/bus/workqueue/devices/writeback/cpumask"),
+    ];
+    files
+        .map(|(name, file)| machine.keeps_off(name, file, machine.mask(file), APPLY))
+        .to_vec()
+}
