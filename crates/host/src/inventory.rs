@@ -120,8 +120,7 @@ impl Inventory {
         let cpus = topology::cpus(tree);
         let counts = topology::counts(&cpus);
         let caches = topology::caches(tree);
-        // Read for a recording's sake: `Cpusets` reads it for itself.
-        let _ = tree.text("proc/self/mounts");
+        keep_mounts(tree);
         let cpusets = Cpusets::find(tree.root()).ok();
         Self {
             cpu_model: cpu_field("model name"),
@@ -243,6 +242,21 @@ pub enum Vendor {
     Arm,
     /// Another one, or not known.
     Other,
+}
+
+/// What [`Cpusets`] reads by itself, read for a recording's sake.
+fn keep_mounts(tree: &Tree) {
+    let mounts = tree.text("proc/self/mounts").unwrap_or_default();
+    let unified = mounts.lines().filter_map(|line| {
+        let [_, mount, "cgroup2", ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        Some(mount)
+    });
+    for mount in unified {
+        let mount = mount.trim_start_matches('/');
+        let _ = tree.text(&format!("{mount}/cgroup.controllers"));
+    }
 }
 
 fn version_number(version: Version) -> u8 {

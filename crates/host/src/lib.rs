@@ -12,6 +12,7 @@ pub mod inventory;
 pub mod journal;
 pub mod partition;
 pub mod process;
+pub mod recording;
 pub mod resctrl;
 pub mod roles;
 pub mod settings;

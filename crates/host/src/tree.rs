@@ -34,9 +34,22 @@ impl Tree {
         }
     }
 
+    /// Reads below `root` and keeps what it read.
+    pub(crate) fn keeping(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            kept: Some(RefCell::default()),
+        }
+    }
+
     /// The root.
     pub(crate) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// What was read, by path.
+    pub(crate) fn into_kept(self) -> BTreeMap<String, Entry> {
+        self.kept.map(RefCell::into_inner).unwrap_or_default()
     }
 
     fn keep(&self, path: &str, entry: impl FnOnce() -> Entry) {

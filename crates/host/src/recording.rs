@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A machine to take away: the files of `/proc` and `/sys` that the inventory reads, in one compressed archive, and
+//! nothing else. Where another part of the tool takes a root directory, it takes such an archive, too.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+
+use tar::{Archive, Builder, EntryType, Header};
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::inventory::Inventory;
+use crate::tree::{Entry, Tree};
+
+/// Why a recording could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The system said so.
+    #[error("{doing} {path}: {cause}", path = path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Neither a directory nor an archive.
+    #[error(
+        "{} is neither a directory nor a recording; make one with `quietwire host record FILE.tar.zst`: {cause}",
+        path.display()
+    )]
+    NotARecording {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: io::Error,
+    },
+    /// An archive with something in it that a recording never has.
+    #[error("{} is no recording of a machine: it holds {what}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        what: String,
+    },
+}
+
+/// Octets of an unpacked recording at most: a machine of 8192 CPUs needs a tenth of this.
+const OCTETS_MAX: u64 = 512 << 20;
+/// Compression: the machine is read longer than it is compressed.
+const LEVEL: i32 = 9;
+
+/// Parameters of the command line that are recorded with their values. All others may hold a secret, and are recorded by
+/// their names only.
+const PARAMETERS: [&str; 26] = [
+    "isolcpus",
+    "nohz_full",
+    "nohz",
+    "rcu_nocbs",
+    "rcu_nocb_poll",
+    "skew_tick",
+    "nosoftlockup",
+    "intel_pstate",
+    "amd_pstate",
+    "intel_idle.max_cstate",
+    "processor.max_cstate",
+    "idle",
+    "iommu",
+    "intel_iommu",
+    "amd_iommu",
+    "default_hugepagesz",
+    "hugepagesz",
+    "hugepages",
+    "irqaffinity",
+    "tsc",
+    "mitigations",
+    "nosmt",
+    "maxcpus",
+    "cpufreq.default_governor",
+    "rdt",
+    "systemd.cpu_affinity",
+];
+
+/// Kinds of file systems whose mounts are recorded.
+const FILE_SYSTEMS: [&str; 4] = ["cgroup", "cgroup2", "resctrl", "hugetlbfs"];
+
+/// Records the machine below `root` into `file`, which only its owner may read. Gives the number of files in it.
+///
+/// # Errors
+/// [`RecordingError::Io`]; then there is no such file, or what was there before.
+pub fn record(root: &Path, file: &Path) -> Result<usize, RecordingError> {
+    let tree = Tree::keeping(root);
+    Inventory::read_tree(&tree);
+    let entries = tree.into_kept();
+    let directory = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let failed = |cause| RecordingError::Io {
+        doing: "writing the recording",
+        path: file.to_owned(),
+        cause,
+    };
+    // A temporary file has mode 0600 and takes the other's place only when it is whole.
+    let temporary = NamedTempFile::new_in(directory).map_err(failed)?;
+    pack(&entries, temporary.as_file()).map_err(failed)?;
+    temporary.as_file().sync_all().map_err(failed)?;
+    temporary
+        .persist(file)
+        .map_err(|error| failed(error.error))?;
+    Ok(entries.len())
+}
+
+fn pack(entries: &BTreeMap<String, Entry>, file: &File) -> io::Result<()> {
+    let mut archive = Builder::new(zstd::Encoder::new(file, LEVEL)?);
+    for (path, entry) in entries {
+        let mut header = Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        match entry {
+            Entry::File(text) => {
+                let text = without_secrets(path, text);
+                header.set_size(text.len() as u64);
+                archive.append_data(&mut header, path, text.as_bytes())?;
+            }
+            Entry::Link(target) => {
+                header.set_entry_type(EntryType::Symlink);
+                header.set_size(0);
+                archive.append_link(&mut header, path, target)?;
+            }
+            Entry::Directory => {
+                header.set_entry_type(EntryType::Directory);
+                header.set_mode(0o755);
+                header.set_size(0);
+                archive.append_data(&mut header, format!("{path}/"), io::empty())?;
+            }
+        }
+    }
+    archive.into_inner()?.finish()?;
+    Ok(())
+}
+
+/// A file as it is recorded.
+fn without_secrets(path: &str, text: &str) -> String {
+    let lines = |keep: &dyn Fn(&str) -> bool| {
+        let kept = text.lines().filter(|line| keep(line));
+        kept.map(|line| format!("{line}\n")).collect()
+    };
+    match path {
+        "proc/cmdline" => {
+            let words = text.split_whitespace().map(parameter_without_secret);
+            words.collect::<Vec<_>>().join(" ") + "\n"
+        }
+        "proc/self/mounts" => lines(&|line| {
+            let kind = line.split_whitespace().nth(2);
+            kind.is_some_and(|kind| FILE_SYSTEMS.contains(&kind))
+        }),
+        // Boards of Arm's architecture tell their serial number here.
+        "proc/cpuinfo" => lines(&|line| !line.starts_with("Serial")),
+        _ => text.to_owned(),
+    }
+}
+
+fn parameter_without_secret(word: &str) -> String {
+    match word.split_once('=') {
+        Some((name, _)) if !PARAMETERS.contains(&name) => format!("{name}=..."),
+        _ => word.to_owned(),
+    }
+}
+
+/// Where a machine's files are: a directory, or a recording that was unpacked and goes away with this.
+#[derive(Debug)]
+pub struct Root {
+    path: PathBuf,
+    // Held for its end.
+    _unpacked: Option<TempDir>,
+}
+
+impl Root {
+    /// Takes a directory as it is and unpacks a recording.
+    ///
+    /// # Errors
+    /// [`RecordingError`].
+    pub fn open(path: &Path) -> Result<Self, RecordingError> {
+        if path.is_dir() {
+            return Ok(Self {
+                path: path.to_owned(),
+                _unpacked: None,
+            });
+        }
+        let directory = tempfile::tempdir().map_err(|cause| RecordingError::Io {
+            doing: "making a directory for",
+            path: path.to_owned(),
+            cause,
+        })?;
+        unpack(path, directory.path())?;
+        Ok(Self {
+            path: directory.path().to_owned(),
+            _unpacked: Some(directory),
+        })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn unpack(path: &Path, into: &Path) -> Result<(), RecordingError> {
+    let unreadable = |cause| RecordingError::NotARecording {
+        path: path.to_owned(),
+        cause,
+    };
+    let foreign = |what: String| RecordingError::Foreign {
+        path: path.to_owned(),
+        what,
+    };
+    let file = File::open(path).map_err(|cause| RecordingError::Io {
+        doing: "reading",
+        path: path.to_owned(),
+        cause,
+    })?;
+    let plain = zstd::Decoder::new(file).map_err(unreadable)?;
+    // Without a limit a small file could fill the disk.
+    let mut archive = Archive::new(plain.take(OCTETS_MAX));
+    for entry in archive.entries().map_err(unreadable)? {
+        let mut entry = entry.map_err(unreadable)?;
+        let name = entry.path().map_err(unreadable)?.into_owned();
+        if !is_below_proc_or_sys(&name) {
+            return Err(foreign(format!("the path {}", name.display())));
+        }
+        let target = into.join(&name);
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent).map_err(unreadable)?;
+        }
+        match entry.header().entry_type() {
+            EntryType::Regular => {
+                let mut text = Vec::new();
+                entry.read_to_end(&mut text).map_err(unreadable)?;
+                fs::write(&target, text).map_err(unreadable)?;
+            }
+            EntryType::Directory => fs::create_dir_all(&target).map_err(unreadable)?,
+            EntryType::Symlink => {
+                let link = entry.link_name().map_err(unreadable)?;
+                let link = link.filter(|link| is_one_name(link)).ok_or_else(|| {
+                    foreign(format!("a link out of its place, {}", name.display()))
+                })?;
+                symlink(link, &target).map_err(unreadable)?;
+            }
+            _ => {
+                return Err(foreign(format!(
+                    "{}, which is no plain file",
+                    name.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_below_proc_or_sys(path: &Path) -> bool {
+    let mut parts = path.components();
+    let first = parts.next();
+    let is_known =
+        [Some("proc"), Some("sys")].contains(&first.and_then(|part| part.as_os_str().to_str()));
+    is_known
+        && path
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// A link of one plain name stays in its directory.
+fn is_one_name(path: &Path) -> bool {
+    let mut parts = path.components();
+    matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn this_machine_is_the_same_after_being_recorded() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("machine.tar.zst");
+        let files = record(Path::new("/"), &file).unwrap();
+        assert!(files > 10, "{files}");
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // What changes by itself is left out of the comparison, and what is not recorded in full.
+        let steady = |mut machine: Inventory| {
+            machine.kernel_command_line = None;
+            machine.huge_pages.clear();
+            machine.huge_pages_2mib = None;
+            machine.irqs.clear();
+            machine.cpusets = None;
+            machine.realtime_runtime_us = None;
+            for node in &mut machine.nodes {
+                node.huge_pages.clear();
+            }
+            machine
+        };
+        let opened = Root::open(&file).unwrap();
+        let seen = Inventory::read(opened.path());
+        assert_eq!(steady(seen), steady(Inventory::read(Path::new("/"))));
+        let unpacked = opened.path().to_owned();
+        drop(opened);
+        assert!(!unpacked.exists());
+    }
+
+    #[test]
+    fn secrets_stay_behind() {
+        let line = "BOOT_IMAGE=/vmlinuz quiet isolcpus=2-3 rd.luks.key=abc token=x";
+        let recorded = without_secrets("proc/cmdline", line);
+        assert_eq!(
+            recorded,
+            "BOOT_IMAGE=... quiet isolcpus=2-3 rd.luks.key=... token=...\n"
+        );
+        let mounts = "//server/private /mnt cifs user=me,password=x 0 0\ncgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n";
+        let recorded = without_secrets("proc/self/mounts", mounts);
+        assert!(recorded.starts_with("cgroup /sys") && !recorded.contains("password"));
+        let cpuinfo = "processor : 0\nSerial\t: 00001234\n";
+        assert_eq!(without_secrets("proc/cpuinfo", cpuinfo), "processor : 0\n");
+    }
+
+    fn archive(entries: &[(&str, EntryType, &str)]) -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
+        let mut archive = Builder::new(zstd::Encoder::new(file.as_file(), 1).unwrap());
+        for (path, kind, content) in entries {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_size(0);
+            if *kind == EntryType::Symlink {
+                header.set_link_name(content).unwrap();
+            }
+            // The library refuses such names, an attacker does not.
+            let name = &mut header.as_old_mut().name;
+            name[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_cksum();
+            archive.append(&header, io::empty()).unwrap();
+        }
+        archive.into_inner().unwrap().finish().unwrap();
+        file
+    }
+
+    #[test]
+    fn an_archive_with_anything_else_is_refused() {
+        for (path, kind, content) in [
+            ("../outside", EntryType::Regular, ""),
+            ("/etc/outside", EntryType::Regular, ""),
+            ("proc/../../outside", EntryType::Regular, ""),
+            ("etc/outside", EntryType::Regular, ""),
+            ("sys/a", EntryType::Symlink, "/etc"),
+            ("sys/a", EntryType::Symlink, "../../.."),
+            ("sys/a", EntryType::Fifo, ""),
+            ("sys/a", EntryType::Link, "proc/b"),
+        ] {
+            let file = archive(&[(path, kind, content)]);
+            let error = Root::open(file.path()).unwrap_err();
+            assert!(
+                matches!(error, RecordingError::Foreign { .. }),
+                "{path}: {error}"
+            );
+        }
+        let text = NamedTempFile::new().unwrap();
+        fs::write(text.path(), "no archive").unwrap();
+        let error = Root::open(text.path()).unwrap_err();
+        assert!(error.to_string().contains("host record"), "{error}");
+        let absent = Root::open(Path::new("/nowhere.tar.zst")).unwrap_err();
+        assert!(matches!(absent, RecordingError::Io { .. }));
+    }
+}
