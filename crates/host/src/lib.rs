@@ -10,6 +10,8 @@ pub mod doctor;
 pub mod files;
 pub mod inventory;
 pub mod journal;
+#[cfg(any(test, feature = "machines"))]
+pub mod machines;
 pub mod partition;
 pub mod process;
 pub mod recording;

@@ -3,13 +3,18 @@
 //! and what the machine is comes one plan, and all else (files for other programs, changes to the machine, checks) is
 //! made from the plan.
 
+mod derive;
 mod plan;
+mod solve;
 mod wishes;
+
+pub use derive::derive;
 
 pub use plan::{
     Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Plan,
     QueueCpu, Reason, Role,
 };
+pub use solve::{Conflict, Impossible, plan};
 pub use wishes::{
     CpuWish, ForwardingWish, GroupWish, GuestWish, HostWish, Idle, MachineWish, NicWish,
     SiblingPolicy, Wishes, WishesError,

@@ -23,6 +23,8 @@ pub(crate) enum Entry {
 pub(crate) struct Tree {
     root: PathBuf,
     kept: Option<RefCell<BTreeMap<String, Entry>>>,
+    /// Instead of files.
+    memory: Option<BTreeMap<String, Entry>>,
 }
 
 impl Tree {
@@ -31,6 +33,7 @@ impl Tree {
         Self {
             root: root.to_owned(),
             kept: None,
+            memory: None,
         }
     }
 
@@ -39,7 +42,48 @@ impl Tree {
         Self {
             root: root.to_owned(),
             kept: Some(RefCell::default()),
+            memory: None,
         }
+    }
+
+    /// Reads what is given.
+    #[cfg(any(test, feature = "machines"))]
+    pub(crate) fn of_memory(entries: BTreeMap<String, Entry>) -> Self {
+        Self {
+            root: PathBuf::from("/nonexistent"),
+            kept: None,
+            memory: Some(entries),
+        }
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        match &self.memory {
+            None => fs::read_to_string(self.root.join(path)).ok(),
+            Some(entries) => match entries.get(path)? {
+                Entry::File(text) => Some(text.clone()),
+                _ => None,
+            },
+        }
+    }
+
+    /// All names in a directory.
+    fn listed(&self, directory: &str) -> Vec<String> {
+        let Some(entries) = &self.memory else {
+            let listed = fs::read_dir(self.root.join(directory))
+                .into_iter()
+                .flatten();
+            let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            return names.collect();
+        };
+        let below = format!("{}/", directory.trim_end_matches('/'));
+        let paths = entries.range(below.clone()..).map(|(path, _)| path);
+        let rests = paths.map_while(|path| path.strip_prefix(&below));
+        let mut names: Vec<String> = rests
+            .filter_map(|rest| rest.split('/').next())
+            .map(str::to_owned)
+            .collect();
+        names.dedup();
+        names
     }
 
     /// The root.
@@ -66,7 +110,7 @@ impl Tree {
 
     /// A file's text without the blanks around it. Absent and unreadable files are `None`.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
-        let text = fs::read_to_string(self.root.join(path)).ok()?;
+        let text = self.read(path)?;
         self.keep(path, || Entry::File(text.clone()));
         Some(
             text.trim_matches(|c: char| c.is_whitespace() || c == '\0')
@@ -81,13 +125,8 @@ impl Tree {
 
     /// Names in a directory for which `wanted` holds, in order.
     pub(crate) fn names(&self, directory: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        let listed = fs::read_dir(self.root.join(directory))
-            .into_iter()
-            .flatten();
-        let mut names: Vec<String> = listed
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|name| wanted(name))
-            .collect();
+        let mut names = self.listed(directory);
+        names.retain(|name| wanted(name));
         names.sort_unstable();
         for name in &names {
             let path = format!("{directory}/{name}");
@@ -113,7 +152,13 @@ impl Tree {
 
     /// The last part of where a link leads: the name of a driver, of a group, of a device.
     pub(crate) fn link_name(&self, path: &str) -> Option<String> {
-        let target = fs::read_link(self.root.join(path)).ok()?;
+        let target = match &self.memory {
+            None => fs::read_link(self.root.join(path)).ok()?,
+            Some(entries) => match entries.get(path)? {
+                Entry::Link(target) => PathBuf::from(target),
+                _ => return None,
+            },
+        };
         let name = target.file_name()?.to_str()?.to_owned();
         self.keep(path, || Entry::Link(name.clone()));
         Some(name)
@@ -121,7 +166,10 @@ impl Tree {
 
     /// Whether there is a directory.
     pub(crate) fn has_directory(&self, path: &str) -> bool {
-        let is_there = self.root.join(path).is_dir();
+        let is_there = match &self.memory {
+            None => self.root.join(path).is_dir(),
+            Some(_) => !self.listed(path).is_empty(),
+        };
         if is_there {
             self.keep(path, || Entry::Directory);
         }

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From inventory and wishes to a plan. Pure: the same input always gives the same plan.
+//!
+//! Wishes that cannot be had are put down as conflicts and changed to the nearest that can; then the changed wishes are
+//! planned again, until nothing is left to change. So the nearest plan is one that its wishes really give.
+
+mod boot;
+mod cache;
+mod cores;
+mod frequency;
+mod lists;
+mod memory;
+mod nics;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use crate::inventory::Inventory;
+use crate::{CpuId, CpuList};
+
+use super::plan::{Group, Plan, Reason, Role};
+use super::wishes::{CpuWish, Wishes};
+use cores::Cores;
+
+/// Slots of a ring, unless wished otherwise: enough for the bursts of 100 Gbit/s between two visits.
+const RING_SIZE: u16 = 1024;
+/// Turns of changing what cannot be had. Each turn takes something away, so that few are needed.
+const TURNS_MAX: usize = 32;
+
+/// Why there is no such plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impossible {
+    /// What cannot be had, and why.
+    pub conflicts: Vec<Conflict>,
+    /// The nearest wishes that can be had, and their plan; none where the machine is too small for any.
+    pub nearest: Option<(Wishes, Plan)>,
+}
+
+/// One wish that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Conflict {
+    /// Whose: a group's name, a controller's address, `machine`.
+    pub subject: String,
+    /// What was wished, and what stands against it.
+    pub text: String,
+    /// What the nearest plan has instead.
+    pub instead: String,
+}
+
+impl std::fmt::Display for Impossible {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, conflict) in self.conflicts.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(
+                f,
+                "{}: {}; nearest: {}",
+                conflict.subject, conflict.text, conflict.instead
+            )?;
+        }
+        if self.nearest.is_none() {
+            f.write_str("\nno plan is near: the machine is too small for a forwarding core beside the host's")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Impossible {}
+
+/// Makes the plan.
+///
+/// # Errors
+/// [`Impossible`]: every conflict, and the nearest plan.
+pub fn plan(machine: &Inventory, wishes: &Wishes) -> Result<Plan, Box<Impossible>> {
+    let mut wishes = wishes.clone();
+    let mut conflicts = Vec::new();
+    for _ in 0..TURNS_MAX {
+        let mut attempt = Attempt::new(machine, &wishes);
+        let plan = attempt.solve();
+        let is_possible = attempt.conflicts.is_empty();
+        for conflict in attempt.conflicts {
+            if !conflicts.contains(&conflict) {
+                conflicts.push(conflict);
+            }
+        }
+        if is_possible {
+            return match (plan, conflicts.is_empty()) {
+                (Some(plan), true) => Ok(plan),
+                (plan, _) => Err(Box::new(Impossible {
+                    conflicts,
+                    nearest: plan.map(|plan| (wishes, plan)),
+                })),
+            };
+        }
+        if attempt.nearest == wishes {
+            break;
+        }
+        wishes = attempt.nearest;
+    }
+    Err(Box::new(Impossible {
+        conflicts,
+        nearest: None,
+    }))
+}
+
+/// Where a group's wish stands in the wishes, so that it can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Host,
+    Control,
+    Service,
+    Forwarding,
+    Guest(usize),
+    Neighbour(usize),
+    /// Nobody's: what is left idle.
+    Idle,
+}
+
+/// A group while CPUs are given out.
+#[derive(Clone, Debug)]
+struct Member {
+    whose: Whose,
+    role: Role,
+    name: String,
+    cpus: Option<CpuWish>,
+    node: Option<u32>,
+    cache_percent: Option<u8>,
+    bandwidth_percent: Option<u8>,
+}
+
+/// One go at a plan.
+struct Attempt<'a> {
+    machine: &'a Inventory,
+    wishes: &'a Wishes,
+    online: CpuList,
+    cores: Cores,
+    members: Vec<Member>,
+    conflicts: Vec<Conflict>,
+    reasons: Vec<Reason>,
+    nearest: Wishes,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(machine: &'a Inventory, wishes: &'a Wishes) -> Self {
+        let online = machine.cpus_online.clone().unwrap_or_default();
+        Self {
+            machine,
+            wishes,
+            cores: Cores::new(machine, &online),
+            online,
+            members: members(wishes),
+            conflicts: Vec::new(),
+            reasons: Vec::new(),
+            nearest: wishes.clone(),
+        }
+    }
+
+    /// The plan; none when not even the smallest fits.
+    fn solve(&mut self) -> Option<Plan> {
+        self.check_names();
+        if self.online.len() < 2 {
+            let online = self.online.len();
+            self.conflict(
+                "machine",
+                format!("a forwarding CPU does nothing else, so that two CPUs are needed, and {online} is online"),
+                "nothing",
+            );
+            return None;
+        }
+        self.known_nics();
+        self.take_lists();
+        self.place();
+        if self.cores.of(self.index(Whose::Forwarding)).is_empty() {
+            return None;
+        }
+        let groups = self.groups();
+        let mut plan = Plan {
+            housekeeping: housekeeping(&groups),
+            groups,
+            rx_ring_size: self.wishes.forwarding.rx_ring_size.unwrap_or(RING_SIZE),
+            tx_ring_size: self.wishes.forwarding.tx_ring_size.unwrap_or(RING_SIZE),
+            idle: self.wishes.forwarding.idle,
+            ..Plan::default()
+        };
+        self.share_caches(&mut plan);
+        self.size_memory(&mut plan);
+        self.assign_queues(&mut plan);
+        self.set_frequencies(&mut plan);
+        self.boot_parameters(&mut plan);
+        plan.reasons = std::mem::take(&mut self.reasons);
+        Some(plan)
+    }
+
+    fn conflict(&mut self, subject: &str, text: impl Into<String>, instead: impl Into<String>) {
+        self.conflicts.push(Conflict {
+            subject: subject.to_owned(),
+            text: text.into(),
+            instead: instead.into(),
+        });
+    }
+
+    fn reason(&mut self, subject: &str, text: impl Into<String>) {
+        self.reasons.push(Reason {
+            subject: subject.to_owned(),
+            text: text.into(),
+        });
+    }
+
+    /// The index of a group; the wishes always have those that are asked for.
+    fn index(&self, whose: Whose) -> usize {
+        let found = self.members.iter().position(|member| member.whose == whose);
+        found.unwrap_or(0)
+    }
+
+    fn member(&self, index: usize) -> Option<&Member> {
+        self.members.get(index)
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.member(index)
+            .map_or_else(String::new, |member| member.name.clone())
+    }
+
+    /// Changes a group's wish for CPUs in what is planned next.
+    fn wish_instead(&mut self, index: usize, cpus: Option<CpuWish>) {
+        let Some(member) = self.members.get(index) else {
+            return;
+        };
+        let wish = match member.whose {
+            Whose::Host => &mut self.nearest.host.cpus,
+            Whose::Control => match &mut self.nearest.control {
+                Some(wish) => &mut wish.cpus,
+                None => return,
+            },
+            Whose::Service => match &mut self.nearest.service {
+                Some(wish) => &mut wish.cpus,
+                None => return,
+            },
+            Whose::Forwarding => &mut self.nearest.forwarding.cpus,
+            Whose::Guest(at) => match self.nearest.guests.get_mut(at) {
+                Some(wish) => &mut wish.cpus,
+                None => return,
+            },
+            Whose::Neighbour(at) => match self.nearest.neighbours.get_mut(at) {
+                Some(wish) => &mut wish.cpus,
+                None => return,
+            },
+            Whose::Idle => return,
+        };
+        *wish = cpus;
+    }
+
+    /// Names become directories, cgroups and domains.
+    fn check_names(&mut self) {
+        let reserved = Role::ALL.map(Role::name);
+        let mut taken: Vec<String> = reserved.iter().map(|name| (*name).to_owned()).collect();
+        taken.extend(
+            [
+                "default",
+                "guests",
+                "neighbours",
+                "info",
+                "mon_groups",
+                "mon_data",
+            ]
+            .map(str::to_owned),
+        );
+        for index in 0..self.members.len() {
+            let Some(Member { whose, name, .. }) = self.members.get(index).cloned() else {
+                continue;
+            };
+            let (kind, at) = match whose {
+                Whose::Guest(at) => ("guest", at),
+                Whose::Neighbour(at) => ("neighbour", at),
+                _ => continue,
+            };
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            let is_good = !name.is_empty()
+                && name.len() <= 32
+                && name.chars().all(is_plain)
+                && !name.starts_with('-');
+            if is_good && !taken.contains(&name) {
+                taken.push(name);
+                continue;
+            }
+            let mut number = at + 1;
+            while taken.contains(&format!("{kind}-{number}")) {
+                number += 1;
+            }
+            let instead = format!("{kind}-{number}");
+            let text = if is_good {
+                format!("the name '{name}' is taken")
+            } else {
+                format!("'{name}' is no name for a {kind}: 1 to 32 letters, digits, '-' and '_'")
+            };
+            self.conflict(kind, text, instead.clone());
+            taken.push(instead.clone());
+            match whose {
+                Whose::Guest(at) => {
+                    if let Some(guest) = self.nearest.guests.get_mut(at) {
+                        guest.name.clone_from(&instead);
+                    }
+                }
+                _ => {
+                    if let Some(neighbour) = self.nearest.neighbours.get_mut(at) {
+                        neighbour.name.clone_from(&instead);
+                    }
+                }
+            }
+            if let Some(member) = self.members.get_mut(index) {
+                member.name = instead;
+            }
+        }
+    }
+
+    /// Groups that have CPUs.
+    fn groups(&self) -> Vec<Group> {
+        let groups = self.members.iter().enumerate().map(|(index, member)| {
+            let cpus = self.cores.of(index);
+            Group {
+                role: member.role,
+                name: member.name.clone(),
+                nodes: self.cores.nodes_of(&cpus),
+                cpus,
+                memory_mib: 0,
+                class: None,
+            }
+        });
+        groups.filter(|group| !group.cpus.is_empty()).collect()
+    }
+}
+
+fn housekeeping(groups: &[Group]) -> CpuList {
+    let kept = [Role::Host, Role::Control, Role::Service];
+    let groups = groups.iter().filter(|group| kept.contains(&group.role));
+    groups
+        .flat_map(|group| group.cpus.iter())
+        .collect::<CpuList>()
+}
+
+/// Groups in the order in which a CPU that two wish for is given away.
+fn members(wishes: &Wishes) -> Vec<Member> {
+    let plain = |whose, role: Role| Member {
+        whose,
+        role,
+        name: role.name().to_owned(),
+        cpus: None,
+        node: None,
+        cache_percent: None,
+        bandwidth_percent: None,
+    };
+    let forwarding = &wishes.forwarding;
+    let mut members = vec![
+        Member {
+            cpus: forwarding.cpus.clone(),
+            node: forwarding.node,
+            cache_percent: forwarding.cache_percent,
+            bandwidth_percent: forwarding.bandwidth_percent,
+            ..plain(Whose::Forwarding, Role::Forwarding)
+        },
+        Member {
+            cpus: wishes.host.cpus.clone(),
+            cache_percent: wishes.host.cache_percent,
+            bandwidth_percent: wishes.host.bandwidth_percent,
+            ..plain(Whose::Host, Role::Host)
+        },
+    ];
+    let helpers = [
+        (Whose::Control, Role::Control, &wishes.control),
+        (Whose::Service, Role::Service, &wishes.service),
+    ];
+    for (whose, role, wish) in helpers {
+        members.extend(wish.as_ref().map(|wish| Member {
+            cpus: wish.cpus.clone(),
+            cache_percent: wish.cache_percent,
+            bandwidth_percent: wish.bandwidth_percent,
+            ..plain(whose, role)
+        }));
+    }
+    members.extend(wishes.guests.iter().enumerate().map(|(at, wish)| Member {
+        name: wish.name.clone(),
+        cpus: wish.cpus.clone(),
+        node: wish.node,
+        cache_percent: wish.cache_percent,
+        bandwidth_percent: wish.bandwidth_percent,
+        ..plain(Whose::Guest(at), Role::Guest)
+    }));
+    members.extend(
+        wishes
+            .neighbours
+            .iter()
+            .enumerate()
+            .map(|(at, wish)| Member {
+                name: wish.name.clone(),
+                cpus: wish.cpus.clone(),
+                node: wish.node,
+                cache_percent: wish.cache_percent,
+                bandwidth_percent: wish.bandwidth_percent,
+                ..plain(Whose::Neighbour(at), Role::Neighbour)
+            }),
+    );
+    members.push(plain(Whose::Idle, Role::Idle));
+    members
+}
+
+/// CPUs as a list for a message.
+fn listed(cpus: &[CpuId]) -> String {
+    cpus.iter().copied().collect::<CpuList>().to_string()
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The machine as the placement sees it: cores with their threads, and who has taken what.
+
+use std::collections::BTreeMap;
+
+use crate::inventory::{CoreKind, Inventory};
+use crate::{CpuId, CpuList};
+
+/// One core with those of its threads that are online.
+#[derive(Clone, Debug)]
+pub(super) struct Core {
+    /// Its threads.
+    pub(super) cpus: Vec<CpuId>,
+    /// Its node; 0 where the machine tells of none.
+    pub(super) node: u32,
+    /// Which last level cache it has, as an index.
+    pub(super) cache: usize,
+    /// Whether SST-BF lets it run faster.
+    pub(super) is_high: bool,
+    /// How strong it is: efficiency cores and small ones come last.
+    pub(super) strength: u32,
+}
+
+/// All cores, and the owner of each CPU.
+#[derive(Clone, Debug)]
+pub(super) struct Cores {
+    /// Cores in order of their lowest CPUs.
+    pub(super) all: Vec<Core>,
+    /// Nodes in order.
+    pub(super) nodes: Vec<u32>,
+    distances: BTreeMap<(u32, u32), u32>,
+    core_of: BTreeMap<CpuId, usize>,
+    owner: BTreeMap<CpuId, usize>,
+    /// Whether a core is kept for the one group that has threads of it.
+    closed: Vec<bool>,
+}
+
+/// A CPU of a kind that the kernel gives no capacity for.
+const FULL_STRENGTH: u32 = 1024;
+/// An efficiency core beside those, when the kernel gives no capacities.
+const EFFICIENCY_STRENGTH: u32 = 512;
+
+impl Cores {
+    /// The cores of the CPUs that are online.
+    pub(super) fn new(machine: &Inventory, online: &CpuList) -> Self {
+        let high = machine.high_priority();
+        let caches = cache_indices(machine);
+        let mut all: Vec<Core> = Vec::new();
+        let mut core_of = BTreeMap::new();
+        for cpu in online.iter() {
+            if core_of.contains_key(&cpu) {
+                continue;
+            }
+            let place = machine.cpu(cpu);
+            let siblings = place.and_then(|place| place.siblings.as_ref());
+            let mut cpus: Vec<CpuId> = siblings
+                .into_iter()
+                .flat_map(CpuList::iter)
+                .filter(|sibling| online.contains(*sibling) && !core_of.contains_key(sibling))
+                .collect();
+            if !cpus.contains(&cpu) {
+                cpus = vec![cpu];
+            }
+            core_of.extend(cpus.iter().map(|cpu| (*cpu, all.len())));
+            let kind = place.and_then(|place| place.kind);
+            all.push(Core {
+                node: place.and_then(|place| place.node).unwrap_or(0),
+                cache: caches.get(&cpu).copied().unwrap_or(0),
+                is_high: cpus.iter().any(|cpu| high.contains(*cpu)),
+                strength: place.and_then(|place| place.capacity).unwrap_or(
+                    if kind == Some(CoreKind::Efficiency) {
+                        EFFICIENCY_STRENGTH
+                    } else {
+                        FULL_STRENGTH
+                    },
+                ),
+                cpus,
+            });
+        }
+        let mut nodes: Vec<u32> = all.iter().map(|core| core.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        Self {
+            closed: vec![false; all.len()],
+            all,
+            nodes,
+            distances: distances(machine),
+            core_of,
+            owner: BTreeMap::new(),
+        }
+    }
+
+    /// Which core a CPU is of.
+    pub(super) fn core_of(&self, cpu: CpuId) -> Option<usize> {
+        self.core_of.get(&cpu).copied()
+    }
+
+    /// The core's other threads.
+    pub(super) fn siblings(&self, cpu: CpuId) -> impl Iterator<Item = CpuId> + '_ {
+        let core = self.core_of(cpu).and_then(|core| self.all.get(core));
+        let cpus = core.into_iter().flat_map(|core| core.cpus.iter().copied());
+        cpus.filter(move |sibling| *sibling != cpu)
+    }
+
+    /// The node of a CPU.
+    pub(super) fn node_of(&self, cpu: CpuId) -> Option<u32> {
+        Some(self.all.get(self.core_of(cpu)?)?.node)
+    }
+
+    /// Who has a CPU.
+    pub(super) fn owner(&self, cpu: CpuId) -> Option<usize> {
+        self.owner.get(&cpu).copied()
+    }
+
+    /// Gives a CPU to a group.
+    pub(super) fn give(&mut self, cpu: CpuId, group: usize) {
+        self.owner.insert(cpu, group);
+    }
+
+    /// Keeps a core's free threads from others.
+    pub(super) fn close(&mut self, core: usize) {
+        if let Some(closed) = self.closed.get_mut(core) {
+            *closed = true;
+        }
+    }
+
+    /// Threads of a core that nobody has and anybody may have.
+    pub(super) fn free(&self, core: usize) -> impl Iterator<Item = CpuId> + '_ {
+        let is_closed = self.closed.get(core).copied().unwrap_or(true);
+        let cpus = self.all.get(core).filter(|_| !is_closed);
+        let cpus = cpus.into_iter().flat_map(|core| core.cpus.iter().copied());
+        cpus.filter(|cpu| !self.owner.contains_key(cpu))
+    }
+
+    /// Whether nobody has any thread of a core.
+    pub(super) fn is_untouched(&self, core: usize) -> bool {
+        self.all
+            .get(core)
+            .is_some_and(|it| self.free(core).count() == it.cpus.len())
+    }
+
+    /// CPUs that nobody has, those on closed cores included.
+    pub(super) fn without_owner(&self) -> Vec<CpuId> {
+        let all = self.core_of.keys().copied();
+        all.filter(|cpu| !self.owner.contains_key(cpu)).collect()
+    }
+
+    /// Whether a CPU is on a closed core.
+    pub(super) fn is_closed(&self, cpu: CpuId) -> bool {
+        self.core_of(cpu)
+            .and_then(|core| self.closed.get(core).copied())
+            .unwrap_or(false)
+    }
+
+    /// CPUs of a group.
+    pub(super) fn of(&self, group: usize) -> CpuList {
+        let owned = self.owner.iter().filter(|(_, owner)| **owner == group);
+        owned.map(|(cpu, _)| *cpu).collect()
+    }
+
+    /// Nodes of some CPUs, in order.
+    pub(super) fn nodes_of(&self, cpus: &CpuList) -> Vec<u32> {
+        let mut nodes: Vec<u32> = cpus.iter().filter_map(|cpu| self.node_of(cpu)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// All nodes, those nearest to `from` first.
+    pub(super) fn nearest(&self, from: &[u32]) -> Vec<u32> {
+        /// More than any distance that the kernel knows.
+        const FAR: u32 = 256;
+        let distance = |node: u32| {
+            let one = |from: &u32| {
+                let known = self.distances.get(&(*from, node)).copied();
+                known.unwrap_or(if *from == node { 0 } else { FAR })
+            };
+            from.iter().map(one).min().unwrap_or(0)
+        };
+        let mut nodes = self.nodes.clone();
+        nodes.sort_by_key(|node| (distance(*node), *node));
+        nodes
+    }
+}
+
+fn distances(machine: &Inventory) -> BTreeMap<(u32, u32), u32> {
+    let numbers: Vec<u32> = machine.nodes.iter().map(|node| node.node).collect();
+    let rows = machine.nodes.iter().flat_map(|node| {
+        let row = numbers.iter().zip(&node.distances);
+        row.map(|(to, distance)| ((node.node, *to), *distance))
+    });
+    rows.collect()
+}
+
+/// Which of the highest caches each CPU has. Without such, all have the same.
+fn cache_indices(machine: &Inventory) -> BTreeMap<CpuId, usize> {
+    let last = machine.caches.iter().map(|cache| cache.level).max();
+    let caches = machine
+        .caches
+        .iter()
+        .filter(|cache| Some(cache.level) == last);
+    let lists = caches.filter_map(|cache| cache.cpus.parse::<CpuList>().ok());
+    let mut indices = BTreeMap::new();
+    for (index, cpus) in lists.enumerate() {
+        indices.extend(cpus.iter().map(|cpu| (cpu, index)));
+    }
+    indices
+}

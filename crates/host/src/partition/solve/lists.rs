@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Wishes that name things: controllers, nodes, CPUs one by one.
+
+use crate::inventory::Nic;
+use crate::{CpuId, CpuList};
+
+use super::super::wishes::CpuWish;
+use super::{Attempt, Member, Role, Whose, listed};
+
+impl<'a> Attempt<'a> {
+    /// A controller of the machine by the address in a wish, which may lack the domain.
+    pub(super) fn nic(&self, address: &str) -> Option<&'a Nic> {
+        let nics = self.machine.nics.iter();
+        let matches = |nic: &&Nic| {
+            nic.pci_address.eq_ignore_ascii_case(address)
+                || nic
+                    .pci_address
+                    .strip_prefix("0000:")
+                    .is_some_and(|short| short.eq_ignore_ascii_case(address))
+        };
+        nics.into_iter().find(matches)
+    }
+
+    /// Controllers that are wished for and there, each once.
+    pub(super) fn wished_nics(&self) -> Vec<&'a Nic> {
+        let mut found: Vec<&Nic> = Vec::new();
+        for wish in &self.wishes.nics {
+            let nic = self.nic(&wish.pci);
+            let is_new = |nic: &&Nic| {
+                found
+                    .iter()
+                    .all(|known| known.pci_address != nic.pci_address)
+            };
+            found.extend(nic.filter(is_new));
+        }
+        found
+    }
+
+    /// Puts down what is wished of controllers that are not there, and of functions that they cannot have.
+    pub(super) fn known_nics(&mut self) {
+        let mut seen: Vec<&str> = Vec::new();
+        let mut kept = Vec::new();
+        for wish in &self.wishes.nics {
+            let Some(nic) = self.nic(&wish.pci) else {
+                let all: Vec<&str> = self
+                    .machine
+                    .nics
+                    .iter()
+                    .map(|nic| nic.pci_address.as_str())
+                    .collect();
+                let there = if all.is_empty() {
+                    "none".to_owned()
+                } else {
+                    all.join(", ")
+                };
+                self.conflict(
+                    &wish.pci,
+                    format!("there is no such network controller; there are: {there}"),
+                    "it is left out",
+                );
+                continue;
+            };
+            if seen.contains(&nic.pci_address.as_str()) {
+                self.conflict(&wish.pci, "it is wished for twice", "once, the first");
+                continue;
+            }
+            seen.push(&nic.pci_address);
+            let mut wish = wish.clone();
+            let most = nic.functions_max.unwrap_or(0);
+            if let Some(functions) = wish.functions.filter(|functions| *functions > most) {
+                let (text, instead) = if most == 0 {
+                    (
+                        format!("{functions} virtual functions are wished and it has no SR-IOV"),
+                        None,
+                    )
+                } else {
+                    (
+                        format!("{functions} virtual functions are wished and it can have {most}"),
+                        Some(most),
+                    )
+                };
+                let told = instead.map_or("none".to_owned(), |most| most.to_string());
+                self.conflict(&wish.pci, text, told);
+                wish.functions = instead;
+            }
+            if wish.queues == Some(0) {
+                self.conflict(
+                    &wish.pci,
+                    "no receive queue is wished, so that nothing would be received",
+                    "as many as CPUs poll it",
+                );
+                wish.queues = None;
+            }
+            kept.push(wish);
+        }
+        self.nearest.nics = kept;
+    }
+
+    /// Gives the CPUs that are named.
+    pub(super) fn take_lists(&mut self) {
+        for index in 0..self.members.len() {
+            let Some(member) = self.members.get(index).cloned() else {
+                continue;
+            };
+            self.check_node(&member);
+            if let Some(CpuWish::These(wished)) = &member.cpus {
+                self.take_list(index, &member, wished);
+            }
+        }
+    }
+
+    fn check_node(&mut self, member: &Member) {
+        let Some(node) = member.node.filter(|node| !self.cores.nodes.contains(node)) else {
+            return;
+        };
+        let nodes: Vec<String> = self.cores.nodes.iter().map(u32::to_string).collect();
+        self.conflict(
+            &member.name,
+            format!(
+                "node {node} has no CPUs; nodes with CPUs are {}",
+                nodes.join(", ")
+            ),
+            "the node that fits best",
+        );
+        match member.whose {
+            Whose::Forwarding => self.nearest.forwarding.node = None,
+            Whose::Guest(at) => self
+                .nearest
+                .guests
+                .iter_mut()
+                .skip(at)
+                .take(1)
+                .for_each(|guest| guest.node = None),
+            Whose::Neighbour(at) => self
+                .nearest
+                .neighbours
+                .iter_mut()
+                .skip(at)
+                .take(1)
+                .for_each(|neighbour| neighbour.node = None),
+            _ => {}
+        }
+    }
+
+    fn take_list(&mut self, index: usize, member: &Member, wished: &CpuList) {
+        let name = &member.name;
+        if wished.is_empty() {
+            self.conflict(
+                name,
+                "an empty list of CPUs is wished",
+                "as many as are chosen without the key",
+            );
+            self.wish_instead(index, None);
+            return;
+        }
+        let mut bad = wished.difference(&self.online);
+        if !bad.is_empty() {
+            let offline = self
+                .machine
+                .cpus_present
+                .as_ref()
+                .map(|present| bad.intersection(present));
+            let text = match offline.filter(|offline| *offline == bad) {
+                Some(offline) => format!(
+                    "CPU {offline} is offline; `echo 1 > /sys/devices/system/cpu/cpuN/online` brings it up"
+                ),
+                None => format!("CPU {bad} is not there; online are {}", self.online),
+            };
+            self.conflict(name, text, "without it");
+        }
+        for cpu in wished.intersection(&self.online).iter() {
+            if let Some(owner) = self.cores.owner(cpu) {
+                let owner = self.name(owner);
+                self.conflict(
+                    name,
+                    format!("CPU {cpu} is wished for {owner}, too, and a CPU has one role"),
+                    format!("{owner} has it"),
+                );
+                bad.insert(cpu);
+            } else if let Some(sibling) = self.forwarding_sibling(index, cpu) {
+                self.conflict(
+                    name,
+                    format!("CPU {cpu} is a thread of the same core as forwarding CPU {sibling}, and what runs on it would slow that"),
+                    "it stays idle",
+                );
+                bad.insert(cpu);
+            }
+        }
+        let good = wished.difference(&bad);
+        for cpu in good.iter() {
+            self.cores.give(cpu, index);
+        }
+        if matches!(member.role, Role::Forwarding | Role::Guest) {
+            let touched: Vec<usize> = good
+                .iter()
+                .filter_map(|cpu| self.cores.core_of(cpu))
+                .collect();
+            touched.into_iter().for_each(|core| self.cores.close(core));
+        }
+        if bad.is_empty() {
+            self.reason(name, format!("CPUs {good}: as wished"));
+        } else {
+            self.wish_instead(
+                index,
+                (!good.is_empty()).then(|| CpuWish::These(good.clone())),
+            );
+        }
+        if member.role == Role::Forwarding {
+            self.check_list_near_controllers(index, &good);
+        }
+    }
+
+    /// A forwarding CPU on the same core, when the group is another one.
+    fn forwarding_sibling(&self, index: usize, cpu: CpuId) -> Option<CpuId> {
+        let forwarding = self.index(Whose::Forwarding);
+        if index == forwarding {
+            return None;
+        }
+        self.cores
+            .siblings(cpu)
+            .find(|sibling| self.cores.owner(*sibling) == Some(forwarding))
+    }
+
+    /// Every controller needs a forwarding CPU on its node.
+    fn check_list_near_controllers(&mut self, index: usize, cpus: &CpuList) {
+        let nodes = self.cores.nodes_of(cpus);
+        for nic in self.wished_nics() {
+            let Some(node) = nic.node.filter(|node| !nodes.contains(node)) else {
+                continue;
+            };
+            let on_node: Vec<CpuId> = self
+                .online
+                .iter()
+                .filter(|cpu| self.cores.node_of(*cpu) == Some(node))
+                .collect();
+            if on_node.is_empty() {
+                continue;
+            }
+            let text = format!(
+                "none of the forwarding CPUs {cpus} is on node {node}, where controller {} is; node {node} has the CPUs {}",
+                nic.pci_address,
+                listed(&on_node),
+            );
+            self.conflict(
+                "forwarding",
+                text,
+                "as many CPUs, on the controllers' nodes",
+            );
+            let count = u32::try_from(cpus.len()).unwrap_or(u32::MAX).max(1);
+            self.wish_instead(index, Some(CpuWish::Count(count)));
+            return;
+        }
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Huge pages: how many on which node, for the data plane and for guests.
+
+use std::collections::BTreeMap;
+
+use super::super::plan::{HugePages, Plan, Role};
+use super::Attempt;
+
+/// Size of a large huge page on x86-64 and on Arm with base pages of 4 KiB, KiB.
+const GIB_PAGE_KIB: u64 = 1 << 20;
+/// A node has to have that much before it is cut into pages of 1 GiB, MiB.
+const LARGE_NODE_MIB: u64 = 16 << 10;
+/// What the kernel and everything else keep of a node at least: one part of this many.
+const KEPT_PART: u64 = 8;
+/// What the data plane takes of a node at most unless it is wished: one part of this many.
+const CHOSEN_PART: u64 = 4;
+const KIB_PER_MIB: u64 = 1024;
+
+/// Buffers of one MTU (TripleO's rule for Open vSwitch with DPDK): so many, of the MTU rounded up and this much more.
+const BUFFERS: u64 = 4096 * 64;
+const MTU_ROUNDING: u64 = 1024;
+const BUFFER_EXTRA: u64 = 800;
+/// Beside the buffers, MiB.
+const BESIDE_BUFFERS_MIB: u64 = 512;
+/// The sum is rounded up to this, MiB.
+const ROUNDING_MIB: u64 = 1024;
+
+/// Memory of a data plane on a node whose controllers have these MTUs, MiB.
+pub(super) fn memory_of_mtus(mtus: &[u16]) -> u64 {
+    let mut distinct = mtus.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let octets: u64 = distinct
+        .iter()
+        .map(|mtu| (u64::from(*mtu).next_multiple_of(MTU_ROUNDING) + BUFFER_EXTRA) * BUFFERS)
+        .sum();
+    (octets.div_ceil(1 << 20) + BESIDE_BUFFERS_MIB).next_multiple_of(ROUNDING_MIB)
+}
+
+impl Attempt<'_> {
+    /// Sizes the pools.
+    pub(super) fn size_memory(&mut self, plan: &mut Plan) {
+        let Some(page_kib) = self.page_kib() else {
+            return;
+        };
+        let page_mib = |mib: u64| (mib * KIB_PER_MIB).div_ceil(page_kib);
+        let mut data_plane: BTreeMap<u32, u64> = BTreeMap::new();
+        for node in self.cores.nodes_of(&plan.cpus(Role::Forwarding)) {
+            data_plane.insert(node, self.data_plane_mib(node, page_kib));
+        }
+        let mut pages: BTreeMap<u32, u64> = data_plane
+            .iter()
+            .map(|(node, mib)| (*node, page_mib(*mib)))
+            .collect();
+        self.fit_data_plane(&mut pages, page_kib);
+        if let Some(group) = plan
+            .groups
+            .iter_mut()
+            .find(|group| group.role == Role::Forwarding)
+        {
+            group.memory_mib = data_plane.values().sum();
+        }
+        for at in 0..self.wishes.guests.len() {
+            self.fit_guest(at, plan, &mut pages, page_kib);
+        }
+        plan.huge_pages = pages
+            .into_iter()
+            .filter(|(_, pages)| *pages > 0)
+            .map(|(node, pages)| HugePages {
+                node,
+                page_kib,
+                pages,
+                data_plane_mib: data_plane.get(&node).copied().unwrap_or(0),
+            })
+            .collect();
+        for pool in &plan.huge_pages {
+            let guests = (pool.pages * page_kib / KIB_PER_MIB).saturating_sub(pool.data_plane_mib);
+            self.reason(
+                "huge-pages",
+                format!(
+                    "node {}: {} pages of {} KiB, {} MiB of them for the data plane and {guests} MiB for guests",
+                    pool.node, pool.pages, pool.page_kib, pool.data_plane_mib
+                ),
+            );
+        }
+    }
+
+    /// Size of pages; none on a machine without any.
+    fn page_kib(&mut self) -> Option<u64> {
+        let sizes: Vec<u64> = self
+            .machine
+            .huge_pages
+            .iter()
+            .map(|pool| pool.page_kib)
+            .collect();
+        if let Some(wished) = self.wishes.machine.huge_page_kib {
+            if sizes.contains(&wished) {
+                return Some(wished);
+            }
+            let there: Vec<String> = sizes.iter().map(u64::to_string).collect();
+            self.conflict(
+                "huge-pages",
+                format!(
+                    "pages of {wished} KiB are wished; the machine has these sizes: {}",
+                    if there.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        there.join(", ")
+                    }
+                ),
+                "the size that fits best",
+            );
+            self.nearest.machine.huge_page_kib = None;
+        }
+        let has_large_nodes = !self.machine.nodes.is_empty()
+            && self
+                .machine
+                .nodes
+                .iter()
+                .filter(|node| node.cpus.as_ref().is_some_and(|cpus| !cpus.is_empty()))
+                .all(|node| node.memory_mib.is_some_and(|mib| mib >= LARGE_NODE_MIB));
+        if sizes.contains(&GIB_PAGE_KIB) && has_large_nodes && self.machine.is_virtual != Some(true)
+        {
+            return Some(GIB_PAGE_KIB);
+        }
+        let smallest = sizes.iter().min().copied();
+        if smallest.is_none() {
+            self.reason("huge-pages", "none: the kernel has no huge pages");
+            let wants = |mib: u64| mib > 0;
+            for (at, guest) in self.wishes.guests.iter().enumerate() {
+                if wants(guest.memory_mib) {
+                    let (name, mib) = (guest.name.clone(), guest.memory_mib);
+                    self.conflict(
+                        &name,
+                        format!("{mib} MiB of huge pages are wished, and the kernel has none"),
+                        "none",
+                    );
+                    if let Some(guest) = self.nearest.guests.get_mut(at) {
+                        guest.memory_mib = 0;
+                    }
+                }
+            }
+        }
+        smallest
+    }
+
+    /// What may be huge pages on a node, MiB; none where its memory is not known.
+    fn room_mib(&self, node: u32) -> Option<u64> {
+        let known = self.machine.nodes.iter().find(|known| known.node == node);
+        let mib = match known {
+            Some(known) => known.memory_mib,
+            None => self.machine.memory_mib,
+        }?;
+        Some(mib - mib / KEPT_PART)
+    }
+
+    fn data_plane_mib(&self, node: u32, page_kib: u64) -> u64 {
+        if let Some(wished) = self.wishes.forwarding.memory_mib {
+            return wished;
+        }
+        let wishes = self.wishes.nics.iter();
+        let mtus: Vec<u16> = wishes
+            .filter(|wish| {
+                self.nic(&wish.pci)
+                    .is_some_and(|nic| nic.node.is_none_or(|of| of == node))
+            })
+            .map(|wish| wish.mtu.unwrap_or(super::nics::MTU))
+            .collect();
+        let reckoned = if mtus.is_empty() {
+            ROUNDING_MIB
+        } else {
+            memory_of_mtus(&mtus)
+        };
+        let page_mib = (page_kib / KIB_PER_MIB).max(1);
+        // It was not asked for: a small machine is not filled with it.
+        let most = self
+            .room_mib(node)
+            .map_or(u64::MAX, |room| room / CHOSEN_PART / page_mib * page_mib);
+        reckoned.min(most.max(page_mib))
+    }
+
+    /// What is wished for the data plane has to be there.
+    fn fit_data_plane(&mut self, pages: &mut BTreeMap<u32, u64>, page_kib: u64) {
+        for (node, count) in pages {
+            let Some(room) = self.room_mib(*node) else {
+                continue;
+            };
+            let most = room * KIB_PER_MIB / page_kib;
+            if *count > most {
+                let wished = *count * page_kib / KIB_PER_MIB;
+                let instead = most * page_kib / KIB_PER_MIB;
+                self.conflict(
+                    "forwarding",
+                    format!("{wished} MiB of huge pages are wished on node {node}, and it can give {room} MiB beside what the kernel keeps"),
+                    format!("{instead} MiB"),
+                );
+                self.nearest.forwarding.memory_mib = Some(instead);
+                *count = most;
+            }
+        }
+    }
+
+    /// A guest's memory is spread over the nodes that its CPUs are on.
+    fn fit_guest(
+        &mut self,
+        at: usize,
+        plan: &mut Plan,
+        pages: &mut BTreeMap<u32, u64>,
+        page_kib: u64,
+    ) {
+        let Some(wish) = self.wishes.guests.get(at).cloned() else {
+            return;
+        };
+        let Some(group) = plan
+            .groups
+            .iter_mut()
+            .find(|group| group.role == Role::Guest && group.name == wish.name)
+        else {
+            return;
+        };
+        let nodes = group.nodes.clone();
+        group.memory_mib = wish.memory_mib;
+        let count = nodes.len().max(1) as u64;
+        let share_mib = wish.memory_mib.div_ceil(count);
+        let share = (share_mib * KIB_PER_MIB).div_ceil(page_kib);
+        let mut short: Option<(u32, u64)> = None;
+        for node in &nodes {
+            let taken = pages.get(node).copied().unwrap_or(0);
+            let Some(room) = self.room_mib(*node) else {
+                continue;
+            };
+            let free =
+                (room * KIB_PER_MIB / page_kib).saturating_sub(taken) * page_kib / KIB_PER_MIB;
+            if share * page_kib / KIB_PER_MIB > free && short.is_none_or(|(_, least)| free < least)
+            {
+                short = Some((*node, free));
+            }
+        }
+        if let Some((node, free)) = short {
+            let instead = free * count;
+            self.conflict(
+                &wish.name,
+                format!("{} MiB of huge pages are wished, of which {share_mib} MiB on node {node}, and {free} MiB are left there", wish.memory_mib),
+                format!("{instead} MiB"),
+            );
+            if let Some(guest) = self
+                .nearest
+                .guests
+                .iter_mut()
+                .find(|guest| guest.name == wish.name)
+            {
+                guest.memory_mib = instead;
+            }
+            return;
+        }
+        for node in nodes {
+            *pages.entry(node).or_default() += share;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory_of_mtus;
+
+    #[test]
+    fn memory_follows_the_published_rule() {
+        // The two examples of Red Hat's guide to OVS-DPDK parameters.
+        assert_eq!(memory_of_mtus(&[9000]), 3072);
+        assert_eq!(memory_of_mtus(&[9000, 2000]), 4096);
+        assert_eq!(memory_of_mtus(&[1500, 1500]), memory_of_mtus(&[1500]));
+    }
+}

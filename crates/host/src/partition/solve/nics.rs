@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which forwarding CPU polls which receive queue. Without figures of the load every queue counts the same.
+
+use std::collections::BTreeMap;
+
+use crate::CpuId;
+
+use super::super::plan::{NicPlan, Plan, QueueCpu, Role};
+use super::Attempt;
+
+/// Ethernet's.
+pub(super) const MTU: u16 = 1500;
+
+impl Attempt<'_> {
+    /// Gives every controller queues, polled on its own node.
+    pub(super) fn assign_queues(&mut self, plan: &mut Plan) {
+        let forwarding = plan.cpus(Role::Forwarding);
+        let mut load: BTreeMap<CpuId, u32> = forwarding.iter().map(|cpu| (cpu, 0)).collect();
+        let wishes = self.wishes.nics.clone();
+        let nodes: Vec<Option<u32>> = wishes
+            .iter()
+            .map(|wish| self.nic(&wish.pci).and_then(|nic| nic.node))
+            .collect();
+        for wish in &wishes {
+            let Some(nic) = self.nic(&wish.pci) else {
+                continue;
+            };
+            if plan
+                .nics
+                .iter()
+                .any(|known| known.pci_address == nic.pci_address)
+            {
+                continue;
+            }
+            let near: Vec<CpuId> = forwarding
+                .iter()
+                .filter(|cpu| nic.node.is_none() || self.cores.node_of(*cpu) == nic.node)
+                .collect();
+            let (cpus, place) = if near.is_empty() {
+                (
+                    forwarding.iter().collect::<Vec<CpuId>>(),
+                    "which are on another node, as its own has none".to_owned(),
+                )
+            } else {
+                (
+                    near,
+                    nic.node
+                        .map_or("whichever, as its node is not known".to_owned(), |node| {
+                            format!("on its node {node}")
+                        }),
+                )
+            };
+            let beside = nodes
+                .iter()
+                .filter(|node| **node == nic.node)
+                .count()
+                .max(1);
+            let chosen = u16::try_from((cpus.len() / beside).max(1)).unwrap_or(u16::MAX);
+            let mut queues = Vec::new();
+            for queue in 0..wish.queues.filter(|queues| *queues > 0).unwrap_or(chosen) {
+                let least = cpus
+                    .iter()
+                    .copied()
+                    .min_by_key(|cpu| (load.get(cpu).copied(), *cpu));
+                let Some(cpu) = least else { break };
+                *load.entry(cpu).or_default() += 1;
+                queues.push(QueueCpu { queue, cpu });
+            }
+            let pollers: crate::CpuList = queues.iter().map(|queue| queue.cpu).collect();
+            self.reason(
+                &nic.pci_address,
+                format!(
+                    "{} receive queues, polled by the CPUs {pollers} {place}",
+                    queues.len()
+                ),
+            );
+            plan.nics.push(NicPlan {
+                pci_address: nic.pci_address.clone(),
+                interface: nic.interfaces.first().cloned(),
+                node: nic.node,
+                queues,
+                functions: wish.functions,
+                mtu: wish.mtu.unwrap_or(MTU),
+            });
+        }
+    }
+}

@@ -1,0 +1,685 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which CPUs a group gets that wishes for a number of them.
+//!
+//! Forwarding and guests get whole cores that nobody else has a thread of. The host gets what is left, and at least the
+//! core that the machine boots on.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::{CpuId, CpuList};
+
+use super::super::wishes::{CpuWish, SiblingPolicy};
+use super::{Attempt, Member, Role, Whose, listed};
+
+impl Attempt<'_> {
+    /// Gives CPUs to everybody who did not name them, and the rest to the host.
+    pub(super) fn place(&mut self) {
+        self.reserve_host();
+        let forwarding = self.index(Whose::Forwarding);
+        if self.cores.of(forwarding).is_empty() {
+            self.place_forwarding(forwarding);
+        }
+        if self.cores.of(forwarding).is_empty() {
+            return;
+        }
+        for index in 0..self.members.len() {
+            let Some(member) = self.members.get(index).cloned() else {
+                continue;
+            };
+            if matches!(member.cpus, Some(CpuWish::These(_))) {
+                continue;
+            }
+            match member.role {
+                Role::Control | Role::Service => self.place_helper(index, &member),
+                Role::Guest => self.place_guest(index, &member),
+                Role::Neighbour => self.place_neighbour(index, &member),
+                _ => {}
+            }
+        }
+        self.give_rest();
+    }
+
+    /// The host's own CPUs come first: without any, nothing else runs.
+    fn reserve_host(&mut self) {
+        let index = self.index(Whose::Host);
+        let wish = self.member(index).and_then(|member| member.cpus.clone());
+        let cores = self.host_cores();
+        let count = match wish {
+            Some(CpuWish::These(_)) if !self.cores.of(index).is_empty() => return,
+            Some(CpuWish::Count(count)) => count.max(1) as usize,
+            // Threads of the first core, all of them.
+            _ => cores
+                .first()
+                .map_or(1, |core| self.cores.free(*core).count()),
+        };
+        let free = cores.iter().flat_map(|core| self.cores.free(*core));
+        let cpus: Vec<CpuId> = free.take(count).collect();
+        for cpu in &cpus {
+            self.cores.give(*cpu, index);
+        }
+        if cpus.is_empty() {
+            self.make_room_for_host();
+        } else if let Some(CpuWish::Count(wished)) = wish {
+            if wished == 0 {
+                self.conflict("host", "no CPU is wished, and the kernel needs one", "1");
+                self.wish_instead(index, Some(CpuWish::Count(1)));
+            } else if cpus.len() < count {
+                self.short(
+                    index,
+                    count,
+                    cpus.len(),
+                    "are left of those that nobody named",
+                );
+            }
+        }
+    }
+
+    /// Cores with free threads: the first of each node first, fast ones last.
+    fn host_cores(&self) -> Vec<usize> {
+        let mut turns: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut cores: Vec<(bool, usize, u32, usize)> = Vec::new();
+        for (index, core) in self.cores.all.iter().enumerate() {
+            if self.cores.free(index).next().is_some() {
+                let turn = turns.entry(core.node).or_default();
+                cores.push((core.is_high, *turn, core.node, index));
+                *turn += 1;
+            }
+        }
+        cores.sort_unstable();
+        cores.into_iter().map(|(.., index)| index).collect()
+    }
+
+    /// Lists that name every CPU give the first core back.
+    fn make_room_for_host(&mut self) {
+        let first: CpuList = self
+            .cores
+            .all
+            .first()
+            .into_iter()
+            .flat_map(|core| core.cpus.iter().copied())
+            .collect();
+        for index in 0..self.members.len() {
+            let cpus = self.cores.of(index);
+            let lost = cpus.intersection(&first);
+            if lost.is_empty() {
+                continue;
+            }
+            let name = self.name(index);
+            self.conflict(
+                &name,
+                format!(
+                    "with the CPUs {cpus} nothing is left for the host, and the kernel needs a CPU"
+                ),
+                format!("CPU {lost} is the host's"),
+            );
+            let rest = cpus.difference(&lost);
+            self.wish_instead(index, (!rest.is_empty()).then_some(CpuWish::These(rest)));
+        }
+    }
+
+    fn place_forwarding(&mut self, index: usize) {
+        let forwarding = &self.wishes.forwarding;
+        let nics = self.wished_nics();
+        let known = |node: &u32| self.cores.nodes.contains(node);
+        let nic_nodes: Vec<u32> = match forwarding.node.filter(known) {
+            Some(node) => vec![node],
+            None => nics
+                .iter()
+                .filter_map(|nic| nic.node)
+                .filter(known)
+                .collect(),
+        };
+        let mut distinct = nic_nodes.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let wished = match &forwarding.cpus {
+            Some(CpuWish::Count(count)) => Some(*count as usize),
+            _ => None,
+        };
+        if wished == Some(0) {
+            self.conflict(
+                "forwarding",
+                "no CPU is wished, and nothing would forward",
+                "1",
+            );
+            self.wish_instead(index, Some(CpuWish::Count(1)));
+        }
+        if forwarding.node.is_none() && self.crosses_nodes(index, wished, &distinct) {
+            return;
+        }
+        let room: BTreeMap<u32, usize> = self
+            .cores
+            .nodes
+            .iter()
+            .map(|node| (*node, self.forwarding_room(*node)))
+            .collect();
+        let room_on = |node: &u32| room.get(node).copied().unwrap_or(0);
+        if let Some(full) = distinct
+            .iter()
+            .find(|node| room_on(node) == 0 && distinct.len() > 1)
+        {
+            self.leave_out_controllers_of(*full);
+            return;
+        }
+        let is_tied = !distinct.is_empty();
+        let nodes = if is_tied {
+            distinct.clone()
+        } else {
+            self.free_nodes(&room)
+        };
+        let capacity: usize = nodes.iter().map(room_on).sum();
+        let count = wished.unwrap_or_else(|| nics.len().clamp(1, capacity.max(1)));
+        if capacity == 0 {
+            self.no_room_for_forwarding(&nodes);
+            return;
+        }
+        if count > capacity {
+            let what = if forwarding.siblings == SiblingPolicy::Idle {
+                "cores"
+            } else {
+                "threads of whole cores"
+            };
+            let places: Vec<String> = nodes.iter().map(u32::to_string).collect();
+            let whose = if !is_tied {
+                String::new()
+            } else if forwarding.node.is_some() {
+                ", which is wished".to_owned()
+            } else {
+                format!(
+                    ", where {} {}",
+                    join(nics.iter().map(|nic| nic.pci_address.clone())),
+                    if nics.len() == 1 { "is" } else { "are" }
+                )
+            };
+            self.conflict(
+                "forwarding",
+                format!(
+                    "{count} CPUs are wished, and {capacity} {what} are free on node {}{whose}",
+                    places.join(" and ")
+                ),
+                format!("{capacity} CPUs"),
+            );
+            self.wish_instead(
+                index,
+                Some(CpuWish::Count(u32::try_from(capacity).unwrap_or(u32::MAX))),
+            );
+        }
+        let weights = if is_tied { nic_nodes } else { Vec::new() };
+        let shares = split(count.clamp(1, capacity), &nodes, &weights, &room);
+        for (node, share) in shares {
+            self.take_forwarding(index, node, share);
+        }
+        self.explain_forwarding(index, is_tied, wished.is_none());
+    }
+
+    /// Fewer CPUs than nodes with controllers: some path would cross between nodes.
+    fn crosses_nodes(&mut self, index: usize, wished: Option<usize>, nodes: &[u32]) -> bool {
+        let Some(count) = wished.filter(|count| *count > 0 && *count < nodes.len()) else {
+            return false;
+        };
+        let places = join(nodes.iter().map(u32::to_string));
+        self.conflict(
+            "forwarding",
+            format!("controllers are on nodes {places}, and with {count} CPUs packets of some would cross to another node"),
+            format!("{} CPUs", nodes.len()),
+        );
+        self.wish_instead(
+            index,
+            Some(CpuWish::Count(
+                u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+            )),
+        );
+        true
+    }
+
+    /// CPUs that could forward on a node.
+    fn forwarding_room(&self, node: u32) -> usize {
+        let cores = self.cores.all.iter().enumerate();
+        let untouched =
+            cores.filter(|(at, core)| core.node == node && self.cores.is_untouched(*at));
+        match self.wishes.forwarding.siblings {
+            SiblingPolicy::Idle => untouched.count(),
+            SiblingPolicy::Forward => untouched.map(|(_, core)| core.cpus.len()).sum(),
+        }
+    }
+
+    /// Nodes with room, the one with the most first and then those nearest to it.
+    fn free_nodes(&self, room: &BTreeMap<u32, usize>) -> Vec<u32> {
+        let best = room
+            .iter()
+            .max_by_key(|(node, room)| (**room, Reverse(**node)));
+        let from: Vec<u32> = best.iter().map(|(node, _)| **node).collect();
+        let mut nodes = self.cores.nearest(&from);
+        nodes.retain(|node| room.get(node).is_some_and(|room| *room > 0));
+        nodes
+    }
+
+    fn leave_out_controllers_of(&mut self, node: u32) {
+        let gone: Vec<String> = self
+            .wished_nics()
+            .iter()
+            .filter(|nic| nic.node == Some(node))
+            .map(|nic| nic.pci_address.clone())
+            .collect();
+        self.conflict(
+            "forwarding",
+            format!(
+                "no core is free on node {node}, where {} is",
+                gone.join(", ")
+            ),
+            "the controllers of that node are left out",
+        );
+        let is_gone = |pci: &str| self.nic(pci).is_some_and(|nic| nic.node == Some(node));
+        let kept: Vec<_> = self
+            .nearest
+            .nics
+            .iter()
+            .filter(|wish| !is_gone(&wish.pci))
+            .cloned()
+            .collect();
+        self.nearest.nics = kept;
+    }
+
+    /// Somebody else has every core: the last one who has some gives one back.
+    fn no_room_for_forwarding(&mut self, nodes: &[u32]) {
+        let places = join(nodes.iter().map(u32::to_string));
+        let place = if places.is_empty() {
+            String::new()
+        } else {
+            format!(" on node {places}")
+        };
+        for index in (0..self.members.len()).rev() {
+            let Some(member) = self.members.get(index).cloned() else {
+                continue;
+            };
+            let cpus = self.cores.of(index);
+            let last = cpus.iter().rev().find(|cpu| {
+                nodes.is_empty()
+                    || self
+                        .cores
+                        .node_of(*cpu)
+                        .is_some_and(|node| nodes.contains(&node))
+            });
+            let Some(core) = last.and_then(|cpu| self.cores.core_of(cpu)) else {
+                continue;
+            };
+            let of_core: CpuList = self
+                .cores
+                .all
+                .get(core)
+                .into_iter()
+                .flat_map(|core| core.cpus.iter().copied())
+                .collect();
+            let rest = cpus.difference(&of_core);
+            if member.role == Role::Host && rest.is_empty() {
+                continue;
+            }
+            let lost = cpus.intersection(&of_core);
+            self.conflict(
+                "forwarding",
+                format!(
+                    "no whole core is free{place}: {} has the CPUs {cpus}",
+                    member.name
+                ),
+                format!("{} is without CPU {lost}", member.name),
+            );
+            let wish = match member.cpus {
+                Some(CpuWish::Count(_)) => Some(CpuWish::Count(
+                    u32::try_from(rest.len()).unwrap_or(u32::MAX),
+                )),
+                _ => (!rest.is_empty()).then_some(CpuWish::These(rest)),
+            };
+            self.wish_instead(index, wish);
+            return;
+        }
+        if self.wishes.forwarding.node.is_some() || !self.wished_nics().is_empty() {
+            self.conflict(
+                "forwarding",
+                format!("no whole core is free{place} beside the host's"),
+                "another node, without the controllers",
+            );
+            self.nearest.forwarding.node = None;
+            self.nearest.nics.clear();
+            return;
+        }
+        let text = "no whole core is free beside the host's; a forwarding core shares no thread with anything else";
+        self.conflict("forwarding", text, "nothing");
+    }
+
+    /// Cores of a node that nobody has, in the order in which forwarding wants them.
+    fn best_cores(&self, node: u32) -> Vec<usize> {
+        let first = self.cores.all.iter().position(|core| core.node == node);
+        let mut free: Vec<usize> = (0..self.cores.all.len())
+            .filter(|at| self.cores.is_untouched(*at))
+            .filter(|at| {
+                self.cores
+                    .all
+                    .get(*at)
+                    .is_some_and(|core| core.node == node)
+            })
+            .collect();
+        let mut room: BTreeMap<usize, usize> = BTreeMap::new();
+        for core in free.iter().filter_map(|at| self.cores.all.get(*at)) {
+            *room.entry(core.cache).or_default() += 1;
+        }
+        free.sort_by_key(|at| {
+            let core = self.cores.all.get(*at);
+            let cache = core.map_or(0, |core| core.cache);
+            (
+                !core.is_some_and(|core| core.is_high),
+                Reverse(core.map_or(0, |core| core.strength)),
+                Some(*at) == first,
+                Reverse(room.get(&cache).copied().unwrap_or(0)),
+                cache,
+                *at,
+            )
+        });
+        free
+    }
+
+    fn take_forwarding(&mut self, index: usize, node: u32, share: usize) {
+        let mut left = share;
+        for core in self.best_cores(node) {
+            if left == 0 {
+                break;
+            }
+            let threads = match self.wishes.forwarding.siblings {
+                SiblingPolicy::Idle => 1,
+                SiblingPolicy::Forward => left,
+            };
+            let cpus: Vec<CpuId> = self.cores.free(core).take(threads).collect();
+            left -= cpus.len().min(left);
+            for cpu in cpus {
+                self.cores.give(cpu, index);
+            }
+            self.cores.close(core);
+        }
+    }
+
+    fn explain_forwarding(&mut self, index: usize, is_tied: bool, is_default: bool) {
+        let cpus = self.cores.of(index);
+        let nodes = join(self.cores.nodes_of(&cpus).iter().map(u32::to_string));
+        let nics = join(self.wished_nics().iter().map(|nic| nic.pci_address.clone()));
+        let why = if self.wishes.forwarding.node.is_some() {
+            "as wished".to_owned()
+        } else if is_tied {
+            format!("where the controllers {nics} are, so that packets stay on their node")
+        } else {
+            "which has the most free cores, as no controller ties it to another".to_owned()
+        };
+        let count = if is_default {
+            " (one for each controller, as no number is wished)"
+        } else {
+            ""
+        };
+        self.reason(
+            "forwarding",
+            format!("CPUs {cpus}{count} of node {nodes}, {why}"),
+        );
+        let high: CpuList = cpus.intersection(&self.machine.high_priority());
+        if !high.is_empty() {
+            let rest = cpus.difference(&high);
+            let rest = if rest.is_empty() {
+                String::new()
+            } else {
+                format!("; there are no more of those for {rest}")
+            };
+            self.reason("forwarding", format!("CPUs {high} are of high priority (SST-BF): they run faster than the others{rest}"));
+        }
+    }
+
+    /// Control and service share cores with the host, never with what is kept quiet.
+    fn place_helper(&mut self, index: usize, member: &Member) {
+        let count = wished_count(member);
+        let near = self.cores.nearest(&self.forwarding_nodes());
+        let mut cores: Vec<(bool, usize, bool, usize)> = Vec::new();
+        for (at, core) in self.cores.all.iter().enumerate() {
+            let rank = near
+                .iter()
+                .position(|node| *node == core.node)
+                .unwrap_or(usize::MAX);
+            cores.push((core.is_high, rank, self.cores.is_untouched(at), at));
+        }
+        cores.sort_unstable();
+        let free = cores.iter().flat_map(|(.., at)| self.cores.free(*at));
+        let cpus: Vec<CpuId> = free.take(count).collect();
+        self.settle(
+            index,
+            count,
+            &cpus,
+            "are free that forward nothing",
+            "near the forwarding CPUs, on cores shared with the host's work at most",
+        );
+    }
+
+    fn place_guest(&mut self, index: usize, member: &Member) {
+        let count = wished_count(member);
+        let near = self.cores.nearest(&self.forwarding_nodes());
+        let room = |node: &u32| -> usize {
+            let cores = self.cores.all.iter().enumerate();
+            let untouched =
+                cores.filter(|(at, core)| core.node == *node && self.cores.is_untouched(*at));
+            untouched.map(|(_, core)| core.cpus.len()).sum()
+        };
+        let wished = member.node.filter(|node| self.cores.nodes.contains(node));
+        let whole = near.iter().copied().find(|node| room(node) >= count);
+        let (nodes, why) = match (wished, whole) {
+            (Some(node), _) => (vec![node], format!("on node {node}, as wished")),
+            (None, Some(node)) => (
+                vec![node],
+                format!(
+                    "on node {node}, the nearest to the forwarding CPUs with room for all of it"
+                ),
+            ),
+            (None, None) => (
+                near,
+                "over several nodes, as none has room for all of it".to_owned(),
+            ),
+        };
+        let quiet = self.caches_of_forwarding();
+        let mut left = count;
+        let mut cpus = Vec::new();
+        for node in nodes {
+            for core in self.guest_cores(node, &quiet) {
+                if left == 0 {
+                    break;
+                }
+                let taken: Vec<CpuId> = self.cores.free(core).take(left).collect();
+                left -= taken.len();
+                cpus.extend(taken);
+                self.cores.close(core);
+            }
+        }
+        self.settle(index, count, &cpus, "on whole cores are free there", &why);
+    }
+
+    /// Whole free cores of a node; those that share a cache with forwarding, and fast ones, last.
+    fn guest_cores(&self, node: u32, quiet: &[usize]) -> Vec<usize> {
+        let mut cores = self.best_cores(node);
+        // Stable: within each kind the order stays.
+        cores.sort_by_key(|at| {
+            self.cores
+                .all
+                .get(*at)
+                .map(|core| (core.is_high, quiet.contains(&core.cache)))
+        });
+        cores
+    }
+
+    fn place_neighbour(&mut self, index: usize, member: &Member) {
+        let count = wished_count(member);
+        let forwarding = self.forwarding_nodes();
+        let wished = member.node.filter(|node| self.cores.nodes.contains(node));
+        let quiet = self.caches_of_forwarding();
+        let mut cores: Vec<(bool, bool, bool, bool, usize)> = Vec::new();
+        for (at, core) in self.cores.all.iter().enumerate() {
+            if wished.is_none_or(|node| node == core.node) {
+                cores.push((
+                    quiet.contains(&core.cache),
+                    forwarding.contains(&core.node),
+                    core.is_high,
+                    !self.cores.is_untouched(at),
+                    at,
+                ));
+            }
+        }
+        cores.sort_unstable();
+        let free = cores.iter().flat_map(|(.., at)| self.cores.free(*at));
+        let cpus: Vec<CpuId> = free.take(count).collect();
+        self.settle(
+            index,
+            count,
+            &cpus,
+            "are free there",
+            "as far from the forwarding CPUs as there was room: another cache, another node",
+        );
+    }
+
+    /// Gives what was found, tells why, or that it is not enough.
+    fn settle(&mut self, index: usize, count: usize, cpus: &[CpuId], lack: &str, why: &str) {
+        for cpu in cpus {
+            self.cores.give(*cpu, index);
+        }
+        if cpus.len() < count || count == 0 {
+            self.short(index, count, cpus.len(), lack);
+        } else {
+            let name = self.name(index);
+            self.reason(&name, format!("CPUs {}: {why}", listed(cpus)));
+        }
+    }
+
+    fn short(&mut self, index: usize, wished: usize, found: usize, lack: &str) {
+        let name = self.name(index);
+        let (text, instead) = if wished == 0 {
+            (
+                "no CPU is wished for it".to_owned(),
+                "it is left out".to_owned(),
+            )
+        } else if found == 0 {
+            (
+                format!("{wished} CPUs are wished, and none {lack}"),
+                "it is left out".to_owned(),
+            )
+        } else {
+            (
+                format!("{wished} CPUs are wished, and {found} {lack}"),
+                format!("{found} CPUs"),
+            )
+        };
+        self.conflict(&name, text, instead);
+        if found > 0 {
+            self.wish_instead(
+                index,
+                Some(CpuWish::Count(u32::try_from(found).unwrap_or(u32::MAX))),
+            );
+        } else {
+            self.leave_out(index);
+        }
+    }
+
+    fn leave_out(&mut self, index: usize) {
+        let Some(member) = self.members.get(index).cloned() else {
+            return;
+        };
+        match member.whose {
+            Whose::Control => self.nearest.control = None,
+            Whose::Service => self.nearest.service = None,
+            // By its name: places shift when one before it is left out.
+            Whose::Guest(_) => self
+                .nearest
+                .guests
+                .retain(|guest| guest.name != member.name),
+            Whose::Neighbour(_) => self
+                .nearest
+                .neighbours
+                .retain(|neighbour| neighbour.name != member.name),
+            _ => {}
+        }
+    }
+
+    /// What nobody has is the host's; threads beside those that are kept quiet stay idle.
+    fn give_rest(&mut self) {
+        let (host, idle) = (self.index(Whose::Host), self.index(Whose::Idle));
+        for cpu in self.cores.without_owner() {
+            let group = if self.cores.is_closed(cpu) {
+                idle
+            } else {
+                host
+            };
+            self.cores.give(cpu, group);
+        }
+        let (hosts, idles) = (self.cores.of(host), self.cores.of(idle));
+        self.reason(
+            "host",
+            format!("CPUs {hosts}: what nobody else has, and the core that the machine boots on"),
+        );
+        if !idles.is_empty() {
+            self.reason("idle", format!("CPUs {idles}: the other threads of forwarding and guest cores; work there would slow those"));
+        }
+    }
+
+    fn forwarding_nodes(&self) -> Vec<u32> {
+        self.cores
+            .nodes_of(&self.cores.of(self.index(Whose::Forwarding)))
+    }
+
+    /// Caches that forwarding CPUs use.
+    fn caches_of_forwarding(&self) -> Vec<usize> {
+        let cpus = self.cores.of(self.index(Whose::Forwarding));
+        let cores = cpus.iter().filter_map(|cpu| self.cores.core_of(cpu));
+        let caches = cores.filter_map(|core| Some(self.cores.all.get(core)?.cache));
+        caches.collect()
+    }
+}
+
+/// CPUs that a group wishes; one when it does not say.
+fn wished_count(member: &Member) -> usize {
+    match member.cpus {
+        Some(CpuWish::Count(count)) => count as usize,
+        _ => 1,
+    }
+}
+
+/// How many CPUs each node gives: one each at first, then as `weights` (a node for each controller) go round, as far as
+/// there is room. Without weights, one node is filled after the other.
+fn split(
+    count: usize,
+    nodes: &[u32],
+    weights: &[u32],
+    room: &BTreeMap<u32, usize>,
+) -> Vec<(u32, usize)> {
+    let mut shares: Vec<(u32, usize)> = nodes.iter().map(|node| (*node, 0)).collect();
+    let turn: Vec<u32> = if weights.is_empty() {
+        Vec::new()
+    } else {
+        nodes.to_vec()
+    };
+    let mut order = turn.into_iter().chain(weights.iter().copied().cycle());
+    let mut left = count;
+    let add = |shares: &mut Vec<(u32, usize)>, node: u32| {
+        let most = room.get(&node).copied().unwrap_or(0);
+        let share = shares
+            .iter_mut()
+            .find(|(known, share)| *known == node && *share < most);
+        share.map(|(_, share)| *share += 1).is_some()
+    };
+    // Every full turn gives at least one while there is room; `count` is never over all room.
+    let turns = nodes.len() + weights.len() * (count + 1);
+    for _ in 0..turns {
+        let Some(node) = order.next().filter(|_| left > 0) else {
+            break;
+        };
+        left -= usize::from(add(&mut shares, node));
+    }
+    for node in nodes {
+        while left > 0 && add(&mut shares, *node) {
+            left -= 1;
+        }
+    }
+    shares
+}
+
+fn join(words: impl Iterator<Item = String>) -> String {
+    words.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::super::derive;
+use super::super::wishes::{
+    ForwardingWish, GroupWish, GuestWish, HostWish, NicWish, SiblingPolicy,
+};
+use super::*;
+use crate::machines::{self, Controller, Machine, Numbering, Priority, Resctrl};
+
+fn inventory(machine: &Machine) -> Inventory {
+    machine.inventory()
+}
+
+fn wishes(text: &str) -> Wishes {
+    Wishes::parse(text).unwrap()
+}
+
+fn cpus(text: &str) -> CpuList {
+    text.parse().unwrap()
+}
+
+/// What holds of every plan.
+fn check(machine: &Inventory, plan: &Plan) {
+    let online = machine.cpus_online.clone().unwrap();
+    let mut seen = CpuList::new();
+    let mut names = BTreeSet::new();
+    for group in &plan.groups {
+        assert!(names.insert(&group.name), "{} twice", group.name);
+        assert!(!group.cpus.is_empty());
+        assert!(
+            seen.intersection(&group.cpus).is_empty(),
+            "a CPU of {} has two roles",
+            group.name
+        );
+        seen = seen.union(&group.cpus);
+    }
+    assert_eq!(seen, online, "every CPU has a role");
+    assert!(!plan.cpus(Role::Host).is_empty() && !plan.cpus(Role::Forwarding).is_empty());
+    // A forwarding core's other threads forward or idle.
+    for cpu in plan.cpus(Role::Forwarding).iter() {
+        let siblings = machine
+            .cpu(cpu)
+            .and_then(|place| place.siblings.clone())
+            .unwrap_or_default();
+        for sibling in siblings.intersection(&online).iter() {
+            let role = plan.group_of(sibling).unwrap().role;
+            assert!(
+                matches!(role, Role::Forwarding | Role::Idle),
+                "CPU {sibling} beside {cpu} is {role:?}"
+            );
+        }
+    }
+    assert!(plan.housekeeping.intersection(&plan.isolated()).is_empty());
+    check_classes(machine, plan);
+    for nic in &plan.nics {
+        assert!(!nic.queues.is_empty());
+        for queue in &nic.queues {
+            assert!(plan.cpus(Role::Forwarding).contains(queue.cpu));
+            let node = machine.cpu(queue.cpu).and_then(|place| place.node);
+            assert!(
+                nic.node.is_none()
+                    || node == nic.node
+                    || !plan
+                        .group("forwarding")
+                        .unwrap()
+                        .nodes
+                        .contains(&nic.node.unwrap())
+            );
+        }
+    }
+    for pool in &plan.huge_pages {
+        let node = machine
+            .nodes
+            .iter()
+            .find(|node| node.node == pool.node)
+            .unwrap();
+        assert!(pool.pages * pool.page_kib / 1024 < node.memory_mib.unwrap());
+    }
+}
+
+/// Masks are without holes, within the cache, wide enough, and apart where both classes have CPUs.
+fn check_classes(machine: &Inventory, plan: &Plan) {
+    if plan.classes.is_empty() {
+        return;
+    }
+    assert!(plan.classes.len() as u32 <= machine.rdt.classes_max().unwrap());
+    assert!(plan.classes[0].is_default);
+    let mut in_classes = CpuList::new();
+    for class in &plan.classes {
+        assert!(in_classes.intersection(&class.cpus).is_empty());
+        in_classes = in_classes.union(&class.cpus);
+        for limit in &class.bandwidth {
+            let allocation = machine.rdt.bandwidth.as_ref().unwrap();
+            assert!(limit.limit >= allocation.min && limit.limit <= allocation.unlimited);
+            assert_eq!(limit.limit % allocation.step, 0);
+        }
+        for mask in &class.masks {
+            let cache = machine.rdt.cache(mask.level).unwrap();
+            let shifted = mask.mask >> mask.mask.trailing_zeros();
+            assert!(shifted & (shifted + 1) == 0, "{:x} has holes", mask.mask);
+            assert!(
+                mask.mask & !cache.mask == 0 && mask.mask.count_ones() >= cache.ways_min,
+                "{:x}",
+                mask.mask
+            );
+            // A cache whose CPUs are all offline is not told of.
+            let mut caches = machine.caches.iter();
+            let known = caches.find(|it| it.level == mask.level && it.id == Some(mask.domain));
+            let here = known.map_or(CpuList::new(), |known| known.cpus.parse().unwrap());
+            for other in plan.classes.iter().filter(|other| other.name != class.name) {
+                let both = [class, other]
+                    .iter()
+                    .all(|class| !class.cpus.intersection(&here).is_empty());
+                let theirs = other
+                    .masks
+                    .iter()
+                    .find(|theirs| (theirs.level, theirs.domain) == (mask.level, mask.domain))
+                    .unwrap();
+                assert!(
+                    !both || theirs.mask & mask.mask == 0,
+                    "{} and {} overlap in {}",
+                    class.name,
+                    other.name,
+                    mask.domain
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_machine_suggests_wishes_that_can_be_had() {
+    for machine in machines::all() {
+        let inventory = inventory(&machine);
+        let plan = plan(&inventory, &derive(&inventory))
+            .unwrap_or_else(|error| panic!("{}: {error}", machine.name));
+        check(&inventory, &plan);
+        assert!(!plan.reasons.is_empty());
+    }
+}
+
+#[test]
+fn forwarding_is_where_the_controller_is_and_its_siblings_idle() {
+    let inventory = inventory(&machines::two_packages_with_clusters());
+    let text = "[forwarding]\ncpus = 3\n[[nic]]\npci = \"65:00.0\"\nqueues = 3\nfunctions = 4\n";
+    let plan = plan(&inventory, &wishes(text)).unwrap();
+    check(&inventory, &plan);
+    assert_eq!(plan.cpus(Role::Forwarding), cpus("9-11"));
+    assert_eq!(plan.cpus(Role::Idle), cpus("41-43"));
+    let polled: Vec<u32> = plan.nics[0]
+        .queues
+        .iter()
+        .map(|queue| queue.cpu.0)
+        .collect();
+    assert_eq!(polled, [9, 10, 11]);
+    assert_eq!(plan.nics[0].functions, Some(4));
+    assert_eq!(plan.huge_pages[0].node, 1);
+    assert!(
+        plan.command_line()
+            .contains("isolcpus=managed_irq,domain,9-11,41-43 "),
+        "{}",
+        plan.command_line()
+    );
+    assert!(plan.command_line().contains("intel_iommu=on iommu=pt"));
+    // Devices write into the high ways, and forwarding has those on its package only.
+    let class = plan
+        .classes
+        .iter()
+        .find(|class| class.name == "forwarding")
+        .unwrap();
+    assert!(class.masks[0].mask & 0x600 == 0x600 && class.masks[1].mask == 0x7ff);
+}
+
+#[test]
+fn fast_cores_forward() {
+    let inventory = inventory(&machines::priority_cores());
+    let plan = plan(
+        &inventory,
+        &wishes("[forwarding]\ncpus = 6\n[[nic]]\npci = \"0000:3b:00.0\"\n"),
+    )
+    .unwrap();
+    check(&inventory, &plan);
+    assert_eq!(plan.cpus(Role::Forwarding), cpus("1,4,7,10,13,16"));
+    let fast = plan
+        .frequencies
+        .iter()
+        .find(|setting| setting.is_high_priority && setting.cpus.contains(CpuId(4)))
+        .unwrap();
+    assert_eq!(
+        (fast.min_khz, fast.max_khz),
+        (Some(2_700_000), Some(2_700_000))
+    );
+    assert_eq!(fast.governor.as_deref(), Some("performance"));
+    assert!(!plan.command_line().contains("intel_pstate"));
+}
+
+#[test]
+fn guests_and_neighbours_are_kept_apart() {
+    let inventory = inventory(&machines::many_caches());
+    let text = r#"
+        [control]
+        [service]
+        [forwarding]
+        cpus = 4
+        cache-percent = 50
+        siblings = "forward"
+        [[guest]]
+        name = "firewall"
+        cpus = 8
+        memory-mib = 8192
+        [[neighbour]]
+        name = "batch"
+        cpus = 16
+        bandwidth-percent = 25
+        [[nic]]
+        pci = "0000:21:00.0"
+    "#;
+    let plan = plan(&inventory, &wishes(text)).unwrap();
+    check(&inventory, &plan);
+    let guest = plan.group("firewall").unwrap();
+    assert_eq!(
+        (guest.nodes.clone(), guest.cpus.len(), guest.memory_mib),
+        (vec![1], 8, 8192)
+    );
+    let forwarding = plan.group("forwarding").unwrap();
+    assert_eq!(forwarding.cpus.len(), 4);
+    assert!(plan.cpus(Role::Idle).is_empty());
+    let node = plan.huge_pages.iter().find(|pool| pool.node == 1).unwrap();
+    assert_eq!(
+        node.pages * node.page_kib / 1024,
+        node.data_plane_mib + 8192
+    );
+    let batch = plan
+        .classes
+        .iter()
+        .find(|class| class.name == "batch")
+        .unwrap();
+    assert!(batch.bandwidth.iter().all(|limit| limit.limit == 512));
+    // Neighbours are not on the node of the forwarding CPUs.
+    assert!(!plan.group("batch").unwrap().nodes.contains(&1));
+}
+
+#[test]
+fn strong_cores_forward_on_a_hybrid_machine() {
+    let inventory = inventory(&machines::hybrid());
+    let plan = plan(&inventory, &wishes("[forwarding]\ncpus = 2\n")).unwrap();
+    check(&inventory, &plan);
+    assert_eq!(plan.cpus(Role::Forwarding), cpus("2,4"));
+    assert_eq!(plan.cpus(Role::Idle), cpus("3,5"));
+}
+
+/// Every conflict in turn, and a plan near it.
+#[test]
+fn what_cannot_be_had_is_told_with_the_nearest_plan() {
+    let machine = inventory(&machines::two_packages_with_clusters());
+    for (text, parts) in [
+        (
+            "[forwarding]\ncpus = \"9,41\"\n[host]\ncpus = \"0,9\"\n",
+            &["CPU 9 is wished for forwarding, too"][..],
+        ),
+        (
+            "[forwarding]\ncpus = \"9\"\n[[neighbour]]\nname = \"n\"\ncpus = \"41-42\"\n",
+            &["CPU 41", "same core as forwarding CPU 9"],
+        ),
+        (
+            "[forwarding]\ncpus = 9\n[[nic]]\npci = \"0000:65:00.0\"\n",
+            &["9 CPUs are wished", "8 cores", "node 1", "0000:65:00.0"],
+        ),
+        (
+            "[forwarding]\ncpus = \"20\"\n[[nic]]\npci = \"0000:17:00.0\"\n",
+            &["node 0", "0000:17:00.0"],
+        ),
+        (
+            "[forwarding]\ncpus = 1\n[[nic]]\npci = \"0000:17:00.0\"\n[[nic]]\npci = \"0000:65:00.0\"\n",
+            &["nodes 0, 1", "cross"],
+        ),
+        (
+            "[forwarding]\ncpus = \"0-63\"\n",
+            &["nothing is left for the host"],
+        ),
+        (
+            "[forwarding]\ncpus = \"64\"\n",
+            &["CPU 64 is not there", "0-63"],
+        ),
+        (
+            "[host]\ncpus = 64\n",
+            &["no whole core is free", "host has the CPUs 0-63"],
+        ),
+        (
+            "[[nic]]\npci = \"0000:99:00.0\"\n",
+            &["no such network controller", "0000:17:00.0"],
+        ),
+        (
+            "[[nic]]\npci = \"0000:17:00.0\"\nfunctions = 100\n",
+            &["100 virtual functions", "64"],
+        ),
+        (
+            "[[guest]]\nname = \"big\"\ncpus = 4\nmemory-mib = 900000\n",
+            &["900000 MiB"],
+        ),
+        (
+            "[[guest]]\nname = \"big\"\ncpus = 100\n",
+            &["100 CPUs are wished", "60"],
+        ),
+        (
+            "[[guest]]\nname = \"../x\"\ncpus = 1\n",
+            &["'../x' is no name"],
+        ),
+        (
+            "[[guest]]\nname = \"host\"\ncpus = 1\n",
+            &["'host' is taken"],
+        ),
+        ("[forwarding]\nnode = 7\n", &["node 7 has no CPUs"]),
+        (
+            "[forwarding]\ncache-percent = 90\n[host]\ncache-percent = 40\n",
+            &["forwarding 90", "11 ways"],
+        ),
+        (
+            "[machine]\nhuge-page-kib = 4\n",
+            &["4 KiB", "2048, 1048576"],
+        ),
+        ("[machine]\ngovernor = \"warp\"\n", &["warp"]),
+        (
+            "[forwarding]\nmemory-mib = 90000\n",
+            &["90112 MiB of huge pages"],
+        ),
+        ("[forwarding]\ncpus = 0\n", &["no CPU is wished"]),
+    ] {
+        let wished = wishes(text);
+        let error = plan(&machine, &wished).expect_err(text);
+        let message = error.to_string();
+        for part in parts {
+            assert!(message.contains(part), "{text}: {message}");
+        }
+        let (near, found) = error
+            .nearest
+            .unwrap_or_else(|| panic!("{text}: nothing near: {message}"));
+        assert_eq!(plan(&machine, &near), Ok(found.clone()), "{text}");
+        check(&machine, &found);
+    }
+}
+
+#[test]
+fn shares_of_what_cannot_be_shared_are_conflicts() {
+    let machine = inventory(&machines::virtual_machine());
+    let error = plan(
+        &machine,
+        &wishes("[forwarding]\ncache-percent = 50\nbandwidth-percent = 50\n"),
+    )
+    .unwrap_err();
+    assert_eq!(error.conflicts.len(), 2, "{error}");
+    assert!(error.nearest.is_some());
+}
+
+#[test]
+fn one_core_is_not_enough() {
+    let machine = inventory(&Machine {
+        cores: 1,
+        threads: 2,
+        ..Machine::default()
+    });
+    let error = plan(&machine, &Wishes::default()).unwrap_err();
+    assert_eq!(error.nearest, None);
+    assert!(error.to_string().contains("no whole core"), "{error}");
+    let single = inventory(&Machine {
+        cores: 1,
+        ..Machine::default()
+    });
+    assert!(
+        plan(&single, &Wishes::default())
+            .unwrap_err()
+            .to_string()
+            .contains("1 is online")
+    );
+}
+
+#[test]
+fn two_cores_are_enough() {
+    let machine = inventory(&machines::virtual_machine());
+    let plan = plan(&machine, &Wishes::default()).unwrap();
+    assert_eq!(
+        (plan.cpus(Role::Host), plan.cpus(Role::Forwarding)),
+        (cpus("0"), cpus("1"))
+    );
+    assert!(plan.classes.is_empty() && plan.frequencies.is_empty());
+    assert_eq!(plan.huge_pages[0].page_kib, 2048);
+}
+
+fn some_machine() -> impl Strategy<Value = Machine> {
+    let shape = (1u32..3, 1u32..3, 1u32..7, 1u32..3, 0u32..3, 1u32..3);
+    let rest = (
+        any::<bool>(),
+        prop::collection::btree_set(1u32..20, 0..3),
+        prop::option::of((1u32..12, 1u32..6, 1u32..3, any::<bool>(), any::<bool>())),
+        any::<bool>(),
+        0usize..3,
+    );
+    (shape, rest).prop_map(
+        |(
+            (packages, nodes, cores, threads, efficiency_cores, caches),
+            (together, offline, resctrl, has_priority, controllers),
+        )| {
+            let mut machine = Machine {
+                packages,
+                nodes_per_package: nodes,
+                cores,
+                threads,
+                efficiency_cores,
+                caches,
+                numbering: if together {
+                    Numbering::ThreadsTogether
+                } else {
+                    Numbering::ThreadsLast
+                },
+                resctrl: resctrl.map(|(ways, classes, ways_min, code_and_data, limits)| Resctrl {
+                    ways: ways.max(ways_min),
+                    classes,
+                    ways_min,
+                    shared_with_devices: 1,
+                    code_and_data,
+                    bandwidth: limits.then_some((100, 10)),
+                }),
+                priority: has_priority.then(|| Priority {
+                    cores: vec![1],
+                    high_khz: 2_700_000,
+                    low_khz: 2_100_000,
+                }),
+                controllers: ["0000:01:00.0", "0000:02:00.0"]
+                    .into_iter()
+                    .take(controllers)
+                    .enumerate()
+                    .map(|(at, address)| Controller {
+                        address,
+                        node: i32::try_from(at).unwrap()
+                            * i32::try_from(packages * nodes - 1).unwrap(),
+                        driver: "ice",
+                        interface: None,
+                        functions_max: 8,
+                        functions: 0,
+                    })
+                    .collect(),
+                ..Machine::default()
+            };
+            let last = machine.cpus();
+            machine.offline = offline
+                .into_iter()
+                .filter(|cpu| *cpu < last)
+                .map(CpuId)
+                .collect();
+            machine
+        },
+    )
+}
+
+fn some_cpus() -> impl Strategy<Value = Option<CpuWish>> {
+    prop_oneof![
+        3 => Just(None),
+        4 => (0u32..9).prop_map(|count| Some(CpuWish::Count(count))),
+        3 => prop::collection::btree_set(0u32..26, 0..5).prop_map(|cpus| Some(CpuWish::These(cpus.into_iter().map(CpuId).collect()))),
+    ]
+}
+
+fn some_percent() -> impl Strategy<Value = Option<u8>> {
+    prop_oneof![3 => Just(None), 1 => (0u8..120).prop_map(Some)]
+}
+
+fn some_wishes() -> impl Strategy<Value = Wishes> {
+    let host = || {
+        (some_cpus(), some_percent(), some_percent()).prop_map(
+            |(cpus, cache_percent, bandwidth_percent)| HostWish {
+                cpus,
+                cache_percent,
+                bandwidth_percent,
+            },
+        )
+    };
+    let forwarding = (
+        some_cpus(),
+        any::<bool>(),
+        prop::option::of(0u32..4),
+        some_percent(),
+        prop::option::of(0u64..60_000),
+    );
+    let guest = || {
+        (
+            some_cpus(),
+            0u64..40_000,
+            prop::option::of(0u32..4),
+            some_percent(),
+            some_percent(),
+        )
+    };
+    let guests = || prop::collection::vec(guest(), 0..3);
+    let nics = prop::collection::vec(
+        (
+            0u8..4,
+            prop::option::of(0u16..5),
+            prop::option::of(0u32..12),
+        ),
+        0..3,
+    );
+    (
+        host(),
+        prop::option::of(host()),
+        prop::option::of(host()),
+        forwarding,
+        guests(),
+        guests(),
+        nics,
+    )
+        .prop_map(
+            |(host, control, service, forwarding, guests, neighbours, nics)| {
+                let (cpus, both, node, cache_percent, memory_mib) = forwarding;
+                Wishes {
+                    host,
+                    control,
+                    service,
+                    forwarding: ForwardingWish {
+                        cpus,
+                        siblings: if both {
+                            SiblingPolicy::Forward
+                        } else {
+                            SiblingPolicy::Idle
+                        },
+                        node,
+                        cache_percent,
+                        memory_mib,
+                        ..ForwardingWish::default()
+                    },
+                    guests: guests
+                        .into_iter()
+                        .enumerate()
+                        .map(
+                            |(at, (cpus, memory_mib, node, cache_percent, bandwidth_percent))| {
+                                GuestWish {
+                                    name: format!("g{at}"),
+                                    cpus,
+                                    memory_mib,
+                                    node,
+                                    cache_percent,
+                                    bandwidth_percent,
+                                }
+                            },
+                        )
+                        .collect(),
+                    neighbours: neighbours
+                        .into_iter()
+                        .enumerate()
+                        .map(
+                            |(at, (cpus, _, node, cache_percent, bandwidth_percent))| GroupWish {
+                                name: format!("n{at}"),
+                                cpus,
+                                node,
+                                cache_percent,
+                                bandwidth_percent,
+                            },
+                        )
+                        .collect(),
+                    nics: nics
+                        .into_iter()
+                        .map(|(at, queues, functions)| NicWish {
+                            pci: format!("0000:0{at}:00.0"),
+                            queues,
+                            functions,
+                            mtu: None,
+                        })
+                        .collect(),
+                    ..Wishes::default()
+                }
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_the_machine_and_the_wishes_the_plan_holds(machine in some_machine(), many in prop::collection::vec(some_wishes(), 12)) {
+        let inventory = inventory(&machine);
+        for wished in many {
+            match plan(&inventory, &wished) {
+                Ok(found) => check(&inventory, &found),
+                Err(impossible) => {
+                    prop_assert!(!impossible.conflicts.is_empty());
+                    let cores = Cores::new(&inventory, inventory.cpus_online.as_ref().unwrap()).all.len();
+                    match impossible.nearest {
+                        Some((near, found)) => {
+                            check(&inventory, &found);
+                            prop_assert_eq!(plan(&inventory, &near), Ok(found));
+                        }
+                        None => prop_assert!(cores < 2, "{} cores and nothing near: {:?}", cores, impossible.conflicts),
+                    }
+                }
+            }
+        }
+    }
+}
