@@ -9,6 +9,7 @@ pub mod cpuset;
 pub mod doctor;
 pub mod files;
 pub mod inventory;
+pub mod jitter;
 pub mod journal;
 #[cfg(any(test, feature = "machines"))]
 pub mod machines;

@@ -29,7 +29,7 @@ use crate::partition::{Plan, Role};
 use crate::tasks::{self, Task};
 use crate::{CpuId, CpuList};
 
-pub use live::{PerCpu, Sample, ThreadSample, live_checks};
+pub use live::{Line, PerCpu, Sample, ThreadSample, live_checks};
 
 /// What a check came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{Check, Machine};
 use crate::partition::Plan;
 
-pub use counts::PerCpu;
+pub use counts::{Line, PerCpu};
 pub use sample::{Sample, ThreadSample};
 
 /// What to judge an interval by.
