@@ -73,14 +73,15 @@ const VARIABLES: &[&str] = &[
 /// Oldest libdpdk whose API these bindings were written for.
 const DPDK_VERSION_MIN: &str = "22.11";
 
-/// The DPDK that the driver in `memif/` was taken from, whose drivers' interface it uses: others have another.
-const MEMIF_VERSION: &str = "22.11.";
+/// The DPDK that the drivers in `memif/` and `vhost/` were taken from, whose drivers' interface they use: others have another.
+const DRIVERS_VERSION: &str = "22.11.";
 const MEMIF: &[&str] = &[
     "memif_burst.c",
     "memif_memory.c",
     "memif_socket.c",
     "rte_eth_memif.c",
 ];
+const VHOST: &[&str] = &["rte_eth_vhost.c", "vhost_offload.c", "vhost_ring.c"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=shim/shim.h");
@@ -89,24 +90,32 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut shim = cc::Build::new();
     shim.file("shim/shim.c").opt_level(3).warnings(false);
-    println!("cargo:rustc-check-cfg=cfg(own_memif)");
-    if version()?.starts_with(MEMIF_VERSION) {
+    println!("cargo:rustc-check-cfg=cfg(own_drivers)");
+    let own_drivers = version()?.starts_with(DRIVERS_VERSION);
+    if own_drivers {
         println!("cargo:rerun-if-changed=memif");
-        println!("cargo:rustc-cfg=own_memif");
-        shim.define("QW_OWN_MEMIF", None)
+        println!("cargo:rerun-if-changed=vhost");
+        println!("cargo:rustc-cfg=own_drivers");
+        shim.define("QW_OWN_DRIVERS", None)
             .define("ALLOW_INTERNAL_API", None)
             .define("ALLOW_EXPERIMENTAL_API", None)
             .include("memif")
             .include("memif/include")
-            .files(MEMIF.iter().map(|file| format!("memif/{file}")));
+            .include("vhost")
+            .files(MEMIF.iter().map(|file| format!("memif/{file}")))
+            .files(VHOST.iter().map(|file| format!("vhost/{file}")));
     }
     for flag in &flags {
         shim.flag(flag);
     }
     shim.try_compile("quietwire_shim")?;
-    // After the shim, so that the linker resolves the shim's own references. The vhost driver is named too: its own
-    // functions are asked about guests, and the linker sees which of the shim's it calls.
-    println!("cargo:rustc-link-lib=rte_net_vhost");
+    // After the shim, so that the linker resolves the shim's own references. What serves vhost ports is named too: it is
+    // asked about guests, and the linker sees which of the shim's functions it calls.
+    if own_drivers {
+        println!("cargo:rustc-link-lib=rte_vhost");
+    } else {
+        println!("cargo:rustc-link-lib=rte_net_vhost");
+    }
     println!("cargo:rustc-link-lib=rte_bus_vdev");
     probe(true)?;
 

@@ -373,3 +373,94 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
     scene.serves("virtio-user");
     assert_eq!(scene.switch.end(), Some(0));
 }
+
+/// Descriptors of a table in the memory, as address, length, flags and next.
+type Table<'a> = &'a [(u64, u32, u16, u16)];
+
+/// Where tables stand that descriptors lead to.
+const TABLE: u64 = 0x6_0000;
+
+#[test]
+fn chains_and_tables_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
+    let scene = Scene::new("vhost-table", "vhost", 1);
+    let victim = scene.path("v.sock");
+    let inside = GUEST + BUFFERS;
+    let table = GUEST + TABLE;
+    let long: Vec<(u64, u32, u16, u16)> = (0..SLOTS + 1)
+        .map(|next| (inside, 64, NEXT, next + 1))
+        .collect();
+    let huge = [(inside, 0x7_0000, NEXT, 1), (inside, 0x7_0000, 0, 0)];
+    // What stands in the ring from descriptor 0 on, and in the table.
+    let lies: [(Table, Table); 13] = [
+        // Loops, in the ring and in a table.
+        (&[(inside, 64, NEXT, 1), (inside, 64, NEXT, 0)], &[]),
+        (
+            &[(table, 32, INDIRECT, 0)],
+            &[(inside, 64, NEXT, 1), (inside, 64, NEXT, 0)],
+        ),
+        (&[(inside, 64, NEXT, 0)], &[]),
+        // Beyond the ring, and beyond the table.
+        (&[(inside, 64, NEXT, SLOTS)], &[]),
+        (&[(table, 16, INDIRECT, 0)], &[(inside, 64, NEXT, 1)]),
+        // Tables in tables, in chains, of nothing, of too much, and outside the memory.
+        (&[(table, 16, INDIRECT, 0)], &[(table, 16, INDIRECT, 0)]),
+        (
+            &[(table, 16, INDIRECT | NEXT, 1), (inside, 64, 0, 0)],
+            &[(inside, 64, 0, 0)],
+        ),
+        (
+            &[(inside, 64, NEXT, 1), (table, 16, INDIRECT, 0)],
+            &[(inside, 64, 0, 0)],
+        ),
+        (&[(table, 15, INDIRECT, 0)], &[(inside, 64, 0, 0)]),
+        (&[(table, 16 * (SLOTS as u32 + 1), INDIRECT, 0)], &long),
+        (&[(GUEST + MEMORY - 8, 32, INDIRECT, 0)], &[]),
+        // More octets than a frame has, within the memory and beyond.
+        (&huge, &[]),
+        (
+            &[(inside, 64, NEXT, 1), (GUEST + MEMORY - 4, 64, 0, 0)],
+            &[],
+        ),
+    ];
+    let mut errors = 0;
+    for (number, (ring, entries)) in lies.into_iter().enumerate() {
+        let guest = Guest::start(&victim);
+        until("the guest is connected", || {
+            (scene.switch.port("v")["state"] == "connected").then_some(())
+        });
+        for (slot, (address, length, flags, next)) in (0..).zip(ring) {
+            guest.describe(1, slot, *address, *length, *flags, *next);
+        }
+        for (slot, (address, length, flags, next)) in (0..).zip(entries) {
+            let place = TABLE + 16 * slot;
+            guest.write(place, &longs(&[*address]));
+            guest.write(place + 8, &words(&[*length]));
+            guest.write(
+                place + 12,
+                &[flags.to_le_bytes(), next.to_le_bytes()].concat(),
+            );
+        }
+        guest.publish(1, 0, 3);
+        errors += 3;
+        // Every one comes back, empty.
+        until(&format!("lie {number}"), || {
+            (guest.used(1).0 == 3).then_some(())
+        });
+        until(&format!("lie {number} is counted"), || {
+            let port = scene.switch.port("v");
+            (port["drops"]["rx_errors"].as_u64() == Some(errors)).then_some(())
+        });
+        // The next one makes sense, and is taken.
+        guest.describe(1, 0, inside, 12 + 64, 0, 0);
+        guest.publish(1, 0, 4);
+        until("a sound one", || (guest.used(1).0 == 4).then_some(()));
+        let port = scene.switch.port("v");
+        assert_eq!(port["drops"]["rx_errors"].as_u64(), Some(errors), "{port}");
+        drop(guest);
+        until("the guest is forgotten", || {
+            (scene.switch.port("v")["state"] == "waiting").then_some(())
+        });
+    }
+    scene.serves("virtio-user");
+    assert_eq!(scene.switch.end(), Some(0));
+}

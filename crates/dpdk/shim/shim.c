@@ -14,11 +14,13 @@
 
 #include "shim.h"
 
-#ifdef QW_OWN_MEMIF
+#ifdef QW_OWN_DRIVERS
 #include "memif_driver.h"
+#include "vhost_driver.h"
+#else
+#include <rte_eth_vhost.h>
 #endif
 
-#include <rte_eth_vhost.h>
 #include <rte_interrupts.h>
 
 uint16_t
@@ -90,7 +92,7 @@ rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_call
 	return real(handle, cb, arg);
 }
 
-#ifdef QW_OWN_MEMIF
+#ifdef QW_OWN_DRIVERS
 void
 qw_wait_for_bursts(void)
 {
@@ -102,8 +104,9 @@ qw_wait_for_bursts(void)
 void
 qw_register_drivers(void)
 {
-#ifdef QW_OWN_MEMIF
+#ifdef QW_OWN_DRIVERS
 	qw_memif_register();
+	qw_vhost_register();
 #endif
 }
 
@@ -146,7 +149,11 @@ int
 qw_vhost_guest(uint16_t port, uint64_t *features, uint16_t *rings, uint16_t *ring_size)
 {
 	struct rte_vhost_vring ring;
+#ifdef QW_OWN_DRIVERS
+	int vid = qw_vhost_device(port);
+#else
 	int vid = rte_eth_vhost_get_vid_from_port_id(port);
+#endif
 
 	if (vid < 0 || rte_vhost_get_negotiated_features(vid, features) != 0)
 		return -1;

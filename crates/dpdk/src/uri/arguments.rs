@@ -17,10 +17,17 @@ pub(crate) struct DeviceSizes {
 }
 
 /// The driver of memif ports: the one in `memif/`, which believes nothing that its peer says, or DPDK's own.
-const MEMIF: &str = if cfg!(own_memif) {
+const MEMIF: &str = if cfg!(own_drivers) {
     "net_qwmemif"
 } else {
     "net_memif"
+};
+
+/// The driver of vhost ports: the one in `vhost/`, which moves frames by whole bursts, or DPDK's own.
+pub(super) const VHOST: &str = if cfg!(own_drivers) {
+    "net_qwvhost"
+} else {
+    "net_vhost"
 };
 
 /// tpacket2_hdr and sockaddr_ll of linux/if_packet.h, aligned, and the room that the kernel leaves before a frame.
@@ -71,7 +78,7 @@ impl PortUri {
             Self::Vhost {
                 path, role, tso, ..
             } => format!(
-                "net_vhost{index},iface={},queues={queues}{}{}",
+                "{VHOST}{index},iface={},queues={queues}{}{}",
                 path.display(),
                 match role {
                     Role::Server => "",

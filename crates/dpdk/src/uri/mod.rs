@@ -52,7 +52,7 @@ pub enum PortUri {
         /// Packed rings instead of split ones (`VIRTIO_F_RING_PACKED`).
         packed: bool,
     },
-    /// Host side of vhost-user (DPDK `net_vhost`).
+    /// Host side of vhost-user (DPDK `net_vhost`, or the driver in `vhost/`).
     Vhost {
         /// The vhost-user socket.
         path: PathBuf,

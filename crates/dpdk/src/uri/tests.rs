@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+use super::arguments::VHOST;
 use super::parse::SOCKET_PATH_MAX;
 use super::*;
 
@@ -106,9 +107,12 @@ fn drivers_are_told_what_the_uri_says() {
         ),
         (
             "vhost:/v?role=client&queues=2",
-            "net_vhost3,iface=/v,queues=2,client=1",
+            &format!("{VHOST}3,iface=/v,queues=2,client=1"),
         ),
-        ("vhost:/v?tso=on", "net_vhost3,iface=/v,queues=2,tso=1"),
+        (
+            "vhost:/v?tso=on",
+            &format!("{VHOST}3,iface=/v,queues=2,tso=1"),
+        ),
         (
             "af-xdp:e?queues=2&first-queue=4&copy=on",
             "net_af_xdp3,iface=e,start_queue=4,queue_count=2,force_copy=1",
