@@ -145,6 +145,7 @@ impl SimulatedBench {
                 realtime: true,
                 ..TesterHealth::default()
             },
+            calibration: None,
             validity: if is_invalid {
                 Validity::Invalid(vec![
                     "the tester offered too few frames of its schedule: the rate was missed by 5.000 %, and 1.000 % is the limit"

@@ -112,6 +112,7 @@ pub(crate) fn assemble(
             ..health(&lanes, threads, times)?
         },
         flows: flows.eventful(),
+        calibration: None,
         validity: Validity::Valid,
     })
 }
@@ -320,13 +321,17 @@ fn health(
 ) -> Result<TesterHealth, String> {
     let scale = Scale::new(times.ticks_per_second);
     let most = |part: fn(&LoopHealth) -> u64| threads.iter().map(part).max().unwrap_or(0);
+    let sum = |part: fn(&Sent) -> u64| lanes.iter().map(|lane| part(&lane.sent)).sum::<u64>();
+    let offered = lanes.iter().map(|lane| lane.offered).sum();
     let mut gaps = Recorder::default();
     lanes.iter().for_each(|lane| gaps.merge(&lane.sent.gaps));
     let last = lanes.iter().map(|lane| lane.sent.last_tick).max();
     let after_end = last.unwrap_or(0).saturating_sub(times.end);
     Ok(TesterHealth {
-        late_bursts: lanes.iter().map(|lane| lane.sent.late_bursts).sum(),
-        bursts: lanes.iter().map(|lane| lane.sent.bursts).sum(),
+        late_bursts: sum(|sent| sent.late_bursts),
+        bursts: sum(|sent| sent.bursts),
+        generate_cycles: ratio(sum(|sent| sent.generate_ticks), offered),
+        check_cycles: ratio(sum(|sent| sent.check_ticks), sum(|sent| sent.checked)),
         longest_gap_ns: scale.ns(most(|thread| thread.longest_gap)),
         gaps_over_100us: threads.iter().map(|thread| thread.gaps_over_100us).sum(),
         gap_time_ns: scale.ns(threads.iter().map(|thread| thread.gap_ticks).sum()),

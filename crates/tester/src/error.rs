@@ -23,6 +23,14 @@ pub enum TesterError {
         /// How long was waited, seconds.
         waited_s: f64,
     },
+    /// Nothing that was offered in a calibration came back.
+    #[error(
+        "none of {offered} frames came back: a calibration needs ports that are connected with each other, without a device between"
+    )]
+    NoLoop {
+        /// Frames offered.
+        offered: u64,
+    },
     /// The run was aborted from outside.
     #[error("the trial was aborted")]
     Aborted,
@@ -40,7 +48,7 @@ impl TesterError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Dpdk(error) => error.fault(),
-            Self::BadTrial(_) => Fault::BadInput,
+            Self::BadTrial(_) | Self::NoLoop { .. } => Fault::BadInput,
             _ => Fault::Failed,
         }
     }

@@ -155,6 +155,7 @@ mod tests {
             }],
             flows: Vec::new(),
             health: TesterHealth::default(),
+            calibration: None,
             validity: Validity::Valid,
         }
     }

@@ -141,7 +141,13 @@ pub(crate) struct Sent {
     pub(crate) no_buffers: u64,
     /// When the latest burst left; 0 before the first.
     pub(crate) last_tick: u64,
-    /// Ticks from each burst to the next, in nanoseconds.
+    /// Ticks spent on making frames, without the driver's part.
+    pub(crate) generate_ticks: u64,
+    /// Ticks spent on looking at received frames, without the driver's part.
+    pub(crate) check_ticks: u64,
+    /// Frames received, of whatever kind.
+    pub(crate) checked: u64,
+    /// Time from each burst to the next, nanoseconds.
     pub(crate) gaps: Recorder,
 }
 
@@ -216,6 +222,7 @@ impl<'port> Lane<'port> {
         } else {
             self.writer.write(&mut self.tx_burst, now);
         }
+        self.sent.generate_ticks += cycles::now().saturating_sub(now);
         self.tx.send(&mut self.tx_burst);
         self.sent.bursts += 1;
         self.sent.late_bursts += u64::from(due.late);
@@ -242,8 +249,11 @@ impl<'port> Lane<'port> {
             if !self.drops_when_full {
                 self.rx_burst.prefetch();
             }
-            self.seen.record(self.rx_burst.frames(), cycles::now());
+            let now = cycles::now();
+            self.seen.record(self.rx_burst.frames(), now);
             self.rx_burst.free();
+            self.sent.check_ticks += cycles::now().saturating_sub(now);
+            self.sent.checked += received as u64;
             if received < RX_BURST {
                 return;
             }

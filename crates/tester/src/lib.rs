@@ -10,6 +10,7 @@
 //! fits the rings: its own stalls show as a missed rate, not as loss.
 
 mod assemble;
+mod calibration;
 mod clock;
 mod engine;
 mod error;
@@ -26,6 +27,10 @@ pub mod traffic;
 mod trial;
 mod writer;
 
+pub use calibration::{
+    Calibration, CalibrationOptions, Calibrations, CalibrationsError, CitedCalibration,
+    PacingCalibration, SizeCalibration, Step, TesterKind,
+};
 pub use error::TesterError;
 pub use judge::Limits;
 pub use latency::{

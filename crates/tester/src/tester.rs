@@ -11,6 +11,7 @@ use quietwire_dpdk::thread::{self, Registered};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri, StartedPort, cycles};
 
 use crate::assemble::{LaneResult, assemble};
+use crate::calibration::{Calibration, Calibrations, TesterKind};
 use crate::clock::ClockCheck;
 use crate::engine::{self, LoopHealth, Timetable};
 use crate::error::TesterError;
@@ -76,6 +77,7 @@ pub struct Tester {
     ports: Vec<TesterPort>,
     options: TesterOptions,
     trials: u64,
+    calibration: Option<Calibration>,
     abort: Arc<AtomicBool>,
     /// The last description made ready: trials of a search have the same.
     ready: Option<Ready>,
@@ -170,6 +172,7 @@ impl Tester {
             ports,
             options,
             trials: 0,
+            calibration: None,
             abort: Arc::default(),
             ready: None,
         })
@@ -179,6 +182,34 @@ impl Tester {
     #[must_use]
     pub fn abort_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.abort)
+    }
+
+    /// Which tester this is, where calibrations are told apart.
+    #[must_use]
+    pub fn kind(&self) -> TesterKind {
+        TesterKind {
+            ports: self
+                .ports
+                .iter()
+                .map(|port| kind_of(port.port.handle.uri()))
+                .collect(),
+            cpu_model: TesterKind::cpu_model_here(),
+            cpus: self.options.cpus.clone(),
+            ring_size: self.options.ring_size,
+            realtime_priority: self.options.realtime_priority,
+        }
+    }
+
+    /// From now on results cite this tester's calibration, where there is one among these. Returns whether there is.
+    pub fn cite(&mut self, calibrations: &Calibrations) -> bool {
+        self.calibration = calibrations.of(&self.kind()).cloned();
+        self.calibration.is_some()
+    }
+
+    /// The calibration that results cite.
+    #[must_use]
+    pub fn calibration(&self) -> Option<&Calibration> {
+        self.calibration.as_ref()
     }
 
     /// Number of ports.
@@ -305,6 +336,10 @@ impl Tester {
         result.health.realtime = realtime;
         result.health.receive_drops = self.receive_drops(&before);
         result.health.clock_error_ratio = clock_error_ratio;
+        result.calibration = self
+            .calibration
+            .as_ref()
+            .and_then(|calibration| calibration.cited(trial, result.achieved_rate_pps));
         result.validity = judge(&result, self.options.limits, &self.links_down());
         Ok(result)
     }
@@ -337,6 +372,13 @@ impl Tester {
             })
             .sum()
     }
+}
+
+/// The word before the colon of a port's URI.
+fn kind_of(uri: &PortUri) -> String {
+    let text = uri.to_string();
+    text.split_once(':')
+        .map_or_else(|| text.clone(), |(kind, _)| kind.to_owned())
 }
 
 /// Number of ports that transmit: the first of them.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::calibration::CitedCalibration;
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
 use crate::traffic::{Sizes, Traffic, smallest as smallest_frame};
 
@@ -121,6 +122,12 @@ pub struct TesterHealth {
     /// Time that the frames of a whole burst take at the rate of one port, nanoseconds; 0 where there was no schedule.
     #[serde(default)]
     pub burst_time_ns: f64,
+    /// Cycles of the time stamp counter that making one frame took: its buffer, its octets, its time stamp; not the driver.
+    #[serde(default)]
+    pub generate_cycles: f64,
+    /// Cycles of the time stamp counter that looking at one received frame took, and freeing it; not the driver.
+    #[serde(default)]
+    pub check_cycles: f64,
     /// By how much the last frame left after the end of the schedule, over the duration asked for.
     #[serde(default)]
     pub stretch_ratio: f64,
@@ -236,6 +243,9 @@ pub struct TrialResult {
     pub flows: Vec<FlowResult>,
     /// The tester's own health.
     pub health: TesterHealth,
+    /// The calibration of the tester that it stands on; none where there was none.
+    #[serde(default)]
+    pub calibration: Option<CitedCalibration>,
     /// Whether the result counts.
     pub validity: Validity,
 }

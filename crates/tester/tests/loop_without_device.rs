@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
-    TrialResult,
+    CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits, Preparation, Step,
+    Tester, TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
@@ -100,6 +100,49 @@ fn assert_latency(result: &TrialResult) {
     }
     assert!(ipdv.min_ns <= 0 && ipdv.max_ns >= 0, "{ipdv:?}");
     assert!(ipdv.max_ns.unsigned_abs() <= latency.max_ns);
+}
+
+/// That a tester can be calibrated, and that trials cite it.
+fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
+    let options = CalibrationOptions {
+        frame_sizes: vec![FrameSizes::Fixed(64), FrameSizes::Imix],
+        directions: Directions::OneWay,
+        ip: IpVersion::V4,
+        search_s: 0.05,
+        pacing_s: 0.05,
+    };
+    let mut sizes = 0;
+    let calibration = tester
+        .calibrate(&options, |step| {
+            sizes += usize::from(matches!(step, Step::Size(_)));
+        })
+        .unwrap();
+    assert_eq!((sizes, calibration.sizes.len()), (2, 2));
+    assert_eq!(calibration.tester, tester.kind());
+    assert_eq!(calibration.tester.ports, ["memif", "memif"]);
+    assert!(calibration.timestamp_ns > 0.0 && calibration.clock_span_s > 0.2);
+    for size in &calibration.sizes {
+        assert!(size.unpaced_pps >= size.clean_rate_pps && size.trials >= 2);
+        // A machine with much other work may have no clean rate, and says so.
+        if size.clean_rate_pps > 0.0 {
+            assert_eq!(size.pacing.len(), 3);
+            assert!(size.latency_floor.min_ns > 0 && size.generate_cycles > 0.0);
+        }
+    }
+    let path = directory.join("calibration.json");
+    let mut all = Calibrations::default();
+    all.add(calibration.clone());
+    all.write(&path).unwrap();
+    assert!(tester.cite(&Calibrations::read(&path).unwrap()));
+    let result = tester
+        .run(&trial(1e3, FrameSizes::Fixed(64), Directions::OneWay))
+        .unwrap();
+    let cited = result.calibration.unwrap();
+    assert_eq!(cited.clean_rate_pps, calibration.sizes[0].clean_rate_pps);
+    assert_eq!(cited.is_exceeded, cited.clean_rate_pps < 1e3);
+    let other = trial(1e3, FrameSizes::Fixed(1518), Directions::OneWay);
+    assert_eq!(tester.run(&other).unwrap().calibration, None);
+    assert!(!tester.cite(&Calibrations::default()));
 }
 
 // One test: the EAL can be started once in a process.
@@ -195,6 +238,8 @@ fn what_is_offered_is_seen_again() {
     assert_eq!(unpaced.health.unsent_frames, 0);
     assert_eq!(unpaced.scheduled_frames, unpaced.offered_frames);
     assert!(unpaced.offered_frames > 10_000, "{unpaced:?}");
+
+    calibrate(&mut tester, directory.path());
 
     let error = tester
         .run(&trial(f64::NAN, FrameSizes::Fixed(64), Directions::Both))

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calibrations in a file: JSON, one for each kind of tester.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Calibration, TesterKind};
+
+/// The form of the file that this program reads and writes.
+const FORM: u32 = 1;
+
+/// All calibrations of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibrations {
+    form: u32,
+    calibrations: Vec<Calibration>,
+}
+
+/// Why calibrations could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrationsError {
+    /// The system refused.
+    #[error("{path}: {error}")]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It is no file of calibrations.
+    #[error(
+        "{path} holds no calibrations that this version reads: {reason}; name another file, or remove it and calibrate again"
+    )]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Default for Calibrations {
+    fn default() -> Self {
+        Self {
+            form: FORM,
+            calibrations: Vec::new(),
+        }
+    }
+}
+
+impl Calibrations {
+    /// Where calibrations are kept unless said: `quietwire/calibration.json` below `$XDG_STATE_HOME`, or below
+    /// `~/.local/state` (XDG Base Directory Specification). None without a home.
+    #[must_use]
+    pub fn usual_path() -> Option<PathBuf> {
+        let absolute = |name: &str| {
+            let path = PathBuf::from(std::env::var_os(name)?);
+            path.is_absolute().then_some(path)
+        };
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))?;
+        Some(state.join("quietwire/calibration.json"))
+    }
+
+    /// Reads a file; one that is not there holds none.
+    ///
+    /// # Errors
+    /// [`CalibrationsError`]: it cannot be read, or is something else.
+    pub fn read(path: &Path) -> Result<Self, CalibrationsError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(of_system(path, error)),
+        };
+        let form = |reason: String| CalibrationsError::Form {
+            path: path.to_owned(),
+            reason,
+        };
+        let read: Self = serde_json::from_str(&text).map_err(|error| form(error.to_string()))?;
+        if read.form == FORM {
+            Ok(read)
+        } else {
+            Err(form(format!(
+                "its form is {}, and {FORM} is known",
+                read.form
+            )))
+        }
+    }
+
+    /// Writes the file whole or not at all, for its owner's eyes; its directory is made where it is not there.
+    ///
+    /// # Errors
+    /// [`CalibrationsError::System`].
+    pub fn write(&self, path: &Path) -> Result<(), CalibrationsError> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| CalibrationsError::Form {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(|error| of_system(directory, error))?;
+        }
+        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        let written = write_new(&beside, &text).and_then(|()| fs::rename(&beside, path));
+        written.map_err(|error| {
+            // Nothing is left to be done where it cannot be removed either.
+            let _ = fs::remove_file(&beside);
+            of_system(path, error)
+        })
+    }
+
+    /// Adds a calibration in place of an older one of the same tester.
+    pub fn add(&mut self, calibration: Calibration) {
+        self.calibrations
+            .retain(|old| old.tester != calibration.tester);
+        self.calibrations.push(calibration);
+    }
+
+    /// The calibration of a tester.
+    #[must_use]
+    pub fn of(&self, tester: &TesterKind) -> Option<&Calibration> {
+        self.calibrations
+            .iter()
+            .find(|calibration| calibration.tester == *tester)
+    }
+}
+
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    // It tells about the machine what is nobody else's business.
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()
+}
+
+fn of_system(path: &Path, error: io::Error) -> CalibrationsError {
+    CalibrationsError::System {
+        path: path.to_owned(),
+        error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::calibration::SizeCalibration;
+    use crate::latency::LatencySummary;
+    use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
+
+    fn kind(cpus: &[u32]) -> TesterKind {
+        TesterKind {
+            ports: vec!["memif".to_owned(); 2],
+            cpu_model: "some".to_owned(),
+            cpus: cpus.to_vec(),
+            ring_size: 1024,
+            realtime_priority: None,
+        }
+    }
+
+    fn calibration(cpus: &[u32], clean_rate_pps: f64) -> Calibration {
+        Calibration {
+            tester: kind(cpus),
+            measured_unix_ns: 1,
+            version: "1".to_owned(),
+            timestamp_ns: 8.5,
+            ticks_per_second: 2_600_000_000,
+            clock_error_ppm: -0.3,
+            clock_span_s: 10.0,
+            sizes: vec![SizeCalibration {
+                frame_sizes: FrameSizes::Fixed(64),
+                directions: Directions::OneWay,
+                ip: IpVersion::V4,
+                unpaced_pps: 2e6,
+                clean_rate_pps,
+                trials: 3,
+                pacing: Vec::new(),
+                latency_floor: LatencySummary::default(),
+                generate_cycles: 1.0,
+                check_cycles: 2.0,
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_the_newest_of_a_tester_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/calibration.json");
+        let mut all = Calibrations::read(&path).unwrap();
+        assert_eq!(all, Calibrations::default());
+        all.add(calibration(&[0], 1e6));
+        all.add(calibration(&[1], 2e6));
+        all.add(calibration(&[0], 3e6));
+        all.write(&path).unwrap();
+        all.write(&path).unwrap();
+        assert_eq!(Calibrations::read(&path).unwrap(), all);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        let rate = |cpus: &[u32]| Some(all.of(&kind(cpus))?.sizes[0].clean_rate_pps);
+        assert_eq!(
+            [rate(&[0]), rate(&[1]), rate(&[2])],
+            [Some(3e6), Some(2e6), None]
+        );
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("calibration.json");
+        for text in [
+            "",
+            "[]",
+            r#"{"form":2,"calibrations":[]}"#,
+            r#"{"form":1,"calibrations":[],"more":1}"#,
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = Calibrations::read(&path).unwrap_err();
+            assert!(matches!(error, CalibrationsError::Form { .. }), "{error}");
+        }
+        assert!(Calibrations::read(directory.path()).is_err());
+        assert!(Calibrations::default().write(directory.path()).is_err());
+    }
+
+    #[test]
+    fn a_trial_over_the_calibrated_rate_is_told() {
+        let calibration = calibration(&[0], 1e6);
+        let trial = Trial {
+            offered_rate_pps: 1.0,
+            duration_s: 1.0,
+            warm_up_s: 0.0,
+            drain_s: 0.0,
+            frame_sizes: FrameSizes::Fixed(64),
+            directions: Directions::OneWay,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: 0.0,
+        };
+        let is_exceeded = |rate_pps| calibration.cited(&trial, rate_pps).unwrap().is_exceeded;
+        assert!(!is_exceeded(1e6) && is_exceeded(1.001e6));
+        let other = Trial {
+            directions: Directions::Both,
+            ..trial
+        };
+        assert_eq!(calibration.cited(&other, 1.0), None);
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Measuring a tester over a loop: ports that are connected with each other and nothing else.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use quietwire_dpdk::cycles;
+
+use super::{Calibration, PacingCalibration, SizeCalibration};
+use crate::clock::ClockCheck;
+use crate::error::TesterError;
+use crate::tester::Tester;
+use crate::trial::{Directions, FrameSizes, IpVersion, Trial, TrialResult};
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CalibrationOptions {
+    /// Each of these by itself.
+    pub frame_sizes: Vec<FrameSizes>,
+    /// Which ports send.
+    pub directions: Directions,
+    /// Which IP the frames carry.
+    pub ip: IpVersion,
+    /// How long one trial of the search offers frames, seconds.
+    pub search_s: f64,
+    /// How long one trial that measures how even the stream is offers frames, seconds.
+    pub pacing_s: f64,
+}
+
+/// What has just been measured.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'calibration> {
+    /// A trial of the search for the clean rate.
+    Trial {
+        /// Its frames.
+        frame_sizes: FrameSizes,
+        /// Its rate, frames per second.
+        rate_pps: f64,
+        /// Whether it was clean.
+        is_clean: bool,
+    },
+    /// Everything about one size or mix.
+    Size(&'calibration SizeCalibration),
+}
+
+/// Share of the schedule that a clean trial may miss: what the tester's own machine takes from it now and then.
+const MISS_RATIO_MAX: f64 = 1e-3;
+/// Steps of halving between a rate that is clean and one that is not.
+const HALVINGS: u32 = 6;
+/// Trials at one rate: a moment in which the machine had other work is no limit of the tester.
+const ATTEMPTS: u32 = 2;
+/// Shares of the clean rate at which the stream is looked at.
+const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
+const WARM_UP_S: f64 = 0.1;
+const DRAIN_S: f64 = 0.1;
+
+impl Tester {
+    /// Measures the tester over its own ports, which have to be connected with each other. `told` hears of each step.
+    ///
+    /// # Errors
+    /// Those of [`Tester::run`]; [`TesterError::NoLoop`] when nothing comes back.
+    pub fn calibrate(
+        &mut self,
+        options: &CalibrationOptions,
+        mut told: impl FnMut(Step<'_>),
+    ) -> Result<Calibration, TesterError> {
+        let (clock, began) = (ClockCheck::begin(), Instant::now());
+        let mut sizes = Vec::new();
+        for frame_sizes in &options.frame_sizes {
+            let size = self.calibrate_size(*frame_sizes, options, &mut told)?;
+            told(Step::Size(&size));
+            sizes.push(size);
+        }
+        Ok(Calibration {
+            tester: self.kind(),
+            measured_unix_ns: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            timestamp_ns: timestamp_ns(),
+            ticks_per_second: cycles::hz(),
+            clock_error_ppm: clock.error_ratio() * 1e6,
+            clock_span_s: began.elapsed().as_secs_f64(),
+            sizes,
+        })
+    }
+
+    fn calibrate_size(
+        &mut self,
+        frame_sizes: FrameSizes,
+        options: &CalibrationOptions,
+        told: &mut impl FnMut(Step<'_>),
+    ) -> Result<SizeCalibration, TesterError> {
+        let trial = |rate_pps: f64, duration_s: f64| Trial {
+            offered_rate_pps: rate_pps,
+            duration_s,
+            warm_up_s: WARM_UP_S,
+            drain_s: DRAIN_S,
+            frame_sizes,
+            directions: options.directions,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: options.ip,
+            low_rate_pps: 0.0,
+        };
+        let unpaced = self.run_unpaced(&trial(1.0, options.search_s))?;
+        if unpaced.received_frames == 0 {
+            return Err(TesterError::NoLoop {
+                offered: unpaced.offered_frames,
+            });
+        }
+        let unpaced_pps = unpaced.forwarding_rate_pps;
+        let mut trials = 1;
+        let clean_rate_pps = highest_clean(unpaced_pps, |rate_pps| {
+            for _ in 0..ATTEMPTS {
+                trials += 1;
+                let is_clean = is_clean(&self.run(&trial(rate_pps, options.search_s))?);
+                told(Step::Trial {
+                    frame_sizes,
+                    rate_pps,
+                    is_clean,
+                });
+                if is_clean {
+                    return Ok(true);
+                }
+            }
+            Ok::<_, TesterError>(false)
+        })?;
+        let mut size = SizeCalibration {
+            frame_sizes,
+            directions: options.directions,
+            ip: options.ip,
+            unpaced_pps,
+            clean_rate_pps,
+            trials,
+            pacing: Vec::new(),
+            latency_floor: Default::default(),
+            generate_cycles: 0.0,
+            check_cycles: 0.0,
+        };
+        if clean_rate_pps > 0.0 {
+            for share in SHARES {
+                let result = self.run(&trial(clean_rate_pps * share, options.pacing_s))?;
+                size.add(share, result);
+            }
+        }
+        Ok(size)
+    }
+}
+
+impl SizeCalibration {
+    /// Takes over what a trial at a share of the clean rate showed.
+    fn add(&mut self, share: f64, result: TrialResult) {
+        if self.pacing.is_empty() {
+            self.latency_floor = result.latency;
+        }
+        self.pacing.push(PacingCalibration {
+            share,
+            asked_pps: result.trial.offered_rate_pps,
+            error_ratio: result.achieved_rate_pps / result.trial.offered_rate_pps - 1.0,
+            burst_time_ns: result.health.burst_time_ns,
+            burst_gaps: result.health.burst_gaps,
+        });
+        // The last is the highest: what counts is what frames cost where there is no time to spare.
+        self.generate_cycles = result.health.generate_cycles;
+        self.check_cycles = result.health.check_cycles;
+    }
+}
+
+fn is_clean(result: &TrialResult) -> bool {
+    result.is_valid()
+        && result.lost_frames == 0
+        && result.health.pacing_miss_ratio <= MISS_RATIO_MAX
+}
+
+/// The highest rate found clean, by halving between 0 and `top`; 0 where none was.
+fn highest_clean<E>(top: f64, mut is_clean: impl FnMut(f64) -> Result<bool, E>) -> Result<f64, E> {
+    if is_clean(top)? {
+        return Ok(top);
+    }
+    let (mut clean, mut unclean) = (0.0, top);
+    for _ in 0..HALVINGS {
+        // Most testers are clean not far below their top: the first steps are shorter than halves.
+        let middle = if clean == 0.0 {
+            unclean * 0.9
+        } else {
+            (clean + unclean) / 2.0
+        };
+        if is_clean(middle)? {
+            clean = middle;
+        } else {
+            unclean = middle;
+        }
+    }
+    Ok(clean)
+}
+
+/// What reading the time stamp counter costs, nanoseconds: the best of several rows of readings.
+fn timestamp_ns() -> f64 {
+    const ROWS: u32 = 50;
+    const READINGS: u32 = 1000;
+    let ticks = (0..ROWS)
+        .map(|_| {
+            let begin = cycles::now();
+            for _ in 0..READINGS {
+                std::hint::black_box(cycles::now());
+            }
+            cycles::now().saturating_sub(begin)
+        })
+        .min()
+        .unwrap_or(0);
+    ticks as f64 / f64::from(READINGS) / cycles::hz().max(1) as f64 * 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_clean_rate_is_found_from_below() {
+        for limit in [0.97e6, 0.6e6, 0.99e6, 1e6, 2e6] {
+            let mut tried = Vec::new();
+            let found = highest_clean(1e6, |rate| {
+                tried.push(rate);
+                Ok::<_, ()>(rate <= limit)
+            })
+            .unwrap();
+            assert!(
+                found <= limit && found >= 0.93 * limit.min(1e6),
+                "{found} for {limit}"
+            );
+            assert!(tried.contains(&found) && tried.len() <= 7);
+        }
+        assert_eq!(highest_clean(1e6, |_| Ok::<_, ()>(false)), Ok(0.0));
+        assert_eq!(highest_clean(1e6, |_| Err("gone")), Err("gone"));
+    }
+}
