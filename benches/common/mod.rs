@@ -71,10 +71,16 @@ impl Options {
     }
 
     pub(crate) fn seconds(&self) -> u32 {
+        self.seconds_or(1)
+    }
+
+    /// Seconds of one measurement, where nothing was said.
+    pub(crate) fn seconds_or(&self, usual: u32) -> u32 {
+        let usual = if self.quick { 1 } else { usual };
         let said = self
             .seconds
             .or_else(|| environment("QUIETWIRE_BENCH_SECONDS"));
-        said.unwrap_or(1).max(1)
+        said.unwrap_or(usual).max(1)
     }
 
     pub(crate) fn wants(&self, name: &str) -> bool {

@@ -6,3 +6,4 @@ pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod study;
 pub(crate) mod switch;
+pub(crate) mod tester;

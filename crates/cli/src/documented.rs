@@ -13,8 +13,9 @@ use quietwire_switch::config::Settings;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 12] = [
     ("generate", "docs/tester.md"),
+    ("tester calibrate", "docs/tester.md"),
     ("doctor", "docs/lab.md"),
     ("switch add interface", "docs/router.md"),
     ("switch set interface", "docs/router.md"),

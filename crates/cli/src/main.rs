@@ -33,6 +33,7 @@ enum Command {
     Switch(commands::switch::SwitchArgs),
     Study(commands::study::StudyArgs),
     Lab(commands::lab::LabArgs),
+    Tester(commands::tester::TesterArgs),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Switch(args) => commands::switch::run(args),
         Command::Study(args) => commands::study::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
+        Command::Tester(args) => commands::tester::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, TxQueue, cycles};
 
+use crate::clock::ticks_per_second;
 use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
@@ -166,7 +167,7 @@ impl<'port> Lane<'port> {
             tx,
             pool,
             link: Link::new(handle),
-            scale: Scale::new(cycles::hz()),
+            scale: Scale::new(ticks_per_second()),
             drops_when_full,
             role,
             writer,

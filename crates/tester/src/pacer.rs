@@ -2,8 +2,9 @@
 //! The transmit schedule of one port: which frames are due at an instant.
 //!
 //! Frame `k` is due at `start + k / rate`. A tester that was held up may send late frames in a row only
-//! up to a limit; frames further behind are struck from the schedule and counted as unsent. So a stall of
-//! the tester shows as a missed rate, which is said, and not as a flood that the device would be blamed for.
+//! up to a limit; frames further behind are owed. What is owed is made good a little faster than the schedule, so little that
+//! no device is blamed for it; what is left at the end counts as unsent. So a stall of the tester shows as a missed rate, which
+//! is said, and not as a flood.
 
 /// How frames are spaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +25,9 @@ impl Pace {
     }
 }
 
+/// Share of the rate by which it may be exceeded to make good what is owed: less than searches tell rates apart by.
+const SURPLUS: f64 = 0.002;
+
 /// What to do at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
@@ -43,7 +47,11 @@ pub(crate) struct Pacer {
     /// Frames that are due together.
     together: u64,
     offered: u64,
+    /// Owed, and unsent unless it is made good.
     unsent: u64,
+    /// Since when what is owed is being made good, and how many frames were since then.
+    owed_since: u64,
+    made_good: u64,
 }
 
 impl Pacer {
@@ -72,6 +80,8 @@ impl Pacer {
             together: 1,
             offered: 0,
             unsent: 0,
+            owed_since: 0,
+            made_good: 0,
         }
     }
 
@@ -104,6 +114,9 @@ impl Pacer {
         if behind > self.catch_up {
             self.unsent += behind - self.catch_up;
             behind = self.catch_up;
+            (self.owed_since, self.made_good) = (now, 0);
+        } else if self.unsent > 0 && behind < burst && self.together == 1 {
+            behind += self.make_good(now, burst - behind);
         }
         let frames = behind.min(burst);
         self.offered += frames;
@@ -111,6 +124,20 @@ impl Pacer {
             frames,
             late: behind >= 2 * burst.max(self.together),
         }
+    }
+
+    /// Frames beside those due, at most `room`, towards what is owed.
+    #[cold]
+    fn make_good(&mut self, now: u64, room: u64) -> u64 {
+        let passed = now.saturating_sub(self.owed_since) as f64;
+        let allowed = (passed * self.frames_per_tick * SURPLUS) as u64;
+        let frames = allowed
+            .saturating_sub(self.made_good)
+            .min(self.unsent)
+            .min(room);
+        self.made_good += frames;
+        self.unsent -= frames;
+        frames
     }
 
     /// True when every frame of the schedule was offered or struck.
@@ -201,6 +228,31 @@ mod tests {
         while pacer.due(HZ, 512).frames > 0 {}
         pacer.close();
         assert_eq!(pacer.offered() + pacer.unsent(), 1_000_000);
+    }
+
+    #[test]
+    fn what_is_owed_is_made_good_slowly() {
+        let microsecond = HZ / 1_000_000;
+        let mut pacer = Pacer::new(Pace::Rate(1e6), 0, 10 * HZ, HZ, 512);
+        pacer.due(0, 32);
+        // A stall of 5 ms: 4488 frames are owed beside the 512 that are sent at once.
+        let stalled = 5000 * microsecond;
+        while pacer.due(stalled, 32).frames > 0 {}
+        assert_eq!((pacer.offered(), pacer.unsent()), (513, 4488));
+        let mut most = 0;
+        let mut now = stalled;
+        let (mut second, mut before) = (0, pacer.offered());
+        while !pacer.is_done() {
+            now += microsecond;
+            pacer.due(now, 32);
+            if (now - stalled) / HZ > second {
+                second += 1;
+                most = most.max(pacer.offered() - before);
+                before = pacer.offered();
+            }
+        }
+        assert_eq!((pacer.offered(), pacer.unsent()), (10_000_000, 0));
+        assert!((1_001_900..=1_002_001).contains(&most), "{most}");
     }
 
     #[test]

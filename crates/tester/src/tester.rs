@@ -12,7 +12,7 @@ use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri, Starte
 
 use crate::assemble::{LaneResult, assemble};
 use crate::calibration::{Calibration, Calibrations, TesterKind};
-use crate::clock::ClockCheck;
+use crate::clock::{ClockCheck, ticks_per_second};
 use crate::engine::{self, LoopHealth, Timetable};
 use crate::error::TesterError;
 use crate::frame::{Epoch, FrameWriter, signature_place};
@@ -155,6 +155,8 @@ impl Tester {
             rings + kept + POOL_SPARE,
             port_options("", 1).data_room(),
         )?;
+        // Measured now, and not in the first trial.
+        ticks_per_second();
         let ports = ports
             .iter()
             .map(|(name, uri)| {
@@ -401,7 +403,7 @@ fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
 }
 
 fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, (lead_s, settle_s): (f64, f64)) -> Timetable {
-    let ticks_per_second = cycles::hz();
+    let ticks_per_second = ticks_per_second();
     let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
     let learning_end = cycles::now() + ticks(lead_s);
     let warm_up_start = learning_end + ticks(settle_s);
@@ -494,7 +496,13 @@ impl<'a> Room<'a> {
             flows: flows + 1,
             pattern,
         };
-        Seen::new(self.epoch, self.trial, marks, self.ports, cycles::hz())
+        Seen::new(
+            self.epoch,
+            self.trial,
+            marks,
+            self.ports,
+            ticks_per_second(),
+        )
     }
 
     fn writer(&self, index: usize, share: Share) -> Result<Writer, TesterError> {

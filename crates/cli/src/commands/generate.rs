@@ -4,7 +4,7 @@
 mod latency;
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,8 +17,9 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS, LOW_RATE_PPS_MAX, Limits,
-    MAC_ADDRESSES_MAX, Preparation, Tester, TesterOptions, Trial, TrialResult, Validity,
+    Calibrations, DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS,
+    LOW_RATE_PPS_MAX, Limits, MAC_ADDRESSES_MAX, Preparation, Tester, TesterOptions, Trial,
+    TrialResult, Validity,
 };
 
 use latency::latency_lines;
@@ -92,6 +93,10 @@ pub(crate) struct GenerateArgs {
     /// Run on ordinary pages even where huge pages are free.
     #[arg(long)]
     no_huge: bool,
+    /// Calibrations that the result is to cite, made by `quietwire tester calibrate`. Default: quietwire/calibration.json in
+    /// $XDG_STATE_HOME or ~/.local/state, where it is there.
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     /// Print the whole result as JSON.
     #[arg(long)]
     json: bool,
@@ -123,7 +128,7 @@ fn parse_low_rate(text: &str) -> Result<f64, String> {
 }
 
 /// How long a peer may take to connect.
-const LINK_DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const LINK_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     if args.ports.len() > 2 {
@@ -140,7 +145,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     }
     require_memory(args.memory_mib)?;
     if args.realtime_priority > 0 {
-        warn_of_throttling(&trial);
+        warn_of_throttling(whole_s(&trial));
     }
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
@@ -173,6 +178,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         },
     };
     let mut tester = Tester::open(&eal, "tester", &ports, options)?;
+    cite(&mut tester, args.calibration.as_ref())?;
     let abort = tester.abort_flag();
     on_signals(&abort)?;
     if stop.load(Ordering::Relaxed) {
@@ -205,6 +211,21 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     }
 }
 
+/// Has results cite the tester's calibration, where one is kept.
+fn cite(tester: &mut Tester, said: Option<&PathBuf>) -> Result<()> {
+    let Some(path) = said.cloned().or_else(Calibrations::usual_path) else {
+        return Ok(());
+    };
+    let is_cited = tester.cite(&Calibrations::read(&path)?);
+    if said.is_some() && !is_cited {
+        tracing::warn!(
+            "{} has no calibration of this tester: the same kinds of ports, processor, CPUs, ring size and priority",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Waits, or until it is to end.
 fn leave_alone(time: Duration, abort: &AtomicBool) {
     let began = Instant::now();
@@ -214,7 +235,7 @@ fn leave_alone(time: Duration, abort: &AtomicBool) {
 }
 
 /// The tester's CPUs as numbers, known to be there.
-fn tester_cpus(cpus: &CpuList) -> Result<Vec<u32>> {
+pub(super) fn tester_cpus(cpus: &CpuList) -> Result<Vec<u32>> {
     if cpus.is_empty() {
         bail!(Usage(
             "--cpus is empty; name a CPU for the tester".to_owned()
@@ -248,7 +269,7 @@ fn whole_s(trial: &Trial) -> f64 {
 
 /// Says so when the kernel will stop a real-time tester in the midst of the trial (sched(7), "Limiting the CPU usage of
 /// real-time and deadline processes").
-fn warn_of_throttling(trial: &Trial) {
+pub(super) fn warn_of_throttling(busy_s: f64) {
     let number = |path: &str| {
         std::fs::read_to_string(path)
             .ok()?
@@ -259,7 +280,7 @@ fn warn_of_throttling(trial: &Trial) {
     let Some(runtime_us) = number(REALTIME_RUNTIME).filter(|runtime_us| *runtime_us >= 0.0) else {
         return;
     };
-    if whole_s(trial) * 1e6 > runtime_us {
+    if busy_s * 1e6 > runtime_us {
         tracing::warn!(
             "kernel.sched_rt_runtime_us is {runtime_us}, so the kernel may stop this real-time tester once in each second, \
              which looks like loss; while another CPU stays free for the system, \
@@ -316,11 +337,11 @@ fn trial(args: &GenerateArgs) -> Trial {
 }
 
 /// True where a port is an interface of the kernel's or a card, which only root may take.
-fn is_of_the_machine(uri: &PortUri) -> bool {
+pub(super) fn is_of_the_machine(uri: &PortUri) -> bool {
     uri.interface().is_some() || matches!(uri, PortUri::Pci { .. } | PortUri::Tap { .. })
 }
 
-fn pci_devices(ports: &[PortUri]) -> Vec<String> {
+pub(super) fn pci_devices(ports: &[PortUri]) -> Vec<String> {
     ports
         .iter()
         .filter_map(|uri| match uri {
@@ -328,6 +349,20 @@ fn pci_devices(ports: &[PortUri]) -> Vec<String> {
             _ => None,
         })
         .collect()
+}
+
+/// What the result stands on.
+fn calibration_line(result: &TrialResult, width: usize) -> Option<String> {
+    let cited = result.calibration.as_ref()?;
+    let mut line = format!(
+        "calibrated clean up to {:.4} Mpps without a device, latency from {:.2} us",
+        cited.clean_rate_pps / 1e6,
+        cited.latency_floor_ns as f64 / 1e3
+    );
+    if cited.is_exceeded {
+        line += "; this trial offered more than that: what it lost may be the tester's";
+    }
+    Some(fold(&line, width, INDENT))
 }
 
 /// Columns before the figures.
@@ -356,6 +391,7 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         health.gaps_over_100us,
         if health.realtime { "yes" } else { "no" }
     ));
+    lines.extend(calibration_line(result, width));
     match &result.validity {
         Validity::Valid => lines.push("valid".to_owned()),
         Validity::Invalid(reasons) => lines.extend(

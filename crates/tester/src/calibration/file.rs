@@ -247,6 +247,7 @@ mod tests {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            traffic: None,
         };
         let is_exceeded = |rate_pps| calibration.cited(&trial, rate_pps).unwrap().is_exceeded;
         assert!(!is_exceeded(1e6) && is_exceeded(1.001e6));

@@ -67,9 +67,9 @@ pub struct SizeCalibration {
     pub pacing: Vec<PacingCalibration>,
     /// Latency of the loop itself at a tenth of the clean rate: no device's latency is known better than this.
     pub latency_floor: LatencySummary,
-    /// Cycles that making one frame took, at nine tenths of the clean rate.
+    /// Cycles that making one frame took, in the unpaced trial.
     pub generate_cycles: f64,
-    /// Cycles that looking at one frame took, at nine tenths of the clean rate.
+    /// Cycles that looking at one frame took, in the unpaced trial.
     pub check_cycles: f64,
 }
 
@@ -106,7 +106,9 @@ impl Calibration {
     #[must_use]
     pub fn size(&self, trial: &Trial) -> Option<&SizeCalibration> {
         self.sizes.iter().find(|size| {
-            size.frame_sizes == trial.frame_sizes
+            // Described frames may take longer to make.
+            trial.traffic.is_none()
+                && size.frame_sizes == trial.frame_sizes
                 && size.directions == trial.directions
                 && size.ip == trial.ip
         })

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire tester`: what the tester can do by itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table, presets};
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_host::CpuList;
+use quietwire_tester::{
+    Calibration, CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits,
+    Preparation, SizeCalibration, Step, Tester, TesterOptions,
+};
+use serde_json::json;
+
+use super::generate::{
+    LINK_DEADLINE, is_of_the_machine, pci_devices, tester_cpus, warn_of_throttling,
+};
+use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
+use crate::text::{print, say};
+use crate::units::{parse_frame_sizes, parse_positive_duration};
+
+/// What the tester can do by itself, without a device.
+#[derive(Debug, Args)]
+pub(crate) struct TesterArgs {
+    #[command(subcommand)]
+    command: TesterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TesterCommand {
+    Calibrate(CalibrateArgs),
+}
+
+/// Measure the tester over two ports that are connected with each other, and keep the figures for later trials to cite.
+#[derive(Debug, Args)]
+struct CalibrateArgs {
+    /// Port of the tester, twice, connected with each other: memif:/tmp/loop?role=server and memif:/tmp/loop?role=client, or
+    /// two interfaces with a cable between them. Once, for a port whose frames come back to it.
+    #[arg(long = "port", value_name = "URI", required = true)]
+    ports: Vec<PortUri>,
+    /// Octets with FCS, 64 to 9000, or imix; several times for several.
+    #[arg(long = "frame-size", value_name = "SIZE", default_value = "64", value_parser = parse_frame_sizes)]
+    frame_sizes: Vec<FrameSizes>,
+    /// Both ports send at once, rather than the first to the second.
+    #[arg(long)]
+    both: bool,
+    /// How long each trial of the search for the highest clean rate offers frames.
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_positive_duration)]
+    duration: Duration,
+    /// How long the evenness of the stream is measured at each of 10, 50 and 90 % of it.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
+    pacing_duration: Duration,
+    /// CPUs of the tester, like 3,4,8-11 or 0x60. Trials cite a calibration only of the same CPUs.
+    #[arg(long, value_name = "LIST", default_value = "0")]
+    cpus: CpuList,
+    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
+    realtime_priority: u8,
+    /// Descriptors in each receive and transmit ring, a power of two from 32 to 16384.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    ring_size: u16,
+    /// Memory for frames, MiB.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    memory_mib: u32,
+    /// Run on ordinary pages even where huge pages are free.
+    #[arg(long)]
+    no_huge: bool,
+    /// Where to keep the figures. Default: quietwire/calibration.json in $XDG_STATE_HOME or ~/.local/state.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print the calibration as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &TesterArgs) -> Result<()> {
+    match &args.command {
+        TesterCommand::Calibrate(args) => calibrate(args),
+    }
+}
+
+fn calibrate(args: &CalibrateArgs) -> Result<()> {
+    if args.ports.len() > 2 {
+        bail!(Usage(format!(
+            "{} ports were given, and a calibration takes one or two",
+            args.ports.len()
+        )));
+    }
+    if args.both && args.ports.len() == 1 {
+        bail!(Usage("--both needs a second --port".to_owned()));
+    }
+    let cpus = tester_cpus(&args.cpus)?;
+    let path = calibration_file(args.file.as_ref())?;
+    // Read before anything is measured: a file that cannot be added to is told at once.
+    let mut all = Calibrations::read(&path)?;
+    if args.ports.iter().any(is_of_the_machine) {
+        require_root("the tester takes over a network interface")?;
+    }
+    require_memory(args.memory_mib)?;
+    if args.realtime_priority > 0 {
+        warn_of_throttling(args.pacing_duration.as_secs_f64());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
+    let eal = Eal::start(&eal_options(args, &cpus))?;
+    let mut tester = open(&eal, args, cpus)?;
+    let abort = tester.abort_flag();
+    on_signals(&abort)?;
+    if stop.load(Ordering::Relaxed) {
+        abort.store(true, Ordering::Relaxed);
+    }
+    tester.wait_for_links(LINK_DEADLINE)?;
+    let options = CalibrationOptions {
+        frame_sizes: args.frame_sizes.clone(),
+        directions: if args.both {
+            Directions::Both
+        } else {
+            Directions::OneWay
+        },
+        ip: IpVersion::V4,
+        search_s: args.duration.as_secs_f64(),
+        pacing_s: args.pacing_duration.as_secs_f64(),
+    };
+    let calibration = tester.calibrate(&options, tell)?;
+    all.add(calibration.clone());
+    all.write(&path)?;
+    if args.json {
+        print(serde_json::to_string_pretty(
+            &json!({ "file": path, "calibration": calibration }),
+        )?)?;
+    } else {
+        print(text(&calibration))?;
+        print(format!("kept in {}", path.display()))?;
+    }
+    match calibration
+        .sizes
+        .iter()
+        .find(|size| size.clean_rate_pps <= 0.0)
+    {
+        None => Ok(()),
+        Some(size) => bail!(CheckFailed(format!(
+            "no rate was clean with frames of {}: something else runs on the tester's CPU",
+            name(size.frame_sizes)
+        ))),
+    }
+}
+
+/// The file of calibrations: as said, or the usual one.
+pub(crate) fn calibration_file(said: Option<&PathBuf>) -> Result<PathBuf> {
+    said.cloned()
+        .or_else(Calibrations::usual_path)
+        .ok_or_else(|| {
+            Usage(
+                "neither XDG_STATE_HOME nor HOME says where calibrations are kept; name a file"
+                    .to_owned(),
+            )
+            .into()
+        })
+}
+
+fn eal_options(args: &CalibrateArgs, cpus: &[u32]) -> EalOptions {
+    EalOptions {
+        control_cpus: cpus.to_vec(),
+        memory_mib: args.memory_mib,
+        huge_pages: if args.no_huge {
+            HugePages::Never
+        } else {
+            HugePages::Auto
+        },
+        pci_devices: pci_devices(&args.ports),
+        file_prefix: format!("quietwire-tester-{}", std::process::id()),
+    }
+}
+
+fn open(eal: &Eal, args: &CalibrateArgs, cpus: Vec<u32>) -> Result<Tester> {
+    let ports: Vec<(String, PortUri)> = args
+        .ports
+        .iter()
+        .enumerate()
+        .map(|(index, uri)| (format!("p{index}"), uri.clone()))
+        .collect();
+    let largest = args.frame_sizes.iter().map(|size| size.largest()).max();
+    let options = TesterOptions {
+        cpus,
+        realtime_priority: (args.realtime_priority > 0).then_some(args.realtime_priority),
+        ring_size: args.ring_size,
+        frame_size_max: largest.unwrap_or(64),
+        limits: Limits::default(),
+        preparation: Preparation::default(),
+    };
+    Ok(Tester::open(eal, "tester", &ports, options)?)
+}
+
+/// Says on standard error how it goes.
+fn tell(step: Step<'_>) {
+    match step {
+        Step::Trial {
+            frame_sizes,
+            rate_pps,
+            is_clean,
+        } => say(format!(
+            "{}: {:.4} Mpps {}",
+            name(frame_sizes),
+            rate_pps / 1e6,
+            if is_clean { "clean" } else { "not clean" }
+        )),
+        Step::Size(_) => (),
+    }
+}
+
+fn name(sizes: FrameSizes) -> String {
+    match sizes {
+        FrameSizes::Fixed(octets) => format!("{octets} octets"),
+        _ => "imix".to_owned(),
+    }
+}
+
+/// The figures for people.
+fn text(calibration: &Calibration) -> String {
+    let mut parts = vec![format!(
+        "time stamp {:.1} ns; clock {:+.3} ppm beside CLOCK_MONOTONIC_RAW over {:.0} s",
+        calibration.timestamp_ns, calibration.clock_error_ppm, calibration.clock_span_s
+    )];
+    parts.push(rates(&calibration.sizes).to_string());
+    parts.push(pacing(&calibration.sizes).to_string());
+    parts.join("\n")
+}
+
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(head);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn us(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e3))
+}
+
+fn rates(sizes: &[SizeCalibration]) -> Table {
+    let mut table = table(&[
+        "frames",
+        "clean Mpps",
+        "unpaced Mpps",
+        "cycles to make",
+        "cycles to check",
+        "floor min us",
+        "p50",
+        "p99",
+    ]);
+    for size in sizes {
+        let floor = &size.latency_floor;
+        table.add_row([
+            name(size.frame_sizes),
+            format!("{:.4}", size.clean_rate_pps / 1e6),
+            format!("{:.4}", size.unpaced_pps / 1e6),
+            format!("{:.0}", size.generate_cycles),
+            format!("{:.0}", size.check_cycles),
+            us((floor.samples > 0).then_some(floor.min_ns)),
+            us(floor.p50_ns),
+            us(floor.p99_ns),
+        ]);
+    }
+    table
+}
+
+fn pacing(sizes: &[SizeCalibration]) -> Table {
+    let mut table = table(&[
+        "pacing",
+        "at Mpps",
+        "rate off by",
+        "burst time us",
+        "gap p50",
+        "p99",
+        "p99.9",
+        "max",
+    ]);
+    for size in sizes {
+        for pacing in &size.pacing {
+            let gaps = &pacing.burst_gaps;
+            table.add_row([
+                name(size.frame_sizes),
+                format!("{:.4}", pacing.asked_pps / 1e6),
+                format!("{:+.4} %", pacing.error_ratio * 100.0),
+                format!("{:.2}", pacing.burst_time_ns / 1e3),
+                us(gaps.p50_ns),
+                us(gaps.p99_ns),
+                us(gaps.p99_9_ns),
+                us(Some(gaps.max_ns)),
+            ]);
+        }
+    }
+    table
+}
