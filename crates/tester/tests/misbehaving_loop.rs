@@ -38,7 +38,7 @@ enum Habit {
 const FLOW: usize = 46;
 const SEQUENCE: usize = 48;
 /// How long the device lives at most.
-const LIFE: Duration = Duration::from_secs(60);
+const LIFE: Duration = Duration::from_secs(300);
 
 fn open(eal: &Eal, pool: &Mempool, path: &Path, name: &str) -> StartedPort {
     let uri: PortUri = format!("memif:{}?role=client", path.display())

@@ -144,7 +144,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     {
         None => Ok(()),
         Some(size) => bail!(CheckFailed(format!(
-            "no rate was clean with frames of {}: something else runs on the tester's CPU",
+            "no rate was clean with frames of {}; what was wrong with each is told above",
             name(size.frame_sizes)
         ))),
     }
@@ -202,12 +202,12 @@ fn tell(step: Step<'_>) {
         Step::Trial {
             frame_sizes,
             rate_pps,
-            is_clean,
+            flaw,
         } => say(format!(
             "{}: {:.4} Mpps {}",
             name(frame_sizes),
             rate_pps / 1e6,
-            if is_clean { "clean" } else { "not clean" }
+            flaw.unwrap_or("clean")
         )),
         Step::Size(_) => (),
     }

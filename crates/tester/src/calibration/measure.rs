@@ -9,7 +9,7 @@ use super::{Calibration, PacingCalibration, SizeCalibration};
 use crate::clock::{ClockCheck, ticks_per_second};
 use crate::error::TesterError;
 use crate::tester::Tester;
-use crate::trial::{Directions, FrameSizes, IpVersion, Trial, TrialResult};
+use crate::trial::{Directions, FrameSizes, IpVersion, Trial, TrialResult, Validity};
 
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +35,8 @@ pub enum Step<'calibration> {
         frame_sizes: FrameSizes,
         /// Its rate, frames per second.
         rate_pps: f64,
-        /// Whether it was clean.
-        is_clean: bool,
+        /// What was not clean about it; none when it was.
+        flaw: Option<&'calibration str>,
     },
     /// Everything about one size or mix.
     Size(&'calibration SizeCalibration),
@@ -51,7 +51,7 @@ const DOWN: [f64; 4] = [0.95, 0.9, 0.8, 0.5];
 /// How closely the rate is looked for, as a share of it.
 const WIDTH: f64 = 0.02;
 /// Trials at one rate: a moment in which the machine had other work is no limit of the tester.
-const ATTEMPTS: u32 = 2;
+const ATTEMPTS: u32 = 3;
 /// Shares of the clean rate at which the stream is looked at.
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
 const WARM_UP_S: f64 = 0.1;
@@ -120,13 +120,13 @@ impl Tester {
             for _ in 0..ATTEMPTS {
                 trials += 1;
                 pause();
-                let is_clean = is_clean(&self.run(&trial(rate_pps, options.search_s))?);
+                let flaw = flaw(&self.run(&trial(rate_pps, options.search_s))?);
                 told(Step::Trial {
                     frame_sizes,
                     rate_pps,
-                    is_clean,
+                    flaw: flaw.as_deref(),
                 });
-                if is_clean {
+                if flaw.is_none() {
                     return Ok(true);
                 }
             }
@@ -177,10 +177,17 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(75));
 }
 
-fn is_clean(result: &TrialResult) -> bool {
-    result.is_valid()
-        && result.lost_frames == 0
-        && result.health.pacing_miss_ratio <= MISS_RATIO_MAX
+/// What was not clean about a trial.
+fn flaw(result: &TrialResult) -> Option<String> {
+    if let Validity::Invalid(reasons) = &result.validity {
+        return Some(reasons.join("; "));
+    }
+    if result.lost_frames > 0 {
+        return Some(format!("{} frames were lost", result.lost_frames));
+    }
+    let miss_ratio = result.health.pacing_miss_ratio;
+    (miss_ratio > MISS_RATIO_MAX)
+        .then(|| format!("{:.3} % of the schedule was missed", miss_ratio * 100.0))
 }
 
 /// The highest rate found clean, first downward from `top`, then by halving; 0 where none was.
