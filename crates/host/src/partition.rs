@@ -14,6 +14,8 @@ pub use plan::{
     Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Plan,
     QueueCpu, Reason, Role,
 };
+#[cfg(test)]
+pub(crate) use solve::tests as samples;
 pub use solve::{Conflict, Impossible, plan};
 pub use wishes::{
     CpuWish, ForwardingWish, GroupWish, GuestWish, HostWish, Idle, MachineWish, NicWish,

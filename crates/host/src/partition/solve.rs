@@ -13,7 +13,7 @@ mod memory;
 mod nics;
 mod place;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::inventory::Inventory;
 use crate::{CpuId, CpuList};

@@ -178,4 +178,45 @@ impl Wishes {
     pub fn parse(text: &str) -> Result<Self, WishesError> {
         toml::from_str(text).map_err(|error| WishesError::Syntax(error.to_string()))
     }
+
+    /// As `partition.toml`, without what is not wished.
+    ///
+    /// # Errors
+    /// [`WishesError`], should a number be too large for TOML.
+    pub fn to_toml(&self) -> Result<String, WishesError> {
+        let table = toml::Table::try_from(self);
+        let mut table = table.map_err(|error| WishesError::Syntax(error.to_string()))?;
+        // A section or list that says nothing is left out; those of control and service say that they are apart.
+        table.retain(|key, value| match value {
+            toml::Value::Table(table) => !table.is_empty() || key == "control" || key == "service",
+            toml::Value::Array(list) => !list.is_empty(),
+            _ => true,
+        });
+        toml::to_string(&table).map_err(|error| WishesError::Syntax(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_survive_being_written_and_read() {
+        let text = "[service]\n[forwarding]\ncpus = \"3-5\"\nsiblings = \"forward\"\n[[guest]]\nname = \"a\"\ncpus = 2\n";
+        let wishes = Wishes::parse(text).unwrap();
+        assert_eq!(
+            wishes.forwarding.cpus,
+            Some(CpuWish::These("3-5".parse().unwrap()))
+        );
+        let written = wishes.to_toml().unwrap();
+        assert_eq!(Wishes::parse(&written), Ok(wishes));
+        assert!(
+            !written.contains("neighbour") && !written.contains("[host]"),
+            "{written}"
+        );
+        let error = Wishes::parse("[forwarding]\ncpu = 3\n")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("cpu") && error.contains("line 2"), "{error}");
+    }
 }

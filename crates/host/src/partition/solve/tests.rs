@@ -389,7 +389,7 @@ fn two_cores_are_enough() {
     assert_eq!(plan.huge_pages[0].page_kib, 2048);
 }
 
-fn some_machine() -> impl Strategy<Value = Machine> {
+pub(crate) fn some_machine() -> impl Strategy<Value = Machine> {
     let shape = (1u32..3, 1u32..3, 1u32..7, 1u32..3, 0u32..3, 1u32..3);
     let rest = (
         any::<bool>(),
@@ -467,7 +467,7 @@ fn some_percent() -> impl Strategy<Value = Option<u8>> {
     prop_oneof![3 => Just(None), 1 => (0u8..120).prop_map(Some)]
 }
 
-fn some_wishes() -> impl Strategy<Value = Wishes> {
+pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
     let host = || {
         (some_cpus(), some_percent(), some_percent()).prop_map(
             |(cpus, cache_percent, bandwidth_percent)| HostWish {

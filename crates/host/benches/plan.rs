@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long a plan takes for a machine of 512 CPUs.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use quietwire_host::machines;
+use quietwire_host::partition::{Wishes, derive, plan};
+
+const WISHES: &str = r#"
+    [control]
+    [service]
+    [forwarding]
+    cpus = 16
+    [[guest]]
+    name = "a"
+    cpus = 64
+    memory-mib = 8192
+    [[guest]]
+    name = "b"
+    cpus = 64
+    memory-mib = 8192
+    [[neighbour]]
+    name = "n"
+    cpus = 100
+    [[nic]]
+    pci = "0000:21:00.0"
+    [[nic]]
+    pci = "0000:e1:00.0"
+"#;
+
+fn plans(criterion: &mut Criterion) {
+    let machine = machines::largest().inventory();
+    let wishes = [
+        ("derived", derive(&machine)),
+        ("wished", Wishes::parse(WISHES).unwrap_or_default()),
+    ];
+    for (name, wishes) in wishes {
+        criterion.bench_function(&format!("plan of 512 CPUs, {name}"), |bencher| {
+            bencher.iter(|| plan(black_box(&machine), black_box(&wishes)));
+        });
+    }
+}
+
+criterion_group!(benches, plans);
+criterion_main!(benches);

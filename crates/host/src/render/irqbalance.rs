@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPUs that irqbalance puts no interrupt on (irqbalance(1); the list is known from 1.8 on).
+
+use crate::partition::Plan;
+
+pub(super) fn render(plan: &Plan) -> String {
+    let banned = super::all(plan).difference(&plan.housekeeping);
+    format!("IRQBALANCE_BANNED_CPULIST={banned}\n")
+}
+
+#[cfg(test)]
+pub(super) fn check(text: &str, plan: &Plan) {
+    use super::tests::{cpus, value};
+    let banned = cpus(&value(text, "IRQBALANCE_BANNED_CPULIST="));
+    assert_eq!(super::all(plan).difference(&banned), plan.housekeeping);
+}

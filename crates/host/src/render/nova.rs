@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! OpenStack's Nova: CPUs of guests, and huge pages that are not for them (nova.conf, `[compute]`).
+
+use crate::partition::{Plan, Role};
+
+pub(super) fn render(plan: &Plan) -> String {
+    let reserved: String = plan
+        .huge_pages
+        .iter()
+        .filter(|pool| pool.data_plane_mib > 0)
+        .map(|pool| {
+            let count = (pool.data_plane_mib * 1024).div_ceil(pool.page_kib);
+            format!(
+                "reserved_huge_pages = node:{},size:{},count:{count}\n",
+                pool.node, pool.page_kib
+            )
+        })
+        .collect();
+    let guests = plan.cpus(Role::Guest);
+    let dedicated = if guests.is_empty() {
+        String::new()
+    } else {
+        format!("cpu_dedicated_set = {guests}\n")
+    };
+    format!(
+        "[DEFAULT]\n{reserved}[compute]\n{dedicated}cpu_shared_set = {}\n",
+        plan.cpus(Role::Host)
+    )
+}
+
+#[cfg(test)]
+pub(super) fn check(text: &str, plan: &Plan) {
+    use super::tests::{cpus, value};
+    assert_eq!(
+        cpus(&value(text, "cpu_shared_set = ")),
+        plan.cpus(Role::Host)
+    );
+    let guests = text
+        .lines()
+        .find_map(|line| line.strip_prefix("cpu_dedicated_set = "));
+    assert_eq!(guests.map(cpus).unwrap_or_default(), plan.cpus(Role::Guest));
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! pqos of intel-cmt-cat (pqos(8)): classes have numbers there, the default one is 0.
+
+use crate::partition::Plan;
+
+pub(super) fn render(plan: &Plan) -> String {
+    if plan.classes.is_empty() {
+        return "# Nothing is shared out: the machine has no allocation of caches or bandwidth.\n"
+            .to_owned();
+    }
+    let mut text = "#!/bin/sh\nset -eu\n".to_owned();
+    for (number, class) in plan.classes.iter().enumerate() {
+        let masks = class.masks.iter().map(|mask| {
+            let cache = if mask.level == 2 { "l2" } else { "llc" };
+            format!("{cache}@{}:{number}=0x{:x}", mask.domain, mask.mask)
+        });
+        let limits = class
+            .bandwidth
+            .iter()
+            .map(|limit| format!("mba@{}:{number}={}", limit.domain, limit.limit));
+        let all: Vec<String> = masks.chain(limits).collect();
+        text += &format!("# {}\npqos -e '{}'\n", class.name, all.join(";"));
+        text += &format!("pqos -a 'llc:{number}={}'\n", class.cpus);
+    }
+    text
+}
+
+#[cfg(test)]
+pub(super) fn check(text: &str, plan: &Plan) {
+    use super::tests::{between, cpus};
+    for (number, class) in plan.classes.iter().enumerate() {
+        assert_eq!(
+            cpus(&between(text, &format!("'llc:{number}="), "'")),
+            class.cpus
+        );
+        for mask in &class.masks {
+            let written = between(text, &format!("llc@{}:{number}=0x", mask.domain), ";'");
+            assert_eq!(u64::from_str_radix(&written, 16), Ok(mask.mask));
+        }
+    }
+}

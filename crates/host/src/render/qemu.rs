@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! QEMU without libvirt: options for CPUs and memory, and the pinning of its threads, which it leaves to others.
+
+use super::Rendered;
+use crate::partition::{Group, Plan, Role};
+
+/// A guest for which no memory was wished still needs some, MiB.
+const LEAST_MIB: u64 = 512;
+
+pub(super) fn render(plan: &Plan) -> Vec<Rendered> {
+    let guests = plan.groups.iter().filter(|group| group.role == Role::Guest);
+    guests
+        .map(|guest| Rendered {
+            path: format!("{}.sh", guest.name),
+            text: script(plan, guest),
+        })
+        .collect()
+}
+
+fn script(plan: &Plan, guest: &Group) -> String {
+    let memory = if guest.memory_mib > 0 {
+        guest.memory_mib
+    } else {
+        LEAST_MIB
+    };
+    let has_pages = guest.memory_mib > 0 && !plan.huge_pages.is_empty();
+    let backend = if has_pages {
+        "memory-backend-file,mem-path=/dev/hugepages,prealloc=on"
+    } else {
+        "memory-backend-memfd"
+    };
+    let cpus: Vec<String> = guest.cpus.iter().map(|cpu| cpu.to_string()).collect();
+    let places: String = guest
+        .nodes
+        .iter()
+        .map(|node| format!(",host-nodes={node}"))
+        .collect();
+    format!(
+        "#!/bin/sh
+# Starts the guest with the arguments that are given behind, and pins its virtual CPUs.
+set -eu
+pid_file=$(mktemp)
+taskset --cpu-list {} qemu-system-x86_64 -name {name},debug-threads=on -pidfile \"$pid_file\" -daemonize -display none \\
+    -machine q35,accel=kvm,memory-backend=memory -cpu host -smp {count} -m {memory}M \\
+    -object {backend},id=memory,size={memory}M,share=on{places},policy=bind \"$@\"
+pid=$(cat \"$pid_file\")
+vcpu=0
+for cpu in {}; do
+    for task in /proc/\"$pid\"/task/*; do
+        case $(cat \"$task/comm\") in
+            \"CPU $vcpu/\"*) taskset --pid --cpu-list \"$cpu\" \"${{task##*/}}\" ;;
+        esac
+    done
+    vcpu=$((vcpu + 1))
+done
+",
+        plan.housekeeping, cpus.join(" "), name = guest.name, count = guest.cpus.len()
+    )
+}
+
+#[cfg(test)]
+pub(super) fn check(text: &str, plan: &Plan) {
+    use super::tests::{between, cpus, word};
+    let guest = plan.group(&between(text, "-name ", ",")).unwrap();
+    assert_eq!(
+        cpus(&between(text, "for cpu in ", ";").replace(' ', ",")),
+        guest.cpus
+    );
+    assert_eq!(
+        word(text, "-smp ").parse::<usize>().unwrap(),
+        guest.cpus.len()
+    );
+    assert_eq!(cpus(&word(text, "taskset --cpu-list ")), plan.housekeeping);
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file that `quietwire switch run --config` takes.
+
+use crate::partition::{Idle, Plan, Role};
+
+pub(super) fn render(plan: &Plan) -> String {
+    let idle = match plan.idle {
+        Idle::Poll => "poll",
+        Idle::Yield => "yield",
+        Idle::Interrupt => "interrupt",
+    };
+    let mut text = format!(
+        "forwarding-cpus = \"{}\"\nservice-cpus = \"{}\"\ncontrol-cpus = \"{}\"\nrx-ring-size = {}\ntx-ring-size = {}\nidle = \"{idle}\"\n",
+        plan.cpus(Role::Forwarding),
+        super::service(plan),
+        super::control(plan),
+        plan.rx_ring_size,
+        plan.tx_ring_size
+    );
+    for (index, nic) in plan.nics.iter().enumerate() {
+        let cpus: crate::CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
+        text += &format!(
+            "\n[[port]]\nname = \"p{index}\"\nuri = \"pci:{}\"\nrx-queues = {}\nrx-cpus = \"{cpus}\"\n",
+            nic.pci_address,
+            nic.queues.len()
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+pub(super) fn check(text: &str, plan: &Plan) {
+    use super::tests::cpus;
+    let table: toml::Table = text.parse().unwrap();
+    let list = |key: &str| cpus(table[key].as_str().unwrap());
+    assert_eq!(list("forwarding-cpus"), plan.cpus(Role::Forwarding));
+    assert_eq!(list("service-cpus"), super::service(plan));
+    assert_eq!(list("control-cpus"), super::control(plan));
+    let ports = table
+        .get("port")
+        .map_or(0, |ports| ports.as_array().unwrap().len());
+    assert_eq!(ports, plan.nics.len());
+}

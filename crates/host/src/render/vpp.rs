@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sections of VPP's startup.conf (its documentation: configuration/reference).
+
+use crate::partition::{Plan, Role};
+
+pub(super) fn render(plan: &Plan) -> String {
+    let main = super::control(plan)
+        .first()
+        .map_or(String::new(), |cpu| format!("  main-core {cpu}\n"));
+    let mut text = format!(
+        "cpu {{\n{main}  corelist-workers {}\n}}\n",
+        plan.cpus(Role::Forwarding)
+    );
+    if plan.huge_pages.is_empty() {
+        return text;
+    }
+    text += "buffers {\n  page-size default-hugepage\n}\n";
+    if plan.nics.is_empty() {
+        return text;
+    }
+    text += "dpdk {\n";
+    for nic in &plan.nics {
+        let workers: Vec<String> = nic
+            .queues
+            .iter()
+            .filter_map(|queue| {
+                // Workers are counted from 0 in the order of their CPUs.
+                plan.cpus(Role::Forwarding)
+                    .iter()
+                    .position(|cpu| cpu == queue.cpu)
+                    .map(|at| at.to_string())
+            })
+            .collect();
+        text += &format!(
+            "  dev {} {{\n    num-rx-queues {}\n    num-rx-desc {}\n    num-tx-desc {}\n    workers {}\n  }}\n",
+            nic.pci_address,
+            nic.queues.len(),
+            plan.rx_ring_size,
+            plan.tx_ring_size,
+            workers.join(",")
+        );
+    }
+    text + "}\n"
+}
+
+#[cfg(test)]
+pub(super) fn check(text: &str, plan: &Plan) {
+    use super::tests::{cpus, value};
+    assert_eq!(
+        cpus(&value(text, "  corelist-workers ")),
+        plan.cpus(Role::Forwarding)
+    );
+    assert!(
+        super::control(plan).contains(crate::CpuId(value(text, "  main-core ").parse().unwrap()))
+    );
+    assert_eq!(text.matches('{').count(), text.matches('}').count());
+    let devices = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("dev "))
+        .count();
+    assert!(devices == plan.nics.len() || plan.huge_pages.is_empty());
+}
