@@ -351,6 +351,14 @@ mod tests {
     use crate::machines;
     use crate::partition::{derive, plan};
 
+    /// `QUIETWIRE_DRAWINGS=DIRECTORY` writes them there, to be looked at.
+    fn keep(name: &str, svg: &str) {
+        if let Some(directory) = std::env::var_os("QUIETWIRE_DRAWINGS") {
+            let file = std::path::Path::new(&directory).join(name);
+            std::fs::write(file, svg).unwrap();
+        }
+    }
+
     #[test]
     fn every_cpu_and_controller_is_drawn_once_with_and_without_a_plan() {
         for machine in machines::all() {
@@ -358,6 +366,8 @@ mod tests {
             let plan = plan(&inventory, &derive(&inventory)).unwrap();
             for plan in [None, Some(&plan)] {
                 let svg = draw(&inventory, plan);
+                let kind = if plan.is_some() { "planned" } else { "plain" };
+                keep(&format!("{}-{kind}.svg", machine.name), &svg);
                 for cpu in inventory.cpus_online.as_ref().unwrap().iter() {
                     let hint = format!("<title>CPU {cpu}:");
                     assert_eq!(svg.matches(&hint).count(), 1, "{} CPU {cpu}", machine.name);
