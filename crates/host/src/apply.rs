@@ -20,7 +20,7 @@ use crate::journal::{self, Change, Undone};
 use crate::partition::Plan;
 
 pub(crate) use cpusets::PREFIX as SET_PREFIX;
-pub use state::{Pending, STATE_DIRECTORY, Status, status};
+pub use state::{Pending, STATE_DIRECTORY, Status, applied_plan, status};
 pub use step::{Difference, Outcome, Step};
 
 use state::State;
@@ -130,6 +130,7 @@ pub fn apply(
     if let Some(watcher) = watcher {
         state.journal.watch(watcher);
     }
+    state.keep_plan(target, plan)?;
     let steps = step::steps(target, plan);
     let mut report = ApplyReport {
         undone: state.undo_unwanted(target, &steps)?,

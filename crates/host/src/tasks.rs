@@ -125,6 +125,26 @@ pub fn all(root: &Path) -> Vec<Task> {
     tasks
 }
 
+/// PF_NO_SETAFFINITY of the kernel's include/linux/sched.h: its CPUs are the kernel's to choose.
+const NO_SET_AFFINITY: u64 = 0x0400_0000;
+/// Where the flags stand in `stat` behind the command, in fields (proc_pid_stat(5)).
+const FLAGS_FIELD: usize = 6;
+
+impl Task {
+    /// Whether the kernel does not let it be given other CPUs, as it is with workers and rescuers of its work queues.
+    #[must_use]
+    pub fn is_bound(&self, root: &Path) -> bool {
+        let file = root.join(format!("proc/{}/task/{}/stat", self.pid, self.tid));
+        let stat = fs::read_to_string(file).unwrap_or_default();
+        // The command may hold anything, parentheses too: its end is the last one.
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+        let flags = fields.and_then(|fields| fields.split_whitespace().nth(FLAGS_FIELD));
+        flags
+            .and_then(|flags| flags.parse::<u64>().ok())
+            .is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
+    }
+}
+
 /// Numbers that name entries of a directory, in order.
 fn numbers(directory: &Path) -> Vec<i32> {
     let mut numbers: Vec<i32> = fs::read_dir(directory)

@@ -11,6 +11,7 @@ mod domains;
 mod interrupts;
 mod live;
 mod memory;
+mod metrics;
 mod others;
 mod power;
 mod siblings;
@@ -30,6 +31,7 @@ use crate::tasks::{self, Task};
 use crate::{CpuId, CpuList};
 
 pub use live::{Line, PerCpu, Sample, ThreadSample, live_checks};
+pub use metrics::exposition;
 
 /// What a check came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

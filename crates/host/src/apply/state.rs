@@ -23,6 +23,7 @@ const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
 const RENDERED: &str = "rendered";
 const COMMAND_LINE: &str = "kernel-cmdline";
+const PLAN: &str = "plan.json";
 
 /// Something that takes a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -123,6 +124,17 @@ impl State {
         Ok(undone)
     }
 
+    /// Keeps the plan, which is what is verified unless another is named.
+    pub(super) fn keep_plan(&self, target: &Target<'_>, plan: &Plan) -> Result<(), ApplyError> {
+        let path = target.state_directory.join(PLAN);
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec_pretty(plan).map_err(io::Error::other);
+        text.and_then(|text| fs::write(&new, text))
+            // Whoever reads it has the whole of one or the other.
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(state_error(&path, "keeping the plan"))
+    }
+
     /// Writes what takes a reboot, for the boot loader.
     pub(super) fn write_pending(
         &self,
@@ -149,6 +161,21 @@ impl State {
         }
         Ok(pending)
     }
+}
+
+/// The plan that was applied last; none when none is.
+///
+/// # Errors
+/// [`ApplyError::State`] for a file that cannot be read.
+pub fn applied_plan(state_directory: &Path) -> Result<Option<Plan>, ApplyError> {
+    let path = state_directory.join(PLAN);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(state_error(&path, "reading the plan"))?,
+    };
+    let plan = serde_json::from_slice(&text).map_err(io::Error::other);
+    plan.map(Some)
+        .map_err(state_error(&path, "reading the plan"))
 }
 
 /// Ends a journal with a whole line.
@@ -241,7 +268,15 @@ pub(super) fn roll_back(
         matches!(outcome, Undone::Failed(_) | Undone::ChangedSince(_))
     };
     if !undone.iter().any(is_left) {
-        fs::remove_file(&path).map_err(state_error(&path, "removing the journal"))?;
+        let plan = directory.join(PLAN);
+        for file in [plan.with_extension("new"), plan] {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(state_error(&file, "removing the plan")(error));
+                }
+                _ => {}
+            }
+        }
         let rendered = directory.join(RENDERED);
         match fs::remove_dir_all(&rendered) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -249,6 +284,8 @@ pub(super) fn roll_back(
             }
             _ => {}
         }
+        // Last: until then there is something to be done.
+        fs::remove_file(&path).map_err(state_error(&path, "removing the journal"))?;
     }
     Ok(undone)
 }

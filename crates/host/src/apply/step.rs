@@ -195,7 +195,10 @@ impl Setting {
         // What is not there cannot be set; the plan is for the machine, and settings come and go with kernels.
         let now = text(target.files, &self.path)?;
         let is_same = same(&self.path, &now, &self.value);
-        (!is_same).then(|| Difference {
+        // Pages that others reserved stay.
+        let pages = |text: &str| text.parse::<u64>().ok();
+        let is_enough = self.kind == Kind::Pool && pages(&now) >= pages(&self.value);
+        (!is_same && !is_enough).then(|| Difference {
             place: self.path.clone(),
             now,
             wanted: self.value.clone(),

@@ -242,6 +242,9 @@ fn a_plan_is_applied_once_and_taken_back() {
 
         let after = rig.contents();
         assert_eq!(differences(&target, &plan()), []);
+        let mut fewer = plan();
+        fewer.huge_pages[0].pages = 4;
+        assert_eq!(differences(&target, &fewer), [], "pages of others stay");
         let again = apply(&target, &plan(), None).unwrap();
         assert!(
             again.applied.is_empty() && again.undone.is_empty(),

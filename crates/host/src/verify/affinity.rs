@@ -74,6 +74,8 @@ fn intruders(machine: &Machine<'_>) -> Check {
         .filter(|task| !task.cpus.intersection(&machine.isolated).is_empty())
         .filter(|task| !(task.is_kernel && task.cpus.len() == 1))
         .filter(|task| !task.cpus.difference(&guests).is_empty())
+        // Whether these really ran there, and how long, an interval tells.
+        .filter(|task| !(task.is_kernel && task.is_bound(machine.root)))
         .map(label)
         .collect();
     let seen = if wrong.is_empty() {

@@ -218,6 +218,15 @@ const MACHINE: &[(&str, &str)] = &[
         "proc/30/task/30/stat",
         "30 (ksoftirqd/1) S 2 0 0 0 -1 2129984 0 0 0 0 0 5 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 -1 1 0 0 0",
     ),
+    // A rescuer of a work queue: it may run anywhere, and nobody can change that.
+    (
+        "proc/50/task/50/status",
+        "Name:\tkworker/R-mm\nState:\tS\nCpus_allowed_list:\t0-5\n",
+    ),
+    (
+        "proc/50/task/50/stat",
+        "50 (kworker/R-mm) I 2 0 0 0 -1 69238880 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 -1 0 0 0 0",
+    ),
     ("proc/30/task/30/schedstat", "1000 5 1"),
 ];
 
@@ -640,4 +649,28 @@ fn the_running_machine_is_looked_at() {
     let checks = live_checks(root, &plan, &before, &after);
     let ran = checks.iter().find(|check| check.name == "who-ran").unwrap();
     assert_eq!(ran.verdict, Verdict::Fail, "{ran:?}");
+}
+
+#[test]
+fn checks_and_counts_are_metrics() {
+    let made = Made::new();
+    let sample = made.sample();
+    let mut checks = made.checks();
+    checks.truncate(1);
+    let text = exposition(
+        &checks,
+        &sample,
+        std::time::Duration::from_millis(1500),
+        9.0,
+    );
+    for line in [
+        "quietwire_partition_checks{check=\"command-line\",verdict=\"pass\"} 1",
+        "quietwire_partition_checks{check=\"command-line\",verdict=\"cannot-tell\"} 0",
+        "quietwire_partition_interrupts_total{cpu=\"1\",kind=\"LOC\",what=\"Local timer interrupts\"} 5",
+        "quietwire_partition_forwarding_migrations_total{data_plane=\"Open vSwitch\",thread=\"pmd-c01/id:8\",tid=\"11\",cpu=\"1\"} 2",
+        "quietwire_partition_verify_cpu_seconds_total 1.5",
+        "# TYPE quietwire_partition_softirqs_total counter",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line}: {text}");
+    }
 }
