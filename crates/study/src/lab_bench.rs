@@ -13,7 +13,8 @@ use quietwire_lab::{
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
 use quietwire_tester::{
-    IpVersion, LOW_RATE_PPS, Limits, Preparation, Tester, TesterError, TesterOptions, Trial,
+    Calibrations, IpVersion, LOW_RATE_PPS, Limits, Preparation, Tester, TesterError, TesterOptions,
+    Trial,
 };
 use serde_json::{Value, json};
 
@@ -218,13 +219,14 @@ impl LabBench {
             limits: Limits::default(),
             preparation: Preparation::default(),
         };
-        let tester = Tester::open(
+        let mut tester = Tester::open(
             &self.eal,
             &format!("tester{}", self.trials),
             &ports,
             options,
         )?;
         tester.wait_for_links(LINK_DEADLINE)?;
+        cite_calibration(&mut tester);
         Ok(tester)
     }
 
@@ -263,7 +265,9 @@ impl LabBench {
             }
             rate_pps *= CALIBRATION_STEP;
         }
-        Ok((rate_pps * CALIBRATION_MARGIN).max(1.0))
+        let highest_pps = (rate_pps * CALIBRATION_MARGIN).max(1.0);
+        warn_of_exceeding(tester, &trial, highest_pps);
+        Ok(highest_pps)
     }
 
     fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {
@@ -349,6 +353,35 @@ impl Bench for LabBench {
 fn pause() {
     const FAIR_SERVER_SHARE: Duration = Duration::from_millis(75);
     std::thread::sleep(FAIR_SERVER_SHARE);
+}
+
+/// Has trials cite the tester's calibration, where `quietwire tester calibrate` kept one.
+fn cite_calibration(tester: &mut Tester) {
+    let Some(path) = Calibrations::usual_path() else {
+        return;
+    };
+    match Calibrations::read(&path) {
+        Ok(calibrations) => {
+            tester.cite(&calibrations);
+        }
+        Err(error) => tracing::warn!("trials cite no calibration: {error}"),
+    }
+}
+
+/// Says so when a search may offer more than the tester was found clean at.
+fn warn_of_exceeding(tester: &Tester, trial: &Trial, highest_pps: f64) {
+    let cited = tester
+        .calibration()
+        .and_then(|calibration| calibration.cited(trial, highest_pps))
+        .filter(|cited| cited.is_exceeded);
+    if let Some(cited) = cited {
+        tracing::warn!(
+            "100 % of the load is {:.4} Mpps, and the tester was calibrated clean up to {:.4} Mpps: above that, losses may be \
+             the tester's",
+            highest_pps / 1e6,
+            cited.clean_rate_pps / 1e6
+        );
+    }
 }
 
 fn numbers(cpus: &CpuList) -> Vec<u32> {

@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_tester::{
-    DelayVariation, LatencySummary, LowRateStreams, PortResult, TesterHealth, Trial, TrialResult,
-    Validity, bears_percentile,
+    DelayVariation, LOW_RATE_PPS, LatencySummary, LowRateStreams, PortResult, SignedSummary,
+    TesterHealth, Trial, TrialResult, Validity, bears_percentile,
 };
 use serde_json::{Value, json};
 
@@ -124,8 +124,8 @@ impl SimulatedBench {
             achieved_rate_pps: offered as f64 / elapsed_s,
             forwarding_rate_pps: received as f64 / elapsed_s,
             latency: latency(latency_ns, received, behaviour.stolen_ratio)?,
-            variation: DelayVariation::default(),
-            low_rate: LowRateStreams::default(),
+            variation: variation(latency_ns, received, behaviour.stolen_ratio)?,
+            low_rate: low_rate(latency_ns, received, behaviour.stolen_ratio)?,
             ports: vec![PortResult {
                 name: "left".to_owned(),
                 offered_frames: offered,
@@ -244,6 +244,45 @@ fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, Be
         p99_99_ns: at(99.99),
         max_ns: histogram.max(),
         histogram_v2_base64: STANDARD.encode(encoded),
+    })
+}
+
+/// Variation that goes with such a latency: as much up as down.
+fn variation(mean_ns: f64, samples: u64, stolen: f64) -> Result<DelayVariation, BenchError> {
+    let pdv = latency(mean_ns * 0.45, samples, stolen)?;
+    let half = latency(mean_ns * 0.4, samples / 2, stolen)?;
+    let up = SignedSummary {
+        samples: half.samples,
+        min_ns: half.min_ns.cast_signed(),
+        mean_ns: half.mean_ns,
+        max_ns: half.max_ns.cast_signed(),
+        histogram_v2_base64: half.histogram_v2_base64.clone(),
+        ..SignedSummary::default()
+    };
+    let down = SignedSummary {
+        samples: half.samples,
+        undefined: 0,
+        min_ns: -half.max_ns.cast_signed(),
+        mean_ns: -half.mean_ns,
+        max_ns: -half.min_ns.cast_signed(),
+        negative_histogram_v2_base64: half.histogram_v2_base64,
+        ..SignedSummary::default()
+    };
+    Ok(DelayVariation {
+        ipdv: SignedSummary::merged([&up, &down])?,
+        pdv,
+    })
+}
+
+/// A stream of as few frames as a trial of ten seconds has at 5 frames a second.
+fn low_rate(mean_ns: f64, received: u64, stolen: f64) -> Result<LowRateStreams, BenchError> {
+    let frames = received.min(50);
+    Ok(LowRateStreams {
+        rate_pps: LOW_RATE_PPS,
+        offered_frames: frames,
+        received_frames: frames,
+        latency: latency(mean_ns, frames, stolen)?,
+        variation: variation(mean_ns, frames, stolen)?,
     })
 }
 

@@ -2,6 +2,7 @@
 //! The round trip at a low load.
 
 use maud::{Markup, html};
+use quietwire_tester::{DelayVariation, PERCENTILES};
 
 use crate::chart::{legend, percentiles as percentile_chart, range};
 use crate::format::{self, grouped};
@@ -138,6 +139,91 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Delay variation, where trials looked at it.
+pub(super) fn variation(size: &SizeSummary) -> Markup {
+    let trips = || {
+        size.cases
+            .iter()
+            .filter_map(|case| Some((case.name.as_str(), case.round_trip.as_ref()?)))
+    };
+    if trips().all(|(_, trip)| trip.variation.pdv.samples == 0) {
+        return html! {};
+    }
+    html! {
+        section {
+            h2 { "Delay variation" }
+            p.lead {
+                "Of the same trials (RFC 5481). IPDV is a frame's latency less that of the frame sent before it in its flow, "
+                "with its sign, and undefined where either was lost. PDV is a frame's latency less the smallest of its trial. "
+                "From every frame, and from streams of a few frames a second beside them."
+            }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Case" }
+                            th scope="col" { "Frames" }
+                            th scope="col" { "What" }
+                            th.num scope="col" { "smallest" }
+                            @for percentile in PERCENTILES { th.num scope="col" { "p" (percentile) } }
+                            th.num scope="col" { "p100" }
+                            th.num scope="col" { "Values" }
+                            th.num scope="col" { "Undefined" }
+                        }
+                    }
+                    tbody {
+                        @for (case, trip) in trips() {
+                            (variation_rows(case, "every", &trip.variation))
+                            (variation_rows(case, "low-rate", &trip.low_rate_variation))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn variation_rows(case: &str, frames: &str, variation: &DelayVariation) -> Markup {
+    let (ipdv, pdv) = (&variation.ipdv, &variation.pdv);
+    if pdv.samples == 0 {
+        return html! {};
+    }
+    let signed = |ns: Option<i64>| ns.map_or_else(|| "–".to_owned(), signed_time);
+    let plain = |ns: u64| format::time_ns(ns as f64);
+    html! {
+        tr {
+            th scope="row" rowspan="2" { (case) }
+            td rowspan="2" { (frames) }
+            td { "IPDV" }
+            td.num { (signed((ipdv.samples > 0).then_some(ipdv.min_ns))) }
+            @for value in ipdv.percentiles() { td.num { (signed(value)) } }
+            td.num { (signed((ipdv.samples > 0).then_some(ipdv.max_ns))) }
+            td.num { (grouped(ipdv.samples)) }
+            td.num { (grouped(ipdv.undefined)) }
+        }
+        tr {
+            td { "PDV" }
+            td.num { (plain(pdv.min_ns)) }
+            @for value in pdv.percentiles() {
+                td.num { (value.map_or_else(|| "–".to_owned(), plain)) }
+            }
+            td.num { (plain(pdv.max_ns)) }
+            td.num { (grouped(pdv.samples)) }
+            td.num { "–" }
+        }
+    }
+}
+
+/// A time with its sign.
+fn signed_time(ns: i64) -> String {
+    let time = format::time_ns(ns.unsigned_abs() as f64);
+    match ns.signum() {
+        -1 => format!("−{time}"),
+        1 => format!("+{time}"),
+        _ => time,
     }
 }
 

@@ -92,6 +92,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (latency::round_trip(size))
         (throughput::loss(size))
         (latency::percentiles(size))
+        (latency::variation(size))
         (further::further(size))
         (cpu::heat_map(results, size))
         (throughput::published(results, size))

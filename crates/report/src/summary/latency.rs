@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use quietwire_study::{StepKind, StepRecord, TrialRecord};
+use quietwire_tester::{DelayVariation, LatencySummary, TrialResult};
 use serde::Serialize;
 
 use super::{Spread, Steps, of_kind, percent_of};
@@ -37,6 +38,12 @@ pub struct RoundTrip {
     pub trial_maxima_ns: Spread,
     /// Percentiles over all frames, for which at least ten frames lie beyond.
     pub percentiles: Vec<PercentileValue>,
+    /// Delay variation of every frame (RFC 5481); no samples where the trials are of a version that did not look at it.
+    pub variation: DelayVariation,
+    /// Latency of the low-rate streams, and its variation; no samples where there were none.
+    pub low_rate: LatencySummary,
+    /// Variation within the low-rate streams.
+    pub low_rate_variation: DelayVariation,
     /// Smallest, mean and largest in percent of the first case's.
     pub percent_of_baseline: Option<(f64, f64, f64)>,
     /// Lost over offered frames in these trials, 0 to 1.
@@ -111,6 +118,15 @@ pub(super) fn of_trials<'a>(
         trial_means_ns,
         trial_maxima_ns,
         percentiles: percentiles(&all, max_ns),
+        variation: merged(&trials, |parts| {
+            DelayVariation::merged(parts.iter().map(|result| &result.variation))
+        })?,
+        low_rate: merged(&trials, |parts| {
+            LatencySummary::merged(parts.iter().map(|result| &result.low_rate.latency))
+        })?,
+        low_rate_variation: merged(&trials, |parts| {
+            DelayVariation::merged(parts.iter().map(|result| &result.low_rate.variation))
+        })?,
         percent_of_baseline: None,
         loss_ratio: if offered == 0 {
             0.0
@@ -118,6 +134,22 @@ pub(super) fn of_trials<'a>(
             lost as f64 / offered as f64
         },
     }))
+}
+
+/// What the results of all trials make together.
+fn merged<T>(
+    trials: &[(&StepRecord, &TrialRecord)],
+    merge: impl FnOnce(&[&TrialResult]) -> Result<T, String>,
+) -> Result<T, ReportError> {
+    let results: Vec<&TrialResult> = trials.iter().map(|(_, trial)| &trial.result).collect();
+    merge(&results).map_err(|reason| match trials.first() {
+        Some(first) => damaged(*first, &reason),
+        None => ReportError::Histogram {
+            case: String::new(),
+            sequence: 0,
+            reason,
+        },
+    })
 }
 
 /// Those with frames enough beyond them. The histogram rounds up by a thousandth; nothing is over the largest.
