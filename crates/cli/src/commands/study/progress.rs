@@ -60,12 +60,18 @@ impl Progress for Shown {
 
     fn trial(&mut self, event: &TrialEvent<'_>) {
         let result = event.result;
+        let cited = result.calibration.as_ref();
+        let over = if cited.is_some_and(|cited| cited.is_exceeded) {
+            " (more than the tester was calibrated for)"
+        } else {
+            ""
+        };
         let p99 = result
             .latency
             .p99_ns
             .map_or_else(String::new, |ns| format!(", p99 {:.1} us", ns as f64 / 1e3));
         let line = format!(
-            "{} {}: {:.3} Mpps offered, {:.4} % lost{p99}{}",
+            "{} {}: {:.3} Mpps offered{over}, {:.4} % lost{p99}{}",
             event.case,
             event.kind,
             result.trial.offered_rate_pps / 1e6,
