@@ -13,6 +13,8 @@ mod ports;
 mod signals;
 #[path = "bad_input/studies.rs"]
 mod studies;
+#[path = "bad_input/traffic.rs"]
+mod traffic;
 #[path = "bad_input/words.rs"]
 mod words;
 

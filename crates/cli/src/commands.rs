@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One file a command.
 
+pub(crate) mod application;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod lab;

@@ -9,11 +9,13 @@ use clap::{Command, CommandFactory};
 
 use quietwire_study::StudyFile;
 use quietwire_switch::config::Settings;
+use quietwire_tester::traffic::Traffic;
 
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 13] = [
+    ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
     ("doctor", "docs/lab.md"),
@@ -205,6 +207,17 @@ fn every_configuration_in_the_guide_makes_a_switch() {
         let settings = Settings::read(&path).unwrap_or_else(|error| panic!("{error}"));
         let plan = settings.plan(&"0-7".parse().unwrap());
         assert!(plan.is_ok(), "{plan:?}: {configuration}");
+    }
+}
+
+#[test]
+fn every_description_of_traffic_in_the_guide_makes_sense() {
+    let page = fs::read_to_string(root().join("docs/tester.md")).unwrap();
+    let descriptions = fenced(&page, "toml");
+    assert!(descriptions.len() >= 5);
+    for description in descriptions {
+        let traffic = Traffic::parse(&description, Path::new("tester.md"));
+        assert!(traffic.is_ok(), "{traffic:?}: {description}");
     }
 }
 

@@ -29,6 +29,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Generate(commands::generate::GenerateArgs),
+    Application(commands::application::ApplicationArgs),
     Doctor(commands::doctor::DoctorArgs),
     Switch(commands::switch::SwitchArgs),
     Study(commands::study::StudyArgs),
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         .init();
     let outcome = match cli.command {
         Command::Generate(args) => commands::generate::run(&args),
+        Command::Application(args) => commands::application::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Switch(args) => commands::switch::run(args),
         Command::Study(args) => commands::study::run(&args),

@@ -82,6 +82,25 @@ pub enum LabError {
         /// What stress-ng says of them.
         said: String,
     },
+    /// A network namespace that is not there.
+    #[error(
+        "there is no network namespace '{0}'; `ip netns list` shows those that there are, `ip netns add {0}` makes it"
+    )]
+    NoNamespace(String),
+    /// iperf3 did not do what it was asked to do.
+    #[error("iperf3 failed: {said}\n(the command was: {command})")]
+    Iperf {
+        /// What it said.
+        said: String,
+        /// How it was started.
+        command: String,
+    },
+    /// iperf3 is asked for something that makes no sense.
+    #[error("{0}")]
+    BadIperf(String),
+    /// It was to end.
+    #[error("the measurement was aborted")]
+    Aborted,
     /// No directory where the state is to be.
     #[error("the state directory {} is not a directory; give another with --state-directory", .0.display())]
     NoDirectory(PathBuf),
@@ -112,9 +131,12 @@ impl LabError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Roles(RolesError::Unknown) => Fault::Lacks,
-            Self::Cpus(_) | Self::Roles(_) | Self::Stressors { .. } | Self::NoDirectory(_) => {
-                Fault::BadInput
-            }
+            Self::Cpus(_)
+            | Self::NoNamespace(_)
+            | Self::BadIperf(_)
+            | Self::Roles(_)
+            | Self::Stressors { .. }
+            | Self::NoDirectory(_) => Fault::BadInput,
             Self::Cpuset(CpusetError::Unavailable)
             | Self::MissingProgram { .. }
             | Self::Memory { .. } => Fault::Lacks,

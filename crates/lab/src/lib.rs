@@ -8,8 +8,10 @@ mod adapters;
 mod clean;
 mod device;
 mod error;
+pub mod iperf;
 mod lab;
 mod neighbours;
+mod place;
 mod spawn;
 
 pub use adapters::{DeviceThread, Places};
@@ -18,3 +20,4 @@ pub use device::{DeviceSpec, ForwardingMode};
 pub use error::{Fault, LabError};
 pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
 pub use neighbours::NeighbourSpec;
+pub use place::Place;

@@ -195,12 +195,7 @@ impl LabBench {
             huge_pages: self.file.tester.huge_pages_mib > 0,
             memory_mib: memory_mib(&self.file),
             frame_size_max: frame_size_max(&self.file),
-            mac_addresses_max: self
-                .file
-                .traffic
-                .mac_addresses
-                .saturating_mul(2)
-                .max(65_536),
+            mac_addresses_max: addresses(&self.file).saturating_mul(2).max(65_536),
         }
     }
 
@@ -243,7 +238,7 @@ impl LabBench {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: LOW_RATE_PPS,
-            traffic: None,
+            traffic: self.file.traffic.frames.clone().map(Box::new),
         }
     }
 
@@ -386,6 +381,12 @@ fn warn_of_exceeding(tester: &Tester, trial: &Trial, highest_pps: f64) {
 
 fn numbers(cpus: &CpuList) -> Vec<u32> {
     cpus.iter().map(|cpu| cpu.0).collect()
+}
+
+/// MAC addresses of one sending port at most.
+fn addresses(file: &StudyFile) -> u32 {
+    let frames = file.traffic.frames.as_ref();
+    frames.map_or(file.traffic.mac_addresses, |frames| frames.flow_count())
 }
 
 fn frame_size_max(file: &StudyFile) -> u16 {

@@ -330,7 +330,7 @@ impl Runner<'_> {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: LOW_RATE_PPS,
-            traffic: None,
+            traffic: self.file.traffic.frames.clone().map(Box::new),
         }
     }
 

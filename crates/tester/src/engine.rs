@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop of one tester thread: the parts of a trial, one after the other, over the lanes it was given.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quietwire_dpdk::cycles;
 
 use crate::frame::Epoch;
 use crate::lane::{Lane, LowRate, TX_BURST};
-use crate::pacer::{Pace, Pacer};
+use crate::pacer::{Pace, Pacer, Times};
 
 /// Instants and rates of a trial, in ticks of the time stamp counter; the same for all threads.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Timetable {
     pub(crate) low_rate_pps: f64,
     /// Frames that are due together.
     pub(crate) burst: u16,
+    /// Times of frames, instead of the rate.
+    pub(crate) times: Option<Arc<Times>>,
     pub(crate) ticks_per_second: u64,
     /// Until when learning frames are sent.
     pub(crate) learning_end: u64,
@@ -116,7 +119,10 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
         } else {
             LowRate::default()
         };
-        lane.begin(epoch, pacer.in_bursts(times.burst), low_rate);
+        let pacer = pacer
+            .in_bursts(times.burst)
+            .by_times(times.times.clone(), end - start);
+        lane.begin(epoch, pacer, low_rate);
     }
 }
 

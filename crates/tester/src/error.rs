@@ -4,6 +4,8 @@
 
 use quietwire_dpdk::Fault;
 
+use crate::traffic::ReplayError;
+
 /// Why a trial could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum TesterError {
@@ -13,6 +15,9 @@ pub enum TesterError {
     /// The trial asks for something that makes no sense.
     #[error("the trial cannot be run: {0}")]
     BadTrial(String),
+    /// A capture cannot be sent.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// A peer did not connect in time.
     #[error(
         "no link on {ports} after {waited_s} s: is the device under test running, and does it use the other role on the same socket?"
@@ -48,7 +53,7 @@ impl TesterError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Dpdk(error) => error.fault(),
-            Self::BadTrial(_) | Self::NoLoop { .. } => Fault::BadInput,
+            Self::BadTrial(_) | Self::NoLoop { .. } | Self::Replay(_) => Fault::BadInput,
             _ => Fault::Failed,
         }
     }

@@ -12,6 +12,7 @@
 mod assemble;
 mod calibration;
 mod clock;
+pub mod echo;
 mod engine;
 mod error;
 mod frame;

@@ -6,6 +6,8 @@
 //! no device is blamed for it; what is left at the end counts as unsent. So a stall of the tester shows as a missed rate, which
 //! is said, and not as a flood.
 
+use std::sync::Arc;
+
 /// How frames are spaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
@@ -37,6 +39,34 @@ pub(crate) struct Due {
     pub(crate) late: bool,
 }
 
+/// When frames are due that have times of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Times {
+    /// After the start of a round, in order.
+    ticks: Box<[u64]>,
+    /// From one round to the next.
+    period: u64,
+}
+
+impl Times {
+    /// Times in nanoseconds, `speed` times faster.
+    pub(crate) fn new(times_ns: &[u64], period_ns: u64, speed: f64, ticks_per_second: u64) -> Self {
+        let ticks = |ns: u64| (ns as f64 * (ticks_per_second as f64 / 1e9) / speed) as u64;
+        Self {
+            ticks: times_ns.iter().map(|ns| ticks(*ns)).collect(),
+            period: ticks(period_ns).max(1),
+        }
+    }
+
+    /// Frames due within so many ticks.
+    fn due(&self, elapsed: u64) -> u64 {
+        let rounds = elapsed / self.period;
+        let within = elapsed % self.period;
+        let of_round = self.ticks.partition_point(|tick| *tick <= within);
+        rounds * self.ticks.len() as u64 + of_round as u64
+    }
+}
+
 /// The schedule of one port. Times are ticks of one clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
@@ -46,6 +76,8 @@ pub(crate) struct Pacer {
     catch_up: u64,
     /// Frames that are due together.
     together: u64,
+    /// Times instead of a rate.
+    times: Option<Arc<Times>>,
     offered: u64,
     /// Owed, and unsent unless it is made good.
     unsent: u64,
@@ -78,6 +110,7 @@ impl Pacer {
             scheduled,
             catch_up,
             together: 1,
+            times: None,
             offered: 0,
             unsent: 0,
             owed_since: 0,
@@ -93,6 +126,16 @@ impl Pacer {
         self
     }
 
+    /// A schedule of frames that have times of their own, for `duration_ticks`.
+    #[must_use]
+    pub(crate) fn by_times(mut self, times: Option<Arc<Times>>, duration_ticks: u64) -> Self {
+        if let Some(times) = &times {
+            self.scheduled = times.due(duration_ticks.saturating_sub(1));
+        }
+        self.times = times;
+        self
+    }
+
     /// Frames due at `now`, at most `burst`. The caller offers exactly that many.
     #[inline(always)]
     pub(crate) fn due(&mut self, now: u64, burst: u64) -> Due {
@@ -100,6 +143,8 @@ impl Pacer {
         // Frame 0 is due at the start, hence the one.
         let due = if self.scheduled == u64::MAX {
             self.offered + burst
+        } else if let Some(times) = &self.times {
+            times.due(elapsed).min(self.scheduled)
         } else {
             let due = (elapsed as f64 * self.frames_per_tick) as u64;
             let due = if self.together == 1 {
@@ -115,7 +160,7 @@ impl Pacer {
             self.unsent += behind - self.catch_up;
             behind = self.catch_up;
             (self.owed_since, self.made_good) = (now, 0);
-        } else if self.unsent > 0 && behind < burst && self.together == 1 {
+        } else if self.unsent > 0 && behind < burst && self.together == 1 && self.times.is_none() {
             behind += self.make_good(now, burst - behind);
         }
         let frames = behind.min(burst);
@@ -253,6 +298,22 @@ mod tests {
         }
         assert_eq!((pacer.offered(), pacer.unsent()), (10_000_000, 0));
         assert!((1_001_900..=1_002_001).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn frames_with_times_are_due_at_them_again_and_again() {
+        // At the start, and 10 and 11 us after it; rounds of 20 us, twice as fast.
+        let times = Times::new(&[0, 10_000, 11_000], 20_000, 2.0, HZ);
+        let microsecond = HZ / 1_000_000;
+        let pacer = Pacer::new(Pace::Rate(1.0), 0, HZ / 1000, HZ, 512);
+        let mut pacer = pacer.by_times(Some(Arc::new(times)), HZ / 1000);
+        assert_eq!(pacer.scheduled(), 300);
+        for (at, frames) in [(0, 1), (4, 0), (6, 2), (9, 0), (11, 1), (16, 2)] {
+            assert_eq!(pacer.due(at * microsecond, 32).frames, frames, "{at}");
+        }
+        while pacer.due(HZ, 512).frames > 0 {}
+        assert_eq!(pacer.offered() + pacer.unsent(), 300);
+        assert!(pacer.is_done());
     }
 
     #[test]

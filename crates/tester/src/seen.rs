@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::frame::{Epoch, Signature};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
 use crate::tracker::{Arrival, FlowTracker};
-use crate::traffic::Pattern;
-use crate::trial::Trial;
+use crate::traffic::{Capture, Pattern};
 
 /// What a trial's frames are known by.
 #[derive(Clone, Debug)]
@@ -18,6 +17,8 @@ pub(crate) struct Marks {
     pub(crate) flows: usize,
     /// What payloads hold, where they are checked.
     pub(crate) pattern: Option<Arc<Pattern>>,
+    /// Frames without a signature that are sent instead, and the port that sends them here.
+    pub(crate) replayed: Option<(Arc<Capture>, usize)>,
 }
 
 /// What a lane received.
@@ -28,6 +29,8 @@ pub(crate) struct Seen {
     place: usize,
     /// What payloads hold, where they are checked.
     pattern: Option<Arc<Pattern>>,
+    replayed: Option<(Arc<Capture>, usize)>,
+    replayed_seen: u32,
     scale: Scale,
     /// Flows of one port: those of the load, and the low-rate stream after them.
     pub(crate) flows: usize,
@@ -45,20 +48,21 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// For a trial among `ports` ports.
+    /// For a trial among `ports` ports, each with so many frames of a low-rate stream.
     pub(crate) fn new(
         epoch: Epoch,
-        trial: &Trial,
+        low_rate_frames: usize,
         marks: Marks,
         ports: usize,
         ticks_per_second: u64,
     ) -> Self {
         let flows = marks.flows;
-        let low_rate_frames = (trial.low_rate_pps * trial.duration_s).ceil() as usize + 2;
         Self {
             epoch,
             place: marks.place,
             pattern: marks.pattern,
+            replayed: marks.replayed,
+            replayed_seen: 0,
             scale: Scale::new(ticks_per_second),
             flows,
             trackers: vec![FlowTracker::default(); ports * flows],
@@ -68,6 +72,24 @@ impl Seen {
             foreign: 0,
             unknown: 0,
             damaged: 0,
+        }
+    }
+
+    /// Frames of a capture have no numbers: they are counted, and told from others by how they end.
+    #[inline(never)]
+    fn record_replayed<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>) {
+        let Some((capture, port)) = &self.replayed else {
+            return;
+        };
+        let tracker = self.trackers.get_mut(port * self.flows);
+        let Some(tracker) = tracker else { return };
+        for frame in frames {
+            if capture.holds(frame) {
+                tracker.record(self.replayed_seen);
+                self.replayed_seen = self.replayed_seen.wrapping_add(1);
+            } else {
+                self.foreign += 1;
+            }
         }
     }
 
@@ -85,6 +107,10 @@ impl Seen {
     /// Takes note of frames that arrived together at tick `now`.
     #[inline(always)]
     pub(crate) fn record<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>, now: u64) {
+        if self.replayed.is_some() {
+            self.record_replayed(frames);
+            return;
+        }
         // Frames of one transmit burst carry one time stamp: their latency is worked out and recorded once.
         let (mut stamp, mut delay_ns, mut count, mut even) = (now, 0, 0, 0);
         for frame in frames {

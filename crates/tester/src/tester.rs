@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports held open, trials run over them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
@@ -18,11 +19,11 @@ use crate::error::TesterError;
 use crate::frame::{Epoch, FrameWriter, signature_place};
 use crate::judge::{Limits, judge};
 use crate::lane::{Lane, Role};
-use crate::pacer::Pace;
+use crate::pacer::{Pace, Times};
 use crate::seen::{Marks, Seen};
-use crate::traffic::{Pattern, Program, Traffic};
+use crate::traffic::{Capture, Pattern, Program, Timing, Traffic};
 use crate::trial::{Directions, Trial, TrialResult};
-use crate::writer::{Described, Share, Writer, tracked_flows};
+use crate::writer::{Described, Replayed, Share, Writer, tracked_flows};
 
 /// How the tester is to work.
 #[derive(Clone, Debug)]
@@ -90,10 +91,16 @@ struct Ready {
     sizes: Vec<u16>,
     programs: Vec<Arc<Program>>,
     pattern: Option<Arc<Pattern>>,
+    capture: Option<Arc<Capture>>,
 }
 
 impl Ready {
     fn new(traffic: &Traffic, sizes: Vec<u16>, ports: usize) -> Result<Self, TesterError> {
+        let capture = match &traffic.replay {
+            Some(replay) => Some(Arc::new(Capture::read(Path::new(&replay.file))?)),
+            None => None,
+        };
+        let ports = if capture.is_some() { 0 } else { ports };
         let program = |port| Program::new(traffic, &sizes, port as u8).map(Arc::new);
         let programs: Result<_, String> = (0..ports).map(program).collect();
         Ok(Self {
@@ -103,6 +110,21 @@ impl Ready {
                 .then(|| Arc::new(Pattern::new(traffic.seed))),
             traffic: traffic.clone(),
             sizes,
+            capture,
+        })
+    }
+
+    /// When the frames of a capture are due that is sent with its own timing.
+    fn times(&self) -> Option<Arc<Times>> {
+        let replay = self.traffic.replay.as_ref()?;
+        let capture = self.capture.as_ref()?;
+        (replay.timing == Timing::File).then(|| {
+            Arc::new(Times::new(
+                capture.times_ns(),
+                capture.period_ns(),
+                replay.speed.unwrap_or(1.0),
+                ticks_per_second(),
+            ))
         })
     }
 }
@@ -300,7 +322,10 @@ impl Tester {
 
         let until_start = Duration::from_secs_f64(lead_s + settle_s + trial.warm_up_s);
         let started = SystemTime::now() + until_start;
-        let times = timetable(trial, epoch, pace, (lead_s, settle_s));
+        let times = Timetable {
+            times: self.ready.as_ref().and_then(Ready::times),
+            ..timetable(trial, epoch, pace, (lead_s, settle_s))
+        };
         let clock = ClockCheck::begin();
         let count = self.ports.len();
         let room = Room {
@@ -414,6 +439,7 @@ fn timetable(trial: &Trial, epoch: Epoch, pace: Pace, (lead_s, settle_s): (f64, 
         pace,
         low_rate_pps: low_rate_pps(trial, pace),
         burst: trial.burst(),
+        times: None,
         ticks_per_second,
         learning_end,
         warm_up_start,
@@ -473,20 +499,22 @@ impl<'a> Room<'a> {
                 drops_when_full,
                 role,
                 self.writer(index, share)?,
-                self.seen(queues),
+                self.seen(index, queues),
             ))
         });
         lanes.collect()
     }
 
     fn flows(&self) -> u32 {
+        let capture = self.ready.and_then(|ready| ready.capture.as_ref());
         match self.ready.and_then(|ready| ready.programs.first()) {
+            _ if capture.is_some() => 1,
             Some(program) => program.flows(),
             None => u32::from(self.trial.flows),
         }
     }
 
-    fn seen(&self, queues: u32) -> Seen {
+    fn seen(&self, index: usize, queues: u32) -> Seen {
         let program = self.ready.and_then(|ready| ready.programs.first());
         let place = program.map_or(signature_place(self.trial.ip), |program| program.place());
         let flows = tracked_flows(self.flows(), queues) as usize;
@@ -495,10 +523,15 @@ impl<'a> Room<'a> {
             place,
             flows: flows + 1,
             pattern,
+            replayed: self
+                .ready
+                .and_then(|ready| ready.capture.clone())
+                .map(|capture| (capture, peer_of(index, self.ports))),
         };
+        let low_rate_frames = (self.trial.low_rate_pps * self.trial.duration_s).ceil() as usize + 2;
         Seen::new(
             self.epoch,
-            self.trial,
+            low_rate_frames,
             marks,
             self.ports,
             ticks_per_second(),
@@ -507,6 +540,9 @@ impl<'a> Room<'a> {
 
     fn writer(&self, index: usize, share: Share) -> Result<Writer, TesterError> {
         let port = index as u8;
+        if let Some(capture) = self.ready.and_then(|ready| ready.capture.clone()) {
+            return Ok(Writer::Replayed(Replayed::new(capture)));
+        }
         if let Some(ready) = self.ready {
             let program = ready.programs.get(index).map(Arc::clone);
             let program = program

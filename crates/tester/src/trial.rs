@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::calibration::CitedCalibration;
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
-use crate::traffic::{Sizes, Traffic, smallest as smallest_frame};
+use std::path::Path;
+
+use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic, smallest as smallest_frame};
 
 /// Frame sizes offered in a trial, in octets with FCS (RFC 2544, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,23 +253,36 @@ pub struct TrialResult {
 }
 
 impl Trial {
-    /// The trial with a description of its traffic, which says directions and sizes as well where it says them.
-    #[must_use]
-    pub fn with_traffic(mut self, traffic: Traffic) -> Self {
+    /// The trial with a description of its traffic, which says directions, sizes and the rate as well where it says them.
+    /// A capture is sent without warm-up and low-rate stream: its frames could not be told from those of either.
+    ///
+    /// # Errors
+    /// A capture that cannot be sent.
+    pub fn with_traffic(mut self, traffic: Traffic) -> Result<Self, ReplayError> {
         if let Some(directions) = traffic.directions {
             self.directions = directions;
+        }
+        let ports = match self.directions {
+            Directions::OneWay => 1.0,
+            Directions::Both => 2.0,
+        };
+        if let Some(replay) = &traffic.replay {
+            let capture = Capture::read(Path::new(&replay.file))?;
+            self.frame_sizes = FrameSizes::Fixed(capture.frame_size_largest());
+            self.warm_up_s = 0.0;
+            self.low_rate_pps = 0.0;
+            if replay.timing == Timing::File {
+                let speed = replay.speed.unwrap_or(1.0);
+                self.offered_rate_pps = capture.rate_pps(speed) * ports;
+            }
         }
         if let Some(burst) = &traffic.burst
             && let Some(gap_us) = burst.gap_us
         {
-            let ports = match self.directions {
-                Directions::OneWay => 1.0,
-                Directions::Both => 2.0,
-            };
             self.offered_rate_pps = f64::from(burst.frames) * 1e6 / gap_us * ports;
         }
         self.traffic = Some(Box::new(traffic));
-        self
+        Ok(self)
     }
 
     /// Sizes with FCS in the order in which they are sent.
@@ -313,7 +328,7 @@ impl Trial {
             return Err(format!("traffic: {}", fault.message));
         }
         if traffic.replay.is_some() {
-            return Err("traffic.replay is not known yet".to_owned());
+            return Ok(());
         }
         let smallest = self.sizes().into_iter().min().unwrap_or(0);
         let needed = smallest_frame(traffic);
@@ -339,6 +354,12 @@ impl FrameSizes {
     #[must_use]
     pub fn largest(self) -> u16 {
         self.pattern().into_iter().max().unwrap_or(0)
+    }
+
+    /// The smallest frame, octets with FCS.
+    #[must_use]
+    pub fn smallest(self) -> u16 {
+        self.pattern().into_iter().min().unwrap_or(0)
     }
 
     /// Sizes with FCS in the order in which they are sent. IMIX is spread, not sent in runs.

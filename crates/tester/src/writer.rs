@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quietwire_dpdk::Burst;
 
 use crate::frame::{Epoch, FrameWriter, Signature};
-use crate::traffic::{Program, TRACKED_MAX};
+use crate::traffic::{Capture, Program, TRACKED_MAX};
 
 /// Writes the frames of one lane, in the order of their sequence.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub(crate) enum Writer {
     Plain(Box<FrameWriter>),
     /// Frames as a description says.
     Described(Box<Described>),
+    /// Frames of a capture, again and again.
+    Replayed(Replayed),
 }
 
 impl Writer {
@@ -23,6 +25,7 @@ impl Writer {
         match self {
             Self::Plain(writer) => writer.begin(epoch),
             Self::Described(writer) => writer.begin(epoch),
+            Self::Replayed(writer) => writer.number = 0,
         }
     }
 
@@ -31,6 +34,7 @@ impl Writer {
         match self {
             Self::Plain(writer) => writer.written(),
             Self::Described(writer) => writer.number,
+            Self::Replayed(writer) => writer.number,
         }
     }
 
@@ -42,6 +46,7 @@ impl Writer {
                 let sequence = writer.sequences.get(usize::from(flow));
                 sequence.copied().unwrap_or(0)
             }
+            Self::Replayed(writer) => writer.number,
         }
     }
 
@@ -50,6 +55,7 @@ impl Writer {
         match self {
             Self::Plain(writer) => writer.low_rate_written(),
             Self::Described(writer) => writer.low_rate_written,
+            Self::Replayed(_) => 0,
         }
     }
 
@@ -59,6 +65,7 @@ impl Writer {
         match self {
             Self::Plain(writer) => writer.write_low_rate(burst, tick),
             Self::Described(writer) => writer.write_low_rate(burst, tick),
+            Self::Replayed(writer) => writer.write(burst),
         }
     }
 
@@ -67,6 +74,7 @@ impl Writer {
         match self {
             Self::Plain(writer) => writer.learning_frames_left(),
             Self::Described(writer) => writer.learning_left as usize,
+            Self::Replayed(_) => 0,
         }
     }
 
@@ -75,6 +83,7 @@ impl Writer {
         match self {
             Self::Plain(writer) => writer.write_learning(burst),
             Self::Described(writer) => writer.write_learning(burst),
+            Self::Replayed(writer) => writer.write(burst),
         }
     }
 
@@ -84,7 +93,44 @@ impl Writer {
         match self {
             Self::Plain(writer) => writer.write(burst, tick),
             Self::Described(writer) => writer.write(burst, tick),
+            Self::Replayed(writer) => writer.write(burst),
         }
+    }
+}
+
+/// Writes frames of a capture as they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Replayed {
+    capture: Arc<Capture>,
+    number: u64,
+    next: usize,
+}
+
+impl Replayed {
+    pub(crate) fn new(capture: Arc<Capture>) -> Self {
+        Self {
+            capture,
+            number: 0,
+            next: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, burst: &mut Burst) {
+        burst.write_each(|frame| {
+            let Some(octets) = self.capture.frame(self.next) else {
+                return;
+            };
+            let Some(place) = frame.octets(octets.len() as u16) else {
+                return;
+            };
+            place.copy_from_slice(octets);
+            self.number += 1;
+            self.next += 1;
+            if self.next == self.capture.frames() {
+                self.next = 0;
+            }
+        });
     }
 }
 

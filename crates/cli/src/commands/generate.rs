@@ -16,10 +16,11 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
+use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibrations, DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS,
-    LOW_RATE_PPS_MAX, Limits, MAC_ADDRESSES_MAX, Preparation, Tester, TesterOptions, Trial,
-    TrialResult, Validity,
+    LOW_RATE_PPS_MAX, Limits, MAC_ADDRESSES_MAX, Preparation, Tester, TesterError, TesterOptions,
+    Trial, TrialResult, Validity,
 };
 
 use latency::latency_lines;
@@ -35,9 +36,12 @@ pub(crate) struct GenerateArgs {
     /// and more; docs/README.md lists all.
     #[arg(long = "port", value_name = "URI", required = true)]
     ports: Vec<PortUri>,
-    /// Frames per second summed over the ports that send, such as 250000, 1.5M or max.
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    rate: Rate,
+    /// Frames per second summed over the ports that send, such as 250000, 1.5M or max. A traffic file may say it instead.
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present = "traffic")]
+    rate: Option<Rate>,
+    /// A description of the traffic (TOML): headers, flows, sizes, bursts, a checked payload.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "flows", "destinations", "mac_addresses"])]
+    traffic: Option<PathBuf>,
     /// Octets with FCS, 64 (IPv6: 84) to 9000, or imix. Default: the smallest.
     #[arg(long, value_name = "SIZE", value_parser = parse_frame_sizes)]
     frame_size: Option<FrameSizes>,
@@ -138,8 +142,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         )));
     }
     let cpus = tester_cpus(&args.cpus)?;
-    let trial = trial(args);
-    check_trial(args, &trial)?;
+    let (trial, is_unpaced) = trial(args)?;
+    check_trial(is_unpaced, &trial)?;
+    say_of_idle_cpus(&cpus, &args.ports);
     if args.ports.iter().any(is_of_the_machine) {
         require_root("the tester takes over a network interface")?;
     }
@@ -170,7 +175,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         cpus,
         realtime_priority: (args.realtime_priority > 0).then_some(args.realtime_priority),
         ring_size: args.ring_size,
-        frame_size_max: trial.frame_sizes.largest(),
+        frame_size_max: trial.frame_size_largest(),
         limits: Limits::default(),
         preparation: Preparation {
             learning_s: args.learning_time.map(|time| time.as_secs_f64()),
@@ -187,9 +192,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     tester.wait_for_links(LINK_DEADLINE)?;
     leave_alone(args.settle, &abort);
     let spinner = spinner(&trial);
-    let result = match args.rate {
-        Rate::PacketsPerSecond(_) => tester.run(&trial),
-        Rate::Max => tester.run_unpaced(&trial),
+    let result = if is_unpaced {
+        tester.run_unpaced(&trial)
+    } else {
+        tester.run(&trial)
     };
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
@@ -251,9 +257,9 @@ pub(super) fn tester_cpus(cpus: &CpuList) -> Result<Vec<u32>> {
     Ok(cpus.iter().map(|cpu| cpu.0).collect())
 }
 
-fn check_trial(args: &GenerateArgs, trial: &Trial) -> Result<()> {
+fn check_trial(is_unpaced: bool, trial: &Trial) -> Result<()> {
     trial.validate().map_err(Usage)?;
-    if args.rate != Rate::Max && trial.offered_rate_pps * trial.duration_s < 1.0 {
+    if !is_unpaced && trial.offered_rate_pps * trial.duration_s < 1.0 {
         bail!(Usage(format!(
             "no frame is due in {} s at {} frames per second; give a higher --rate or a longer --duration",
             trial.duration_s, trial.offered_rate_pps
@@ -304,7 +310,52 @@ fn spinner(trial: &Trial) -> Option<ProgressBar> {
     Some(spinner)
 }
 
-fn trial(args: &GenerateArgs) -> Trial {
+/// The trial that the options and the traffic file ask for, and whether it goes as fast as the tester can.
+fn trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
+    let asked = asked(args);
+    let Some(path) = &args.traffic else {
+        return Ok((asked, args.rate == Some(Rate::Max)));
+    };
+    let traffic = Traffic::read(path)?;
+    let shown = path.display();
+    if traffic.sizes.is_some() && args.frame_size.is_some() {
+        bail!(Usage(format!(
+            "--frame-size is given, and {shown} has sizes; leave one of them out"
+        )));
+    }
+    if traffic.directions.is_some() && args.direction.is_some() {
+        bail!(Usage(format!(
+            "--direction is given, and {shown} has directions; leave one of them out"
+        )));
+    }
+    if args.rate.is_some() == traffic.says_rate() {
+        bail!(Usage(if traffic.says_rate() {
+            format!("--rate is given, and {shown} says when frames are sent; leave one of them out")
+        } else {
+            format!("{shown} does not say when frames are sent; give --rate")
+        }));
+    }
+    let smallest = traffic.frame_size_min();
+    let trial = Trial {
+        frame_sizes: args.frame_size.unwrap_or(FrameSizes::Fixed(smallest)),
+        ..asked
+    };
+    let trial = trial.with_traffic(traffic).map_err(TesterError::from)?;
+    Ok((trial, args.rate == Some(Rate::Max)))
+}
+
+/// Says so when CPUs were named that get nothing to do.
+fn say_of_idle_cpus(cpus: &[u32], ports: &[PortUri]) {
+    let queues: usize = ports.iter().map(|uri| usize::from(uri.queues())).sum();
+    if cpus.len() > queues {
+        tracing::warn!(
+            "--cpus names {} CPUs, and the ports have {queues} queues together: the others stay idle; give ports more with queues=N",
+            cpus.len()
+        );
+    }
+}
+
+fn asked(args: &GenerateArgs) -> Trial {
     let directions = match args.direction {
         Some(Direction::OneWay) => Directions::OneWay,
         Some(Direction::Both) => Directions::Both,
@@ -318,9 +369,9 @@ fn trial(args: &GenerateArgs) -> Trial {
     let smallest = FrameSizes::Fixed(ip.frame_size_min());
     Trial {
         offered_rate_pps: match args.rate {
-            Rate::PacketsPerSecond(rate) => rate,
-            // Not used when unpaced; has to be a rate all the same.
-            Rate::Max => 1.0,
+            Some(Rate::PacketsPerSecond(rate)) => rate,
+            // Not used when unpaced, or said by the traffic file; has to be a rate all the same.
+            Some(Rate::Max) | None => 1.0,
         },
         duration_s: args.duration.as_secs_f64(),
         warm_up_s: args.warm_up.as_secs_f64(),
@@ -380,6 +431,10 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         frames("duplicate", result.duplicate_frames),
         frames("reordered", result.reordered_frames),
     ];
+    let traffic = result.trial.traffic.as_ref();
+    if traffic.is_some_and(|traffic| traffic.integrity) {
+        lines.push(frames("damaged", result.damaged_frames));
+    }
     lines.extend(latency_lines(result));
     let health = &result.health;
     lines.push(format!(

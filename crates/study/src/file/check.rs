@@ -11,7 +11,9 @@ use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
-use super::{Case, Device, LatencyProbe, NeighboursIn, Search, StudyFile, Trials};
+use super::{
+    Case, Device, FrameSize, LatencyProbe, NeighboursIn, Search, StudyFile, Traffic, Trials,
+};
 
 /// Longest counted part of a trial, seconds: over an hour is a slip of the keyboard.
 const DURATION_S_MAX: f64 = 3600.0;
@@ -197,7 +199,62 @@ fn traffic(file: &StudyFile) -> Checked {
         1,
         MAC_ADDRESSES_MAX,
         &[Key("traffic"), Key("mac-addresses")],
-    )
+    )?;
+    frames(&file.traffic)
+}
+
+/// What a study says itself, `[traffic.frames]` may not say as well.
+fn frames(traffic: &Traffic) -> Checked {
+    let Some(frames) = &traffic.frames else {
+        return Ok(());
+    };
+    let path = |key| [Key("traffic"), Key("frames"), Key(key)];
+    if let Some(found) = frames.first_fault() {
+        let path = [&[Key("traffic"), Key("frames")][..], &found.path].concat();
+        return fault(&path, found.message);
+    }
+    let elsewhere = [
+        (
+            "sizes",
+            frames.sizes.is_some(),
+            "say frame-sizes in [traffic]",
+        ),
+        (
+            "directions",
+            frames.directions.is_some(),
+            "say directions in [traffic]",
+        ),
+        (
+            "burst",
+            frames.says_rate(),
+            "a study sets the rate: leave gap-us out",
+        ),
+        (
+            "replay",
+            frames.replay.is_some(),
+            "a study cannot tell a capture's frames from those of other trials",
+        ),
+    ];
+    for (key, is_said, told) in elsewhere {
+        if is_said {
+            return fault(&path(key), told);
+        }
+    }
+    if traffic.flows != 1 || traffic.mac_addresses != 1 {
+        return fault(
+            &[Key("traffic"), Key("frames")],
+            "flows and mac-addresses do not go with it; say flows and addresses here",
+        );
+    }
+    let needed = frames.frame_size_min();
+    let smallest = |size: &FrameSize| size.0.smallest() < needed;
+    if let Some(index) = traffic.frame_sizes.iter().position(smallest) {
+        return fault(
+            &[Key("traffic"), Key("frame-sizes"), Index(index)],
+            format!("the headers and the tester's signature take {needed} octets with FCS"),
+        );
+    }
+    Ok(())
 }
 
 fn trials(trials: &Trials) -> Checked {

@@ -13,6 +13,7 @@ use std::path::Path;
 use quietwire_host::cpu::CpuList;
 use quietwire_search::{ConfigError, LossRatio, MlrGoal};
 use quietwire_tester::Directions;
+use quietwire_tester::traffic::Traffic as Description;
 use serde::{Deserialize, Serialize};
 
 pub use locate::FileError;
@@ -120,6 +121,10 @@ pub struct Traffic {
     pub flows: u16,
     /// Destination MAC addresses for each sending port.
     pub mac_addresses: u32,
+    /// `[traffic.frames]`: headers, flows, bursts and checked payloads, as the tester's traffic files have them, in place of
+    /// `flows` and `mac-addresses`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Description>,
 }
 
 impl Default for Traffic {
@@ -129,6 +134,7 @@ impl Default for Traffic {
             directions: Directions::Both,
             flows: 1,
             mac_addresses: 1,
+            frames: None,
         }
     }
 }

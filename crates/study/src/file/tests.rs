@@ -525,3 +525,60 @@ proptest! {
         prop_assert_eq!(parse(&toml::to_string(&file).unwrap()).unwrap(), file);
     }
 }
+
+#[test]
+fn frames_may_be_described_and_faults_in_it_are_named() {
+    let with = |traffic: &str| parse(&format!("{SMALL}\n{traffic}"));
+    let without = SMALL.replace("[traffic]", "");
+    assert_eq!(without, SMALL, "the small study says nothing of traffic");
+    let file = with(
+        "[traffic]\nframe-sizes = [84, \"imix\"]\n[traffic.frames.ipv4]\n\
+         source = { first = \"10.0.0.1\", count = 500 }\n",
+    )
+    .unwrap();
+    assert_eq!(file.traffic.frames.unwrap().flow_count(), 500);
+    for (traffic, key, says) in [
+        (
+            "[traffic.frames]\ncolour = 1\n",
+            "traffic.frames.colour",
+            "unknown field",
+        ),
+        (
+            "[traffic.frames]\nsizes = 64\n",
+            "traffic.frames.sizes",
+            "frame-sizes",
+        ),
+        (
+            "[traffic.frames.udp]\n[traffic.frames.tcp]\n",
+            "traffic.frames.tcp",
+            "UDP or TCP",
+        ),
+        (
+            "[traffic]\nflows = 5\n[traffic.frames]\nseed = 1\n",
+            "traffic.frames",
+            "do not go with it",
+        ),
+        (
+            "[traffic.frames.ipv6]\n",
+            "traffic.frame-sizes[0]",
+            "take 84 octets",
+        ),
+        (
+            "[traffic.frames]\nburst = { frames = 4, gap-us = 5.0 }\n",
+            "traffic.frames.burst",
+            "gap-us",
+        ),
+        (
+            "[traffic.frames]\nreplay = { file = \"x\" }\n",
+            "traffic.frames.replay",
+            "capture",
+        ),
+    ] {
+        let message = with(traffic).unwrap_err().to_string();
+        assert!(
+            message.contains(key) && message.contains(says),
+            "{traffic}: {message}"
+        );
+        assert!(message.starts_with("a/study.toml:"), "{message}");
+    }
+}

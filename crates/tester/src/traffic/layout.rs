@@ -82,6 +82,11 @@ impl Sum {
         u32::from(!sum.finish())
     }
 
+    /// Whether it is UDP's.
+    pub(crate) fn is_of_udp(&self) -> bool {
+        matches!(self.covers, Cover::Rest { protocol, .. } if protocol == IpProtocol::UDP.0)
+    }
+
     /// Whether it covers the payload.
     pub(crate) fn covers_payload(&self) -> bool {
         matches!(self.covers, Cover::Rest { .. })

@@ -12,6 +12,7 @@ mod headers;
 mod integrity;
 mod layout;
 mod program;
+mod replay;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,8 @@ pub use field::{
 pub use genome::{Genome, Imix, SEQUENCE_MAX, Sizes};
 pub(crate) use integrity::Pattern;
 pub(crate) use program::{Program, TRACKED_MAX, smallest};
+
+pub use replay::{Capture, ReplayError};
 
 pub use headers::{Ethernet, Headers, Ipv4, Ipv6, TagType, Tcp, Udp, Vlan, Vxlan};
 
@@ -187,6 +190,22 @@ impl Traffic {
         };
         let inner = || self.inner.clone().unwrap_or_default();
         (outer, self.vxlan.clone().map(|vxlan| (vxlan, inner())))
+    }
+
+    /// The smallest frame that holds all headers and the tester's signature, octets with FCS.
+    #[must_use]
+    pub fn frame_size_min(&self) -> u16 {
+        smallest(self)
+    }
+
+    /// Whether it says when frames are sent, so that a trial's rate is not asked for.
+    #[must_use]
+    pub fn says_rate(&self) -> bool {
+        let replay = self.replay.as_ref();
+        self.burst
+            .as_ref()
+            .is_some_and(|burst| burst.gap_us.is_some())
+            || replay.is_some_and(|replay| replay.timing == Timing::File)
     }
 
     /// Flows of each direction.

@@ -29,11 +29,12 @@ struct Template {
     sums: [u32; SUMS_MAX],
 }
 
-/// Where a checksum is written, and whether it covers the payload.
+/// Where a checksum is written, whether it covers the payload, and whether it may not be zero.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: usize,
     covers_payload: bool,
+    is_of_udp: bool,
 }
 
 /// What a port sends, ready to be written.
@@ -101,6 +102,7 @@ impl Program {
                 .map(|sum| Place {
                     at: sum.at,
                     covers_payload: sum.covers_payload(),
+                    is_of_udp: sum.is_of_udp(),
                 })
                 .collect(),
             sums: flow_sums,
@@ -182,22 +184,17 @@ impl Program {
         let sums = template.sums.iter().zip(of_flow);
         for (place, (constant, varied)) in self.places.iter().zip(sums) {
             let known = u64::from(*constant) + u64::from(*varied);
-            let mut checksum = if place.covers_payload {
-                // None is a zero, which says that there is no checksum (RFC 768); all ones are the same number.
-                match !fold(known + payload) {
-                    0 => u16::MAX,
-                    checksum => checksum,
-                }
-            } else {
-                !fold(known)
+            let covered = if place.covers_payload { payload } else { 0 };
+            let checksum = match !fold(known + covered) {
+                // Zero says that there is none (RFC 768); all ones are the same number.
+                0 if place.is_of_udp => u16::MAX,
+                checksum => checksum,
             };
             if let Some(word) = frame.get_mut(place.at..place.at + 2) {
                 word.copy_from_slice(&checksum.to_be_bytes());
-            } else {
-                checksum = 0;
+                // What comes after is around it.
+                payload += u64::from(checksum);
             }
-            // What comes after is around it.
-            payload += u64::from(checksum);
         }
         true
     }

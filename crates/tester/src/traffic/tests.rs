@@ -457,3 +457,34 @@ fn scapy_reads_every_kind_with_right_checksums() {
         ),
     }
 }
+
+#[test]
+fn damaged_payloads_are_counted_apart() {
+    let traffic = parse("[traffic]\nintegrity = true\n");
+    let program = Program::new(&traffic, &[300], 0).unwrap();
+    let epoch = Epoch::of_trial(3);
+    let mut writer = Described::new(Arc::new(program.clone()), 0, Share::WHOLE);
+    writer.begin(epoch);
+    let mut frames: Vec<[u8; 296]> = (0..10)
+        .map(|tick| {
+            let mut frame = [0; 296];
+            writer.write_frame(0, &mut frame, tick);
+            frame
+        })
+        .collect();
+    frames[2][295] ^= 1;
+    frames[5][program.place() + 7] ^= 0x40;
+    frames[7][program.place()] ^= 1;
+    // What a router changes is no damage.
+    frames[8][22] -= 1;
+    let marks = crate::seen::Marks {
+        place: program.place(),
+        flows: 2,
+        pattern: Some(Arc::new(Pattern::new(0))),
+        replayed: None,
+    };
+    let mut seen = crate::seen::Seen::new(epoch, 3, marks, 1, 1_000_000_000);
+    seen.record(frames.iter().map(|frame| &frame[..]), 100);
+    let received = seen.trackers[0].received();
+    assert_eq!((received, seen.damaged, seen.foreign), (7, 2, 1));
+}

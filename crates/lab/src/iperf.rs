@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TCP throughput by iperf3: a server in one place, a client in another, and what both say of it.
+
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+use crate::place::Place;
+use crate::spawn::{require, stop};
+
+/// Which way data go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IperfOptions {
+    /// Where the server runs.
+    pub server: Place,
+    /// Where the client runs.
+    pub client: Place,
+    /// The server's address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// How long data are sent, whole seconds.
+    pub duration: Duration,
+    /// Connections at a time, 1 to 128.
+    pub streams: u8,
+}
+
+/// What came of data in one direction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IperfResult {
+    /// Which way they went.
+    pub way: Way,
+    /// How long it took, seconds.
+    pub elapsed_s: f64,
+    /// Connections at a time.
+    pub streams: u8,
+    /// Octets of data sent.
+    pub sent_octets: u64,
+    /// Octets of data that arrived.
+    pub received_octets: u64,
+    /// Bits of data per second that arrived.
+    pub received_bps: f64,
+    /// Segments sent again; none where the sender's kernel does not say.
+    pub retransmits: Option<u64>,
+    /// Round-trip time as the sender's kernel has it, mean over the connections, microseconds.
+    pub mean_rtt_us: Option<f64>,
+    /// CPU of the client's side, percent of one.
+    pub client_cpu_percent: f64,
+    /// CPU of the server's side, percent of one.
+    pub server_cpu_percent: f64,
+}
+
+/// How long the server may take to listen.
+const START: Duration = Duration::from_secs(10);
+/// What a run may take beside its duration.
+const GRACE: Duration = Duration::from_secs(15);
+/// From one look to the next.
+const POLL: Duration = Duration::from_millis(20);
+/// How long a process may take to end when asked.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Connections at a time at most: iperf3's own limit.
+const STREAMS_MAX: u8 = 128;
+/// Longest run: iperf3's own limit, a day.
+const DURATION_MAX: Duration = Duration::from_secs(86_400);
+
+/// Sends data one way for the time asked for. Both processes end with it, whatever happens.
+///
+/// # Errors
+/// [`LabError`]: iperf3 is not installed, the server does not listen or cannot be reached, or it takes too long.
+pub fn run(options: &IperfOptions, way: Way, abort: &AtomicBool) -> Result<IperfResult, LabError> {
+    check(options)?;
+    require("iperf3", "iperf3")?;
+    let server = server_words(options);
+    let deadline = Instant::now() + START;
+    let mut server = Running::start(&options.server, &server)?;
+    loop {
+        let client = client_words(options, way);
+        let mut client = Running::start(&options.client, &client)?;
+        let said = client.finish(Instant::now() + options.duration + GRACE, abort)?;
+        let refused = said.contains("Connection refused");
+        if refused && Instant::now() < deadline && !server.has_ended() {
+            std::thread::sleep(POLL);
+            continue;
+        }
+        return match read(&said, options, way) {
+            Ok(result) => Ok(result),
+            Err(words) => {
+                // A server that ended by itself knows why.
+                let own = if server.has_ended() {
+                    server.words()
+                } else {
+                    String::new()
+                };
+                Err(failed(&client.command, &format!("{words}\n{own}")))
+            }
+        };
+    }
+}
+
+fn check(options: &IperfOptions) -> Result<(), LabError> {
+    let bad = |text: String| Err(LabError::BadIperf(text));
+    if !(1..=STREAMS_MAX).contains(&options.streams) {
+        return bad(format!(
+            "{} connections are asked for, and iperf3 takes 1 to {STREAMS_MAX}",
+            options.streams
+        ));
+    }
+    if options.duration < Duration::from_secs(1) || options.duration > DURATION_MAX {
+        return bad(format!(
+            "{} s are asked for, and iperf3 takes 1 s to a day",
+            options.duration.as_secs_f64()
+        ));
+    }
+    if options.port == 0 {
+        return bad("port 0 is asked for; give one from 1 to 65535".to_owned());
+    }
+    Ok(())
+}
+
+fn failed(command: &str, said: &str) -> LabError {
+    let said = said.trim();
+    LabError::Iperf {
+        said: if said.is_empty() {
+            "(it said nothing)".to_owned()
+        } else {
+            said.to_owned()
+        },
+        command: command.to_owned(),
+    }
+}
+
+fn server_words(options: &IperfOptions) -> Vec<String> {
+    let (address, port) = (options.address.to_string(), options.port.to_string());
+    let words = ["iperf3", "-s", "-1", "-B", &address, "-p", &port];
+    words.map(str::to_owned).to_vec()
+}
+
+fn client_words(options: &IperfOptions, way: Way) -> Vec<String> {
+    let (address, port) = (options.address.to_string(), options.port.to_string());
+    let seconds = options.duration.as_secs().to_string();
+    let streams = options.streams.to_string();
+    let timeout = START.as_millis().to_string();
+    let words = [
+        "iperf3",
+        "-c",
+        &address,
+        "-p",
+        &port,
+        "-t",
+        &seconds,
+        "-P",
+        &streams,
+        "--json",
+        "--connect-timeout",
+        &timeout,
+    ];
+    let reverse = (way == Way::Down).then_some("-R");
+    words
+        .into_iter()
+        .chain(reverse)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A process and what it says, which ends when this does.
+struct Running {
+    child: Child,
+    command: String,
+    said: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    fn start(place: &Place, words: &[String]) -> Result<Self, LabError> {
+        let words = place.command(words)?;
+        let command = words.join(" ");
+        let mut words = words.iter();
+        let program = words.next().map_or("", String::as_str);
+        // Both streams go one way: errors are said on either.
+        let (mut reader, writer) =
+            std::io::pipe().map_err(|error| failed(&command, &error.to_string()))?;
+        let errors = writer
+            .try_clone()
+            .map_err(|error| failed(&command, &error.to_string()))?;
+        let child = Command::new(program)
+            .args(words)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(errors)
+            .spawn()
+            .map_err(|error| failed(&command, &error.to_string()))?;
+        let said = std::thread::spawn(move || {
+            let mut octets = Vec::new();
+            match reader.read_to_end(&mut octets) {
+                Ok(_) => String::from_utf8_lossy(&octets).into_owned(),
+                Err(error) => error.to_string(),
+            }
+        });
+        Ok(Self {
+            child,
+            command,
+            said: Some(said),
+        })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits for its end, and tells what it said.
+    fn finish(&mut self, deadline: Instant, abort: &AtomicBool) -> Result<String, LabError> {
+        while !self.has_ended() {
+            if abort.load(Ordering::Relaxed) {
+                return Err(LabError::Aborted);
+            }
+            if Instant::now() >= deadline {
+                return Err(failed(
+                    &self.command,
+                    "it did not end in time, and was ended",
+                ));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(self.words())
+    }
+
+    /// What it said; to be asked once it has ended.
+    fn words(&mut self) -> String {
+        let said = self.said.take().and_then(|said| said.join().ok());
+        said.unwrap_or_default()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        match stop(&mut self.child, PATIENCE) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!("`{}` could not be ended: {error}", self.command),
+        }
+    }
+}
+
+/// What of iperf3's JSON is used (`--json`, iperf3(1)).
+#[derive(Deserialize)]
+struct Said {
+    error: Option<String>,
+    end: Option<End>,
+}
+
+#[derive(Deserialize)]
+struct End {
+    #[serde(default)]
+    streams: Vec<StreamEnd>,
+    sum_sent: Option<Sum>,
+    sum_received: Option<Sum>,
+    cpu_utilization_percent: Option<Cpu>,
+}
+
+#[derive(Deserialize)]
+struct StreamEnd {
+    sender: Option<Sender>,
+}
+
+#[derive(Deserialize)]
+struct Sender {
+    mean_rtt: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Sum {
+    seconds: f64,
+    bytes: u64,
+    bits_per_second: f64,
+    retransmits: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Cpu {
+    host_total: f64,
+    remote_total: f64,
+}
+
+/// The figures, or what iperf3 said instead.
+fn read(text: &str, options: &IperfOptions, way: Way) -> Result<IperfResult, String> {
+    let said: Said = serde_json::from_str(text).map_err(|_| text.to_owned())?;
+    if let Some(error) = said.error {
+        return Err(error);
+    }
+    let incomplete = || "its JSON has no figures at its end".to_owned();
+    let end = said.end.ok_or_else(incomplete)?;
+    let (Some(sent), Some(received), Some(cpu)) =
+        (end.sum_sent, end.sum_received, end.cpu_utilization_percent)
+    else {
+        return Err(incomplete());
+    };
+    let rtts = end
+        .streams
+        .iter()
+        .filter_map(|stream| stream.sender.as_ref()?.mean_rtt);
+    // Only the side that sends knows of round trips; iperf3 says zero for the other.
+    let rtts: Vec<f64> = rtts.filter(|rtt| *rtt > 0.0).collect();
+    Ok(IperfResult {
+        way,
+        elapsed_s: received.seconds,
+        streams: options.streams,
+        sent_octets: sent.bytes,
+        received_octets: received.bytes,
+        received_bps: received.bits_per_second,
+        retransmits: sent.retransmits,
+        mean_rtt_us: (!rtts.is_empty()).then(|| rtts.iter().sum::<f64>() / rtts.len() as f64),
+        client_cpu_percent: cpu.host_total,
+        server_cpu_percent: cpu.remote_total,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(port: u16) -> IperfOptions {
+        IperfOptions {
+            server: Place::Here,
+            client: Place::Here,
+            address: IpAddr::from([127, 0, 0, 1]),
+            port,
+            duration: Duration::from_secs(1),
+            streams: 2,
+        }
+    }
+
+    /// A port that was free a moment ago.
+    fn free_port() -> u16 {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    }
+
+    #[test]
+    fn data_go_both_ways() {
+        let never = AtomicBool::new(false);
+        for way in [Way::Up, Way::Down] {
+            let result = match run(&options(free_port()), way, &never) {
+                Err(LabError::MissingProgram { program, .. }) => {
+                    eprintln!("skipped: {program} is not installed; scripts/setup installs it");
+                    return;
+                }
+                result => result.unwrap(),
+            };
+            assert_eq!((result.way, result.streams), (way, 2));
+            assert!(result.received_octets > 1_000_000, "{result:?}");
+            assert!(result.sent_octets >= result.received_octets, "{result:?}");
+            assert!(
+                result.received_bps > 0.0 && result.elapsed_s > 0.5,
+                "{result:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_it_says_is_told_and_not_made_up() {
+        let options = options(5201);
+        let read = |text: &str| read(text, &options, Way::Up).unwrap_err();
+        let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;
+        assert_eq!(read(refused), "unable to connect");
+        assert!(read(r#"{"start":{},"end":{}}"#).contains("no figures"));
+        assert_eq!(read("iperf3: error - x"), "iperf3: error - x");
+        assert!(
+            read(r#"{"end":{"sum_sent":{"seconds":1,"bytes":1,"bits_per_second":1}}}"#)
+                .contains("no figures")
+        );
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        let never = AtomicBool::new(false);
+        for (options, told) in [
+            (
+                IperfOptions {
+                    streams: 0,
+                    ..options(1)
+                },
+                "1 to 128",
+            ),
+            (
+                IperfOptions {
+                    duration: Duration::from_millis(10),
+                    ..options(1)
+                },
+                "1 s to a day",
+            ),
+            (options(0), "port 0"),
+        ] {
+            let error = run(&options, Way::Up, &never).unwrap_err();
+            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert!(error.to_string().contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_listen_is_told_with_its_words() {
+        if require("iperf3", "iperf3").is_err() {
+            return;
+        }
+        let never = AtomicBool::new(false);
+        // Taken, so that the server cannot have it, and never answers as iperf3 does.
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        drop(std::thread::spawn(move || drop(taken.accept())));
+        let error = run(&options(port), Way::Up, &never)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("iperf3 -c"), "{error}");
+    }
+}

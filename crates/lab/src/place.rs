@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where an application runs: on the host as it is, or in a network namespace.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::thread::scope;
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::error::{LabError, io_error};
+use crate::spawn::require;
+
+/// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
+const NAMESPACES: &str = "/run/netns";
+
+/// Where an application runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Where this process is.
+    #[default]
+    Here,
+    /// The network namespace of this name (`ip netns add NAME`).
+    Namespace(String),
+}
+
+impl Place {
+    /// The namespace of this name, or here without one.
+    ///
+    /// # Errors
+    /// [`LabError::NoNamespace`].
+    pub fn of(namespace: Option<&str>) -> Result<Self, LabError> {
+        let Some(name) = namespace else {
+            return Ok(Self::Here);
+        };
+        let place = Self::Namespace(name.to_owned());
+        let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+        match place.path() {
+            Some(path) if is_name && path.exists() => Ok(place),
+            _ => Err(LabError::NoNamespace(name.to_owned())),
+        }
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Here => None,
+            Self::Namespace(name) => Some(PathBuf::from(NAMESPACES).join(name)),
+        }
+    }
+
+    /// The words of a command that runs another there, and ends it when the process that started it is killed.
+    ///
+    /// # Errors
+    /// [`LabError::MissingProgram`].
+    pub fn command(&self, words: &[String]) -> Result<Vec<String>, LabError> {
+        require("setpriv", "util-linux")?;
+        let mut command = ["setpriv", "--pdeathsig", "KILL"]
+            .map(str::to_owned)
+            .to_vec();
+        if let Some(path) = self.path() {
+            require("nsenter", "util-linux")?;
+            command.extend(["nsenter".to_owned(), format!("--net={}", path.display())]);
+        }
+        command.extend_from_slice(words);
+        Ok(command)
+    }
+
+    /// Does something there, on a thread of its own: what it opens stays there, whoever uses it then.
+    ///
+    /// # Errors
+    /// The namespace is gone, or may not be entered.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        let Some(path) = self.path() else {
+            return Ok(work());
+        };
+        let namespace = File::open(&path).map_err(io_error(&path, "opening the namespace"))?;
+        let there = || {
+            setns(&namespace, CloneFlags::CLONE_NEWNET)
+                .map_err(|error| io_error(&path, "entering the namespace")(error.into()))?;
+            Ok(work())
+        };
+        let outcome = scope(|scope| scope.spawn(there).join());
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_named() {
+        for name in ["absent-namespace", "", "..", "a/b"] {
+            let error = Place::of(Some(name)).unwrap_err();
+            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert!(error.to_string().contains("ip netns"), "{error}");
+        }
+        assert_eq!(Place::of(None).unwrap(), Place::Here);
+        assert_eq!(Place::Here.enter(|| 7).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_command_is_told_to_end_with_its_starter() {
+        let words = ["iperf3".to_owned(), "-s".to_owned()];
+        let place = Place::Namespace("left".to_owned());
+        let command = place.command(&words).unwrap().join(" ");
+        assert_eq!(
+            command,
+            "setpriv --pdeathsig KILL nsenter --net=/run/netns/left iperf3 -s"
+        );
+    }
+}

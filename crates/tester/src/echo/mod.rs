@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An echo service over UDP or TCP, and its round-trip times: what an application sees of a path, kernel and all.
+
+mod client;
+mod server;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use client::run;
+pub use server::EchoServer;
+
+use crate::latency::LatencySummary;
+
+/// Octets of a request: its number, and which run it is of. What is more is zeros.
+pub const PAYLOAD_MIN: u16 = 16;
+/// Most octets of a request: what UDP over IPv4 carries.
+pub const PAYLOAD_MAX: u16 = 65_507;
+
+/// Over what requests go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EchoTransport {
+    /// A datagram each way.
+    Udp,
+    /// One connection, without Nagle's algorithm.
+    Tcp,
+}
+
+/// What to ask an echo service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EchoOptions {
+    /// The service.
+    pub server: SocketAddr,
+    /// Over what.
+    pub transport: EchoTransport,
+    /// Octets of a request, [`PAYLOAD_MIN`] to [`PAYLOAD_MAX`].
+    pub payload_octets: u16,
+    /// How long requests are sent.
+    pub duration: Duration,
+    /// From one request to the next; zero for the next at once. A request that waits longer for its reply holds up the
+    /// next: one at a time is on its way.
+    pub interval: Duration,
+    /// How long a reply, and the connection, may take.
+    pub timeout: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EchoResult {
+    /// The service.
+    pub server: SocketAddr,
+    /// Over what.
+    pub transport: EchoTransport,
+    /// Octets of a request.
+    pub payload_octets: u16,
+    /// How long it took, seconds.
+    pub elapsed_s: f64,
+    /// Requests sent.
+    pub requests: u64,
+    /// Replies in time.
+    pub replies: u64,
+    /// Replies that came after their time; their requests are lost.
+    pub late_replies: u64,
+    /// Requests without a reply in time.
+    pub lost: u64,
+    /// Round-trip times of the replies in time.
+    pub round_trip: LatencySummary,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum EchoError {
+    /// The options make no sense.
+    #[error("{0}")]
+    BadInput(String),
+    /// The service could not be offered.
+    #[error("no echo service at {address}: {error}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The service could not be reached.
+    #[error(
+        "the echo service at {server} cannot be reached: {error}; is it running, and is there a route to it?"
+    )]
+    Unreachable {
+        /// Which.
+        server: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The connection ended.
+    #[error(
+        "the connection to the echo service at {server} was lost after {replies} replies: {error}"
+    )]
+    Lost {
+        /// Which.
+        server: SocketAddr,
+        /// Replies until then.
+        replies: u64,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It was to end.
+    #[error("the measurement was aborted")]
+    Aborted,
+    /// The figures could not be put together.
+    #[error("the round-trip times could not be put together: {0}")]
+    Result(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread::scope;
+
+    use super::*;
+
+    fn options(server: SocketAddr, transport: EchoTransport) -> EchoOptions {
+        EchoOptions {
+            server,
+            transport,
+            payload_octets: 100,
+            duration: Duration::from_millis(200),
+            interval: Duration::from_micros(200),
+            timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// Ends the service whatever happens, so that a failed test is not a hanging one.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_answered_over_both() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let server = EchoServer::bind(local.parse().unwrap()).unwrap();
+            let address = server.address();
+            let stop = AtomicBool::new(false);
+            scope(|scope| {
+                scope.spawn(|| server.serve(&stop));
+                let _stop = Stop(&stop);
+                for transport in [EchoTransport::Udp, EchoTransport::Tcp] {
+                    for payload_octets in [PAYLOAD_MIN, 1400, 60_000] {
+                        let options = EchoOptions {
+                            payload_octets,
+                            ..options(address, transport)
+                        };
+                        let never = AtomicBool::new(false);
+                        let result = run(&options, &never).unwrap();
+                        assert!(result.requests > 0);
+                        assert_eq!(result.replies + result.lost, result.requests, "{result:?}");
+                        assert_eq!(result.lost, 0, "{result:?}");
+                        let times = &result.round_trip;
+                        assert_eq!(times.samples, result.replies);
+                        assert!(times.min_ns > 0 && times.min_ns as f64 <= times.mean_ns);
+                        assert!(times.mean_ns <= times.max_ns as f64);
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_service_that_does_not_answer_is_loss_or_an_error_and_never_a_hang() {
+        let never = AtomicBool::new(false);
+        // Bound and silent.
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut asked = options(silent.local_addr().unwrap(), EchoTransport::Udp);
+        asked.timeout = Duration::from_millis(20);
+        let result = run(&asked, &never).unwrap();
+        assert!(result.requests > 0 && result.lost == result.requests);
+        assert_eq!(
+            (result.round_trip.samples, result.round_trip.p50_ns),
+            (0, None)
+        );
+        // Nobody there.
+        let gone = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let error = run(&options(gone, EchoTransport::Tcp), &never).unwrap_err();
+        assert!(matches!(error, EchoError::Unreachable { .. }), "{error}");
+        let error = run(&options(gone, EchoTransport::Udp), &never).unwrap_err();
+        assert!(matches!(error, EchoError::Unreachable { .. }), "{error}");
+        // Accepts, and closes.
+        let closing = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = closing.local_addr().unwrap();
+        let accepted = std::thread::spawn(move || drop(closing.accept()));
+        let error = run(&options(address, EchoTransport::Tcp), &never).unwrap_err();
+        assert!(matches!(error, EchoError::Lost { .. }), "{error}");
+        accepted.join().unwrap();
+        // Told to end.
+        let at_once = AtomicBool::new(true);
+        let error = run(&asked, &at_once).unwrap_err();
+        assert!(matches!(error, EchoError::Aborted), "{error}");
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        let never = AtomicBool::new(false);
+        let good = options("127.0.0.1:9".parse().unwrap(), EchoTransport::Udp);
+        for (options, told) in [
+            (
+                EchoOptions {
+                    payload_octets: 15,
+                    ..good.clone()
+                },
+                "16 to 65507",
+            ),
+            (
+                EchoOptions {
+                    duration: Duration::ZERO,
+                    ..good.clone()
+                },
+                "duration",
+            ),
+            (
+                EchoOptions {
+                    timeout: Duration::ZERO,
+                    ..good.clone()
+                },
+                "timeout",
+            ),
+        ] {
+            let error = run(&options, &never).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

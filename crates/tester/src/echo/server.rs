@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An echo service (RFC 862) at one address, over UDP and TCP.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::EchoError;
+
+/// Connections at a time; more wait until one ends.
+const CONNECTIONS_MAX: usize = 64;
+/// How long nothing may happen before the flag to end is looked at, milliseconds.
+const PATIENCE_MS: u16 = 50;
+/// Datagrams answered in a row, so that connections have their turn.
+const DATAGRAMS_A_TURN: usize = 64;
+/// Octets of one connection that wait to be taken.
+const WAITING_MAX: usize = 1 << 18;
+
+/// An echo service that has its address.
+#[derive(Debug)]
+pub struct EchoServer {
+    udp: UdpSocket,
+    tcp: TcpListener,
+    address: SocketAddr,
+}
+
+struct Connection {
+    stream: TcpStream,
+    waiting: Vec<u8>,
+}
+
+impl EchoServer {
+    /// Takes an address, the same port for UDP and TCP; port 0 for any.
+    ///
+    /// # Errors
+    /// [`EchoError::Bind`].
+    pub fn bind(address: SocketAddr) -> Result<Self, EchoError> {
+        let failed = |error| EchoError::Bind { address, error };
+        let tcp = TcpListener::bind(address).map_err(failed)?;
+        let address = tcp.local_addr().map_err(failed)?;
+        let udp = UdpSocket::bind(address).map_err(failed)?;
+        tcp.set_nonblocking(true).map_err(failed)?;
+        udp.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { udp, tcp, address })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop` is set.
+    ///
+    /// # Errors
+    /// What the system says of waiting. A connection that fails costs only itself.
+    pub fn serve(&self, stop: &AtomicBool) -> io::Result<()> {
+        let mut connections: Vec<Connection> = Vec::new();
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        while !stop.load(Ordering::Relaxed) {
+            self.wait(&connections)?;
+            self.answer_datagrams(&mut buffer);
+            if connections.len() < CONNECTIONS_MAX
+                && let Ok((stream, _)) = self.tcp.accept()
+                && stream.set_nonblocking(true).is_ok()
+                && stream.set_nodelay(true).is_ok()
+            {
+                connections.push(Connection {
+                    stream,
+                    waiting: Vec::new(),
+                });
+            }
+            connections.retain_mut(|connection| connection.turn(&mut buffer).is_ok());
+        }
+        Ok(())
+    }
+
+    /// Until there is something to do, or for a while.
+    fn wait(&self, connections: &[Connection]) -> io::Result<()> {
+        let mut watched = vec![PollFd::new(self.udp.as_fd(), PollFlags::POLLIN)];
+        if connections.len() < CONNECTIONS_MAX {
+            watched.push(PollFd::new(self.tcp.as_fd(), PollFlags::POLLIN));
+        }
+        watched.extend(connections.iter().map(|connection| {
+            let flags = if connection.waiting.is_empty() {
+                PollFlags::POLLIN
+            } else {
+                PollFlags::POLLOUT
+            };
+            PollFd::new(connection.stream.as_fd(), flags)
+        }));
+        match poll(&mut watched, PollTimeout::from(PATIENCE_MS)) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn answer_datagrams(&self, buffer: &mut [u8]) {
+        for _ in 0..DATAGRAMS_A_TURN {
+            match self.udp.recv_from(buffer) {
+                // What cannot be sent back is lost, as datagrams may be.
+                Ok((length, from)) => {
+                    if let Some(datagram) = buffer.get(..length)
+                        && let Err(error) = self.udp.send_to(datagram, from)
+                    {
+                        tracing::debug!("no reply to {from}: {error}");
+                    }
+                }
+                // An earlier reply was refused, which the next call tells.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Sends back what has come; an error when the connection is over.
+    fn turn(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        if self.waiting.len() < WAITING_MAX {
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self
+                    .waiting
+                    .extend_from_slice(buffer.get(..length).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        match self.stream.write(&self.waiting) {
+            Ok(written) => {
+                self.waiting.drain(..written);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames of a capture file, pcap or pcapng, to be sent again.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::path::{Path, PathBuf};
+
+use pcap_file::pcap::PcapParser;
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::{Block, PcapNgParser};
+use pcap_file::{DataLink, PcapError};
+
+use super::draw::mix;
+
+/// Largest file, octets.
+const FILE_MAX: u64 = 1 << 30;
+/// Shortest frame that is sent, octets without FCS; shorter ones are padded, as an interface does.
+const SHORTEST: usize = 60;
+/// Longest frame, octets without FCS.
+const LONGEST: usize = 8996;
+/// Octets at a frame's end that it is known again by: what a device may change is in front of them.
+const TAIL: usize = 26;
+/// First block of a pcapng file (section 4.1 of its draft).
+const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+/// Why a capture cannot be sent again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It could not be read.
+    #[error("the capture {} cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It is no capture, or not one that can be sent.
+    #[error("the capture {} cannot be sent: {what}", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        what: String,
+    },
+}
+
+/// Frames of a capture file, in its order.
+#[derive(Clone, PartialEq)]
+pub struct Capture {
+    octets: Box<[u8]>,
+    /// Where each frame ends.
+    ends: Box<[usize]>,
+    /// When each was captured, nanoseconds after the first; never less than before.
+    times_ns: Box<[u64]>,
+    tails: HashSet<u64, BuildHasherDefault<Hashed>>,
+}
+
+impl std::fmt::Debug for Capture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} frames", self.ends.len())
+    }
+}
+
+/// Takes numbers that are hashes already.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.0 = mix(self.0 ^ u64::from(*octet));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+impl Capture {
+    /// Reads a file of Ethernet frames.
+    ///
+    /// # Errors
+    /// [`ReplayError`], with the file, and with the offset of what is wrong in it.
+    pub fn read(path: &Path) -> Result<Self, ReplayError> {
+        let unreadable = |error| ReplayError::Unreadable {
+            path: path.to_owned(),
+            error,
+        };
+        let wrong = |what| ReplayError::Wrong {
+            path: path.to_owned(),
+            what,
+        };
+        let length = std::fs::metadata(path).map_err(unreadable)?.len();
+        if length > FILE_MAX {
+            return Err(wrong(format!(
+                "it has {length} octets, and {FILE_MAX} at most are kept"
+            )));
+        }
+        Self::parse(&std::fs::read(path).map_err(unreadable)?).map_err(wrong)
+    }
+
+    /// Reads the octets of such a file.
+    ///
+    /// # Errors
+    /// One sentence, with the offset of what is wrong.
+    pub fn parse(file: &[u8]) -> Result<Self, String> {
+        let mut frames = Frames::default();
+        if file.starts_with(&PCAPNG) {
+            read_pcapng(file, &mut frames)?;
+        } else {
+            read_pcap(file, &mut frames)?;
+        }
+        if frames.ends.is_empty() {
+            return Err("it has no frames".to_owned());
+        }
+        frames.finish()
+    }
+
+    /// Number of frames.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// One of them, without FCS.
+    #[inline(always)]
+    #[must_use]
+    pub fn frame(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = match index {
+            0 => 0,
+            _ => *self.ends.get(index - 1)?,
+        };
+        self.octets.get(start..end)
+    }
+
+    /// The largest, octets with FCS.
+    #[must_use]
+    pub fn frame_size_largest(&self) -> u16 {
+        let lengths = (0..self.frames()).filter_map(|index| Some(self.frame(index)?.len()));
+        lengths.max().unwrap_or(0) as u16 + 4
+    }
+
+    /// From the first frame to when the first of the next round is due, nanoseconds: the time between the first and the
+    /// last, and once more the mean time between two.
+    #[must_use]
+    pub fn period_ns(&self) -> u64 {
+        let last = self.times_ns.last().copied().unwrap_or(0);
+        let gaps = (self.frames() as u64 - 1).max(1);
+        // A file without time in it is sent a frame a microsecond.
+        let last = if last == 0 { 1000 * gaps } else { last };
+        last + (last / gaps).max(1)
+    }
+
+    /// When each frame was captured, nanoseconds after the first.
+    #[must_use]
+    pub fn times_ns(&self) -> &[u64] {
+        &self.times_ns
+    }
+
+    /// Frames per second of the file's own timing, so many times faster.
+    #[must_use]
+    pub fn rate_pps(&self, speed: f64) -> f64 {
+        self.frames() as f64 / (self.period_ns() as f64 / 1e9) * speed
+    }
+
+    /// True for a frame that ends as one of these does.
+    #[inline(always)]
+    #[must_use]
+    pub fn holds(&self, frame: &[u8]) -> bool {
+        self.tails.contains(&tail(frame))
+    }
+}
+
+/// A number for a frame's last octets.
+#[inline(always)]
+fn tail(frame: &[u8]) -> u64 {
+    let tail = frame.last_chunk::<TAIL>().copied().unwrap_or([0; TAIL]);
+    let (words, rest) = tail.as_chunks::<8>();
+    let rest = rest
+        .iter()
+        .fold(0, |word, octet| word << 8 | u64::from(*octet));
+    words.iter().fold(
+        mix(rest),
+        |hash, word| mix(hash ^ u64::from_le_bytes(*word)),
+    )
+}
+
+/// Frames as they are read.
+#[derive(Default)]
+struct Frames {
+    octets: Vec<u8>,
+    ends: Vec<usize>,
+    times_ns: Vec<u64>,
+}
+
+impl Frames {
+    fn add(
+        &mut self,
+        offset: usize,
+        time_ns: u64,
+        length: u32,
+        octets: &[u8],
+    ) -> Result<(), String> {
+        let number = self.ends.len() + 1;
+        if octets.len() < length as usize {
+            return Err(format!(
+                "frame {number} at offset {offset} was captured only in part, {} of {length} octets; capture whole frames",
+                octets.len()
+            ));
+        }
+        if !(14..=LONGEST).contains(&octets.len()) {
+            return Err(format!(
+                "frame {number} at offset {offset} has {} octets, and frames have 14 to {LONGEST} without FCS",
+                octets.len()
+            ));
+        }
+        self.octets.extend_from_slice(octets);
+        let padding = SHORTEST.saturating_sub(octets.len());
+        self.octets.extend(std::iter::repeat_n(0, padding));
+        self.ends.push(self.octets.len());
+        self.times_ns.push(time_ns);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Capture, String> {
+        let first = self.times_ns.first().copied().unwrap_or(0);
+        // Time stamps of several queues may be out of order; frames are not.
+        let times_ns: Box<[u64]> = self
+            .times_ns
+            .iter()
+            .scan(0, |latest: &mut u64, time| {
+                *latest = (*latest).max(time.saturating_sub(first));
+                Some(*latest)
+            })
+            .collect();
+        let mut capture = Capture {
+            octets: self.octets.into_boxed_slice(),
+            ends: self.ends.into_boxed_slice(),
+            times_ns,
+            tails: HashSet::default(),
+        };
+        let tails: Vec<u64> = (0..capture.frames())
+            .filter_map(|index| capture.frame(index).map(tail))
+            .collect();
+        capture.tails.extend(tails);
+        Ok(capture)
+    }
+}
+
+/// What the reader says, for people.
+fn told(error: &PcapError, offset: usize, length: usize) -> String {
+    match error {
+        PcapError::IncompleteBuffer => format!(
+            "it is truncated: what begins at offset {offset} goes beyond its end at {length}"
+        ),
+        error => format!("it is damaged at offset {offset}: {error}"),
+    }
+}
+
+fn check_link(link: DataLink, offset: usize) -> Result<(), String> {
+    if link == DataLink::ETHERNET {
+        return Ok(());
+    }
+    Err(format!(
+        "its frames are not Ethernet but of link type {} (offset {offset})",
+        u32::from(link)
+    ))
+}
+
+fn read_pcap(file: &[u8], frames: &mut Frames) -> Result<(), String> {
+    let (mut rest, parser) = PcapParser::new(file).map_err(|error| match error {
+        PcapError::IncompleteBuffer if file.len() >= 4 && is_pcap(file) => told(&error, 0, file.len()),
+        _ => "it is neither pcap nor pcapng: it does not begin with a magic number of theirs (offset 0)".to_owned(),
+    })?;
+    check_link(parser.header().datalink, 20)?;
+    while !rest.is_empty() {
+        let offset = file.len() - rest.len();
+        let (after, packet) = parser
+            .next_packet(rest)
+            .map_err(|error| told(&error, offset, file.len()))?;
+        let time_ns = packet.timestamp.as_nanos() as u64;
+        frames.add(offset, time_ns, packet.orig_len, &packet.data)?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Magic numbers of pcap, microseconds and nanoseconds, in both orders.
+fn is_pcap(file: &[u8]) -> bool {
+    let magic = file.first_chunk::<4>().copied().unwrap_or_default();
+    let known = [0xa1b2_c3d4u32, 0xa1b2_3c4d];
+    known
+        .iter()
+        .any(|known| magic == known.to_be_bytes() || magic == known.to_le_bytes())
+}
+
+fn read_pcapng(file: &[u8], frames: &mut Frames) -> Result<(), String> {
+    let failed = |error: &PcapError, rest: &[u8]| told(error, file.len() - rest.len(), file.len());
+    let (mut rest, mut parser) = PcapNgParser::new(file).map_err(|error| failed(&error, file))?;
+    while !rest.is_empty() {
+        let offset = file.len() - rest.len();
+        let (after, block) = parser
+            .next_block(rest)
+            .map_err(|error| failed(&error, rest))?;
+        match block {
+            Block::InterfaceDescription(interface) => check_link(interface.linktype, offset)?,
+            Block::EnhancedPacket(packet) => {
+                let interface = parser.packet_interface(&packet).ok_or_else(|| {
+                    format!(
+                        "the packet at offset {offset} is of interface {}, which it does not describe",
+                        packet.interface_id
+                    )
+                })?;
+                // The reader takes the stamp's units for nanoseconds, whatever they are.
+                let units = packet.timestamp.as_nanos() as u64;
+                let time_ns = nanoseconds(units, interface);
+                frames.add(offset, time_ns, packet.original_len, &packet.data)?;
+            }
+            Block::SimplePacket(packet) => {
+                let last = frames.times_ns.last().copied().unwrap_or(0);
+                frames.add(offset, last, packet.original_len, &packet.data)?;
+            }
+            _ => {}
+        }
+        rest = after;
+    }
+    Ok(())
+}
+
+/// A time stamp in the units of its interface (option if_tsresol), which are microseconds unless said.
+fn nanoseconds(units: u64, interface: &InterfaceDescriptionBlock<'_>) -> u64 {
+    let resolution = interface.options.iter().find_map(|option| match option {
+        InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
+        _ => None,
+    });
+    let resolution = resolution.unwrap_or(6);
+    let exponent = u32::from(resolution & 0x7f);
+    let per_second = if resolution & 0x80 == 0 {
+        10u128.checked_pow(exponent)
+    } else {
+        1u128.checked_shl(exponent)
+    };
+    let per_second = per_second.unwrap_or(u128::MAX).max(1);
+    (u128::from(units) * 1_000_000_000 / per_second) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pcap_file::pcap::{PcapPacket, PcapWriter};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(number: u8, length: usize) -> Vec<u8> {
+        let mut frame = vec![number; length];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame
+    }
+
+    fn pcap(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+        let mut writer = PcapWriter::new(Vec::new()).unwrap();
+        for (micros, frame) in frames {
+            let time = Duration::from_micros(1_700_000_000_000_000 + micros);
+            let packet = PcapPacket::new(time, frame.len() as u32, frame);
+            writer.write_packet(&packet).unwrap();
+        }
+        writer.into_writer()
+    }
+
+    /// A pcapng file made by hand: a section, an interface with stamps in units of 10^-exponent, and frames.
+    fn pcapng(exponent: Option<u8>, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+        let block = |kind: u32, body: &[u8]| {
+            let length = (body.len() as u32 + 12).to_le_bytes();
+            [&kind.to_le_bytes(), &length[..], body, &length].concat()
+        };
+        let section = [
+            &0x1a2b_3c4du32.to_le_bytes()[..],
+            &[1, 0, 0, 0],
+            &u64::MAX.to_le_bytes(),
+        ]
+        .concat();
+        let mut interface = vec![1, 0, 0, 0, 0, 0, 4, 0];
+        if let Some(exponent) = exponent {
+            interface.extend([9, 0, 1, 0, exponent, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        let mut file = block(0x0a0d_0d0a, &section);
+        file.extend(block(1, &interface));
+        for (units, frame) in frames {
+            let mut body = vec![0; 4];
+            body.extend(((units >> 32) as u32).to_le_bytes());
+            body.extend((*units as u32).to_le_bytes());
+            body.extend((frame.len() as u32).to_le_bytes());
+            body.extend((frame.len() as u32).to_le_bytes());
+            body.extend(frame);
+            body.resize(body.len().next_multiple_of(4), 0);
+            file.extend(block(6, &body));
+        }
+        file
+    }
+
+    #[test]
+    fn both_formats_give_frames_and_times() {
+        let frames = [
+            (0, frame(1, 60)),
+            (500, frame(2, 42)),
+            (2000, frame(3, 1514)),
+        ];
+        let later = |factor: u64| {
+            frames
+                .clone()
+                .map(|(micros, frame)| ((5_000_000_000 + micros) * factor, frame))
+        };
+        for file in [
+            pcap(&frames),
+            pcapng(None, &later(1)),
+            pcapng(Some(6), &later(1)),
+            pcapng(Some(9), &later(1000)),
+        ] {
+            let capture = Capture::parse(&file).unwrap();
+            assert_eq!(capture.times_ns(), [0, 500_000, 2_000_000]);
+            assert_eq!((capture.frames(), capture.frame_size_largest()), (3, 1518));
+            assert_eq!(capture.period_ns(), 3_000_000);
+            assert!((capture.rate_pps(2.0) - 2000.0).abs() < 1e-6);
+            assert_eq!(capture.frame(0), Some(&frames[0].1[..]));
+            assert_eq!(capture.frame(1).unwrap()[..42], frames[1].1);
+            assert_eq!(capture.frame(1).unwrap()[42..], [0; 18]);
+            assert_eq!(capture.frame(3), None);
+            assert!(capture.holds(&frames[2].1));
+            assert!(!capture.holds(&frame(9, 60)) && !capture.holds(&[]));
+        }
+    }
+
+    #[test]
+    fn what_is_no_capture_is_told_with_its_offset() {
+        let whole = pcap(&[(0, frame(1, 60)), (1, frame(2, 60))]);
+        let error = |file: &[u8]| Capture::parse(file).unwrap_err();
+        assert!(error(b"").contains("neither pcap nor pcapng"));
+        assert!(error(b"[traffic]\nseed = 1\n").contains("neither pcap nor pcapng"));
+        assert!(error(&whole[..10]).contains("truncated"));
+        // 24 octets of header, 16 and 60 of the first frame: the second is cut.
+        let cut = error(&whole[..whole.len() - 1]);
+        assert!(
+            cut.contains("truncated") && cut.contains("offset 100"),
+            "{cut}"
+        );
+        assert!(error(&whole[..24]).contains("no frames"));
+        let mut other = whole.clone();
+        other[20..24].copy_from_slice(&113u32.to_be_bytes());
+        let of_link = error(&other);
+        assert!(
+            of_link.contains("not Ethernet") || of_link.contains("damaged"),
+            "{of_link}"
+        );
+        let whole = pcapng(None, &[(0, frame(1, 60))]);
+        assert!(error(&whole[..whole.len() - 3]).contains("truncated"));
+        assert!(error(&pcapng(None, &[(0, frame(1, 9000))])).contains("8996"));
+        let missing = Capture::read(Path::new("/absent.pcap")).unwrap_err();
+        assert!(missing.to_string().contains("/absent.pcap"), "{missing}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_damage_makes_it_panic(
+            ng in any::<bool>(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            left in any::<prop::sample::Index>(),
+        ) {
+            let frames = [(0, frame(1, 60)), (7, frame(2, 61)), (9, frame(3, 99))];
+            let mut file = if ng { pcapng(Some(9), &frames) } else { pcap(&frames) };
+            for (at, octet) in changes {
+                let at = at.index(file.len());
+                file[at] = octet;
+            }
+            file.truncate(left.index(file.len() + 1));
+            if let Ok(capture) = Capture::parse(&file) {
+                prop_assert!(capture.frames() > 0);
+                prop_assert!(capture.times_ns().is_sorted());
+                for index in 0..capture.frames() {
+                    let frame = capture.frame(index).unwrap();
+                    prop_assert!((60..=8996).contains(&frame.len()));
+                    prop_assert!(capture.holds(frame));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Described traffic over a memif link whose two ends are the tester's own ports, by one thread and by several: what is
+//! offered is seen again, to the frame, and results of all threads are one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use pcap_file::pcap::{PcapPacket, PcapWriter};
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_tester::traffic::Traffic;
+use quietwire_tester::{
+    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
+    TrialResult,
+};
+
+fn trial(rate: f64, traffic: &str) -> Trial {
+    let traffic = Traffic::parse(traffic, Path::new("test.toml")).unwrap();
+    Trial {
+        offered_rate_pps: rate,
+        duration_s: 0.2,
+        warm_up_s: 0.05,
+        drain_s: 0.1,
+        frame_sizes: FrameSizes::Fixed(128),
+        directions: Directions::Both,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: 50.0,
+        traffic: None,
+    }
+    .with_traffic(traffic)
+    .unwrap()
+}
+
+fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) -> Tester {
+    let socket = directory.join(format!("{pool}.sock"));
+    let port = |name: &str, role: &str| {
+        let uri = format!("memif:{}?role={role}&queues={queues}", socket.display());
+        (name.to_owned(), uri.parse::<PortUri>().unwrap())
+    };
+    let options = TesterOptions {
+        cpus: cpus.to_vec(),
+        realtime_priority: None,
+        ring_size: 1024,
+        frame_size_max: 9000,
+        // The machine that runs the tests may be busy: what is checked here is the counting.
+        limits: Limits {
+            pacing_miss_ratio: 1.0,
+            ..Limits::default()
+        },
+        preparation: Preparation {
+            learning_s: Some(0.05),
+            settle_s: 0.02,
+        },
+    };
+    let ports = [port("a", "server"), port("b", "client")];
+    let tester = Tester::open(eal, pool, &ports, options).unwrap();
+    tester.wait_for_links(Duration::from_secs(10)).unwrap();
+    tester
+}
+
+/// Nothing is lost but what a full queue refused, and nothing is there that should not be.
+fn check(result: &TrialResult) {
+    let sum = |part: fn(&quietwire_tester::PortResult) -> u64| -> u64 {
+        result.ports.iter().map(part).sum()
+    };
+    assert!(result.offered_frames > 500, "{result:?}");
+    assert_eq!(
+        result.lost_frames,
+        sum(|port| port.refused_frames),
+        "{result:?}"
+    );
+    assert_eq!(sum(|port| port.received_frames), result.received_frames);
+    assert_eq!(sum(|port| port.offered_frames), result.offered_frames);
+    assert_eq!(sum(|port| port.foreign_frames), 0, "{result:?}");
+    assert_eq!(sum(|port| port.misdirected_frames), 0, "{result:?}");
+    assert_eq!((result.damaged_frames, result.duplicate_frames), (0, 0));
+    assert_eq!(
+        (result.health.phantom_frames, result.health.excess_frames),
+        (0, 0)
+    );
+}
+
+const KINDS: [&str; 4] = [
+    "[traffic]\nsizes = [[70, 7], [594, 4], [1518, 1]]\nintegrity = true\nflows = { count = 1000, order = \"zipf\" }\n\
+     [traffic.ipv4]\ndestination = { first = \"16.0.0.1\", step = 256, count = 1000 }\n",
+    "[traffic]\nsizes = { genome = \"3bc2g\" }\nburst = { frames = 50 }\n\
+     [[traffic.vlan]]\nid = { first = 1, count = 100 }\n[traffic.ipv6]\n[traffic.tcp]\n",
+    "[traffic]\nshares = [3, 1]\nsizes = 200\n[traffic.vxlan]\nvni = { first = 1, count = 64 }\n[traffic.inner.ipv6]\n",
+    "[traffic]\nflows = { count = 70000, order = \"uniform\" }\n[traffic.udp]\nsource = { first = 0, count = 65536 }\n",
+];
+
+// One test: the EAL can be started once in a process.
+#[test]
+fn what_is_described_is_seen_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![0],
+        memory_mib: 256,
+        huge_pages: HugePages::Never,
+        pci_devices: Vec::new(),
+        file_prefix: "quietwire-described".to_owned(),
+    })
+    .unwrap();
+    // One thread; two threads with a port each; two threads with a pair of queues of both ports each.
+    for (pool, cpus, queues) in [
+        ("one", &[0u32] as &[u32], 1),
+        ("ports", &[0, 1], 1),
+        ("queues", &[0, 1], 2),
+    ] {
+        let mut tester = tester(&eal, directory.path(), pool, cpus, queues);
+        for kind in KINDS {
+            let result = tester.run(&trial(50e3, kind)).unwrap();
+            check(&result);
+            assert_eq!(result.reordered_frames, 0, "{result:?}");
+            assert_eq!(result.latency.samples, result.received_frames);
+            assert!(result.low_rate.received_frames > 0, "{result:?}");
+            let [a, b] = [0, 1].map(|port| result.ports[port].offered_frames as f64);
+            let expected = if kind.contains("shares") { 3.0 } else { 1.0 };
+            // Scheduled to the frame; a busy machine may offer less.
+            if result.health.unsent_frames == 0 {
+                assert!((a / b - expected).abs() < 0.01, "{a} {b}");
+            }
+        }
+        let plain = Trial {
+            traffic: None,
+            flows: 7,
+            ..trial(50e3, KINDS[0])
+        };
+        check(&tester.run(&plain).unwrap());
+        if queues == 2 {
+            let alone = Trial { flows: 1, ..plain };
+            let error = tester.run(&alone).unwrap_err().to_string();
+            assert!(error.contains("2 queues and 1 flows"), "{error}");
+        }
+    }
+
+    replayed(&eal, directory.path());
+}
+
+fn replayed(eal: &Eal, directory: &Path) {
+    let path = directory.join("frames.pcap");
+    let mut writer = PcapWriter::new(std::fs::File::create(&path).unwrap()).unwrap();
+    for number in 0..100u8 {
+        let frame = vec![number; 60 + usize::from(number)];
+        let time = Duration::from_micros(100 * u64::from(number));
+        let packet = PcapPacket::new(time, frame.len() as u32, &frame);
+        writer.write_packet(&packet).unwrap();
+    }
+    drop(writer);
+    let mut tester = tester(eal, directory, "replay", &[0], 1);
+    let file = |rest: &str| {
+        format!(
+            "[traffic]\ndirections = \"one-way\"\nreplay = {{ file = \"{}\"{rest} }}\n",
+            path.display()
+        )
+    };
+    // 100 frames in 10 ms, each round: 2000 in the trial's 0.2 s, or 4000 at twice the speed.
+    for (rest, frames) in [
+        (", timing = \"file\"", 2000),
+        (", timing = \"file\", speed = 2.0", 4000),
+        ("", 1000),
+    ] {
+        let result = tester.run(&trial(5e3, &file(rest))).unwrap();
+        check(&result);
+        assert_eq!(result.scheduled_frames, frames, "{rest}");
+        assert_eq!(result.latency.samples, 0);
+    }
+    std::fs::write(&path, b"no capture").unwrap();
+    let traffic = Traffic::parse(&file(""), Path::new("t.toml")).unwrap();
+    let plain = trial(5e3, "[traffic]\n");
+    let error = plain.with_traffic(traffic).unwrap_err().to_string();
+    assert!(
+        error.contains("frames.pcap") && error.contains("neither"),
+        "{error}"
+    );
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Descriptions of traffic and captures that make no sense, and applications that cannot be had.
+
+use std::fs;
+
+use crate::place::Place;
+use crate::{BAD_INPUT, FAILED, LACKS};
+
+#[test]
+fn a_wrong_description_is_named_with_line_and_key() {
+    let place = Place::new();
+    let with = |text: &str, options: &[&str]| {
+        fs::write(place.path("t.toml"), text).unwrap();
+        let fixed = ["--port", "null:", "--traffic", "t.toml"];
+        place.generate(&[&fixed, options].concat())
+    };
+    for (text, parts) in [
+        (
+            "[traffic]\ncolour = 1",
+            &["t.toml:2:1", "traffic.colour"] as &[&str],
+        ),
+        ("colour = 1", &["t.toml:1:1", "colour"]),
+        (
+            "[traffic]\nsizes = 63",
+            &["t.toml:2:9", "traffic.sizes", "64 to 9000"],
+        ),
+        (
+            "[traffic]\n\nsizes = { genome = \"aaqa\" }",
+            &["t.toml:3:9", "'q' is no letter of RFC 6985"],
+        ),
+        (
+            "[traffic]\nsizes = { genome = \"99999999a\" }",
+            &["t.toml:2:9", "99999999 times"],
+        ),
+        (
+            "[traffic]\nsizes = 64\n[traffic.ipv6]",
+            &["64 octets", "take 84"],
+        ),
+        (
+            "[traffic]\nsizes = 70\n[traffic.vxlan]\nvni = 1",
+            &["70 octets", "take 114"],
+        ),
+        (
+            "[traffic.vxlan]\nvni = 16777216",
+            &["t.toml:2:7", "traffic.vxlan.vni", "0 to 16777215"],
+        ),
+        (
+            "[traffic.ipv4]\nsource = { first = \"255.255.255.0\", count = 1000 }",
+            &["t.toml:2:10", "go beyond the field"],
+        ),
+    ] {
+        place.refused(BAD_INPUT, with(text, &["--rate", "1k"]), parts);
+    }
+    let plain = "[traffic]\n";
+    let bursts = "[traffic]\nburst = { frames = 65535, gap-us = 0.001 }";
+    for (text, options, part) in [
+        (plain, &[] as &[&str], "give --rate"),
+        (plain, &["--rate", "1k", "--flows", "7"], "--flows"),
+        (bursts, &[], "no link carries more"),
+        (bursts, &["--rate", "1k"], "--rate is given"),
+        (
+            "[traffic]\nsizes = 64",
+            &["--rate", "1k", "--frame-size", "64"],
+            "--frame-size is given",
+        ),
+        (
+            "[traffic]\ndirections = \"both\"",
+            &["--rate", "1k"],
+            "needs two ports",
+        ),
+    ] {
+        place.refused(BAD_INPUT, with(text, options), &[part]);
+    }
+    let absent = [
+        "--port",
+        "null:",
+        "--rate",
+        "1k",
+        "--traffic",
+        "absent.toml",
+    ];
+    place.refused(BAD_INPUT, place.generate(&absent), &["absent.toml"]);
+}
+
+#[test]
+fn a_capture_that_is_none_is_named_with_its_offset() {
+    let place = Place::new();
+    let text = "[traffic]\nreplay = { file = \"frames.pcap\" }\n";
+    fs::write(place.path("t.toml"), text).unwrap();
+    // A header of pcap, and a packet of 60 octets of which 10 are there.
+    let mut capture = Vec::new();
+    capture.extend(0xa1b2_c3d4u32.to_le_bytes());
+    capture.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    capture.extend(65_535u32.to_le_bytes());
+    capture.extend(1u32.to_le_bytes());
+    capture.extend([0; 8]);
+    capture.extend(60u32.to_le_bytes());
+    capture.extend(60u32.to_le_bytes());
+    capture.extend([0; 10]);
+    for (octets, parts) in [
+        (
+            &capture[..],
+            &["frames.pcap", "truncated", "offset 24"] as &[&str],
+        ),
+        (&capture[..24], &["frames.pcap", "no frames"]),
+        (&capture[..7], &["frames.pcap", "truncated", "offset 0"]),
+        (
+            b"not a capture at all",
+            &["frames.pcap", "neither pcap nor pcapng"],
+        ),
+    ] {
+        fs::write(place.path("frames.pcap"), octets).unwrap();
+        let options = ["--port", "null:", "--rate", "1k", "--traffic", "t.toml"];
+        place.refused(BAD_INPUT, place.generate(&options), parts);
+    }
+    fs::remove_file(place.path("frames.pcap")).unwrap();
+    let options = ["--port", "null:", "--rate", "1k", "--traffic", "t.toml"];
+    place.refused(
+        BAD_INPUT,
+        place.generate(&options),
+        &["frames.pcap", "No such file"],
+    );
+}
+
+#[test]
+fn applications_that_cannot_be_had_are_named() {
+    let place = Place::new();
+    let application = |arguments: &[&str]| place.quietwire(&[&["application"], arguments].concat());
+    let iperf = ["iperf", "--address", "127.0.0.1"];
+    for (options, code, parts) in [
+        (
+            &["--server-namespace", "absent"] as &[&str],
+            BAD_INPUT,
+            &["'absent'", "ip netns"] as &[&str],
+        ),
+        (&["--duration", "1500ms"], BAD_INPUT, &["whole seconds"]),
+        (&["--streams", "0"], BAD_INPUT, &["--streams"]),
+    ] {
+        place.refused(code, application(&[&iperf, options].concat()), parts);
+    }
+    // Whatever is on the machine: nothing is on this path.
+    let mut missing = application(&iperf);
+    missing.env("PATH", place.path("lab"));
+    place.refused(
+        LACKS,
+        missing,
+        &["iperf3 is not installed", "apt-get install iperf3"],
+    );
+
+    let echo = ["echo", "--address", "127.0.0.1:1", "--duration", "100ms"];
+    for (options, code, part) in [
+        (&["--payload", "15"] as &[&str], BAD_INPUT, "--payload"),
+        (&["--timeout", "0s"], BAD_INPUT, "longer than 0"),
+        (&["--client-namespace", "absent"], BAD_INPUT, "'absent'"),
+        (&["--transport", "tcp"], FAILED, "cannot be reached"),
+        (&["--transport", "udp"], FAILED, "cannot be reached"),
+    ] {
+        place.refused(code, application(&[&echo, options].concat()), &[part]);
+    }
+    let elsewhere = ["echo-server", "--address", "203.0.113.1:7"];
+    place.refused(BAD_INPUT, application(&elsewhere), &["203.0.113.1:7"]);
+}
