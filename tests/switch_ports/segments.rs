@@ -11,7 +11,7 @@ use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::files::read;
+use crate::files::{read, write};
 use crate::rig::{Namespace, Switch, run, until};
 use crate::vhost_peers::{BUFFERS, FEATURES, GUEST, Guest, WRITE};
 
@@ -260,4 +260,83 @@ fn a_guest_that_takes_uncut_data_gets_them_whole() {
     let port = switch.port("w");
     assert_eq!((&port["segmented"], &port["uncut"]), (&0.into(), &1.into()));
     assert_eq!(switch.end(), Some(0));
+}
+
+/// The router that the guest's frame is sent to, and what is behind it.
+fn route_all(switch: &Switch) {
+    for (name, mac, v4, v6) in [
+        (
+            "v",
+            "02:00:00:00:00:02",
+            "203.0.113.1/24",
+            "2001:db8:a::1/64",
+        ),
+        (
+            "out",
+            "02:00:00:00:00:0b",
+            "198.51.100.1/24",
+            "2001:db8:b::1/64",
+        ),
+    ] {
+        let interface = format!("{name}0");
+        let addresses = ["--address", v4, "--address", v6];
+        let arguments = ["add", "interface", &interface, "--port", name, "--mac", mac];
+        switch.change(&[&arguments[..], &addresses].concat());
+    }
+    for (network, neighbour) in [
+        ("192.0.2.2/32", "198.51.100.2"),
+        ("2121::/16", "2001:db8:b::2"),
+    ] {
+        switch.change(&["add", "neighbour", "out0", neighbour, "02:00:00:00:00:99"]);
+        switch.change(&["add", "route", network, "--via", neighbour]);
+    }
+}
+
+fn is_routed(kind: &str, is_ipv4: bool) {
+    let namespace = Namespace::new(kind);
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let ports = [
+        ("v", format!("vhost:{}?tso=on", path("v.sock").display())),
+        ("out", format!("pcap:?tx={}", path("out.pcap").display())),
+    ];
+    let switch = Switch::start(&namespace, directory.path(), &ports, &[]);
+    route_all(&switch);
+    let guest = Guest::with_features(&path("v.sock"), FEATURES | CSUM | HOST_TSO4 | HOST_TSO6);
+    connected(&switch, "v");
+    let frame = with_cwr(frame(is_ipv4, false));
+    send(&guest, &handed_over(&frame, is_ipv4), 1);
+    let count = DATA.div_ceil(SIZE);
+    until("the segments went out", || {
+        let frames = switch.port("out")["tx_frames"].as_u64()?;
+        (frames >= count as u64).then_some(())
+    });
+    assert_eq!(switch.end(), Some(0));
+    // What the router says for itself, such as neighbour discovery, is in the file too.
+    let routed = |frame: &Vec<u8>| frame[..6] == [2, 0, 0, 0, 0, 0x99];
+    let segments: Vec<Vec<u8>> = read(&path("out.pcap")).into_iter().filter(routed).collect();
+    assert_eq!(segments.len(), count);
+    // One hop further, they are the segments of the frame as it would have been one hop further.
+    let mut expected = frame.clone();
+    expected[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0x99]);
+    expected[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xb]);
+    expected[if is_ipv4 { 22 } else { 21 }] -= 1;
+    let only_routed = path("routed.pcap");
+    write(&only_routed, &segments);
+    as_scapy_has_it(&expected, &only_routed, directory.path());
+    let mut heard: Vec<u8> = Vec::new();
+    for segment in &segments {
+        let sliced = SlicedPacket::from_ethernet(segment).unwrap();
+        let Some(TransportSlice::Tcp(tcp)) = sliced.transport else {
+            panic!("no TCP: {segment:?}");
+        };
+        heard.extend(tcp.payload());
+    }
+    assert!(heard == data(), "the data are not the same");
+}
+
+#[test]
+fn what_a_guest_leaves_to_be_cut_is_routed_segment_by_segment() {
+    is_routed("tsor4", true);
+    is_routed("tsor6", false);
 }
