@@ -28,8 +28,8 @@
 /* Frames that are tried together after one that was special: others may be so too. */
 #define VHOST_BURST_CAREFUL 8
 
-/* Descriptors that are asked for at the end of a burst. */
-#define VHOST_AHEAD 32
+/* Frames of a burst that is large enough not to look for more. */
+#define VHOST_ENOUGH 32
 
 /* Buffers that a frame may be spread over, on the guest's side (BUF_VECTOR_MAX of the vhost library). */
 #define VHOST_PIECES_MAX 256
@@ -327,12 +327,12 @@ vhost_prefetch_used(const struct vhost_ring *ring, uint16_t count)
 		vhost_prefetch_write(&ring->used->ring[(uint16_t)(ring->last_used + i) & (ring->size - 1)]);
 }
 
-/* Asks for the descriptors that come next, as far as is known: they are there when they are wanted. */
+/* Asks for the descriptors that come next, as many as this burst had, as far as they are known: they are there in time. */
 static inline void
-vhost_prefetch_next(const struct vhost_ring *ring)
+vhost_prefetch_next(const struct vhost_ring *ring, uint16_t wanted)
 {
 	const uint16_t known = ring->seen_avail - ring->last_avail;
-	const uint16_t count = RTE_MIN(known, (uint16_t)VHOST_AHEAD);
+	const uint16_t count = RTE_MIN(known, wanted);
 	uint16_t i;
 
 	for (i = 0; i < count; i++)
@@ -430,7 +430,7 @@ vhost_ring_receive(struct vhost_ring *ring, struct rte_mempool *pool, struct rte
 
 	/* What the last burst gave back: this thread comes by again and again. */
 	vhost_tell(ring);
-	wanted = vhost_available(ring, RTE_MIN(count, (uint16_t)VHOST_BURST), VHOST_AHEAD);
+	wanted = vhost_available(ring, RTE_MIN(count, (uint16_t)VHOST_BURST), VHOST_ENOUGH);
 	if (wanted == 0)
 		return 0;
 	if (unlikely(rte_mempool_get_bulk(pool, (void **)bufs, wanted) != 0)) {
@@ -490,7 +490,7 @@ vhost_ring_receive(struct vhost_ring *ring, struct rte_mempool *pool, struct rte
 	ring->last_avail += wanted;
 	ring->last_used += wanted;
 	vhost_publish(ring);
-	vhost_prefetch_next(ring);
+	vhost_prefetch_next(ring, wanted);
 	if (unlikely(spares > 0))
 		rte_pktmbuf_free_bulk(spare, spares);
 	ring->counters.frames += taken;
@@ -656,7 +656,7 @@ vhost_ring_send(struct vhost_ring *ring, struct rte_mbuf **bufs, uint16_t count)
 	enum vhost_frame outcome;
 
 	while (sent < count) {
-		available = vhost_available(ring, count - sent, VHOST_AHEAD);
+		available = vhost_available(ring, count - sent, VHOST_ENOUGH);
 		if (available == 0)
 			break;
 		part = RTE_MIN(available, limit);
@@ -686,7 +686,7 @@ vhost_ring_send(struct vhost_ring *ring, struct rte_mbuf **bufs, uint16_t count)
 		vhost_publish(ring);
 	if (sent > 0)
 		vhost_free(bufs, sent);
-	vhost_prefetch_next(ring);
+	vhost_prefetch_next(ring, sent);
 	vhost_tell(ring);
 	return sent;
 }
