@@ -4,7 +4,9 @@
 pub(crate) mod application;
 pub(crate) mod doctor;
 pub(crate) mod generate;
+pub(crate) mod host;
 pub(crate) mod lab;
+pub(crate) mod partition;
 pub(crate) mod study;
 pub(crate) mod switch;
 pub(crate) mod tester;

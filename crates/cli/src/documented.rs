@@ -14,7 +14,7 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 15] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -28,6 +28,8 @@ const PAGES: [(&str, &str); 13] = [
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),
     ("lab clean", "docs/lab.md"),
+    ("host", "docs/host.md"),
+    ("partition", "docs/partition.md"),
 ];
 
 fn root() -> PathBuf {

@@ -35,6 +35,8 @@ enum Command {
     Study(commands::study::StudyArgs),
     Lab(commands::lab::LabArgs),
     Tester(commands::tester::TesterArgs),
+    Host(commands::host::HostArgs),
+    Partition(commands::partition::PartitionArgs),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +59,8 @@ fn main() -> ExitCode {
         Command::Study(args) => commands::study::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Tester(args) => commands::tester::run(&args),
+        Command::Host(args) => commands::host::run(&args),
+        Command::Partition(args) => commands::partition::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

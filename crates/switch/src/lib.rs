@@ -33,4 +33,5 @@ mod threads;
 
 pub use engine::Rules;
 pub use error::SwitchError;
+pub use metrics::MetricsServer;
 pub use switch::Switch;

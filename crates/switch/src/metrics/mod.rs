@@ -4,5 +4,5 @@
 mod server;
 mod text;
 
-pub(crate) use server::MetricsServer;
+pub use server::MetricsServer;
 pub(crate) use text::exposition;

@@ -31,7 +31,7 @@ struct Client {
 
 /// The address where metrics are asked for, and who asks.
 #[derive(Debug)]
-pub(crate) struct MetricsServer {
+pub struct MetricsServer {
     listener: TcpListener,
     clients: Vec<Client>,
 }
@@ -41,7 +41,7 @@ impl MetricsServer {
     ///
     /// # Errors
     /// [`SwitchError::Config`] when the address cannot be had.
-    pub(crate) fn listen(address: SocketAddr) -> Result<Self, SwitchError> {
+    pub fn listen(address: SocketAddr) -> Result<Self, SwitchError> {
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
             Ok(listener)
@@ -55,8 +55,16 @@ impl MetricsServer {
         })
     }
 
+    /// Where it listens; a port that was asked for as 0 has its number here.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
     /// What to wait for.
-    pub(crate) fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
+    pub fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
         let clients = self.clients.iter().map(|client| {
             let interest = if client.answer.is_empty() {
                 PollFlags::POLLIN
@@ -71,7 +79,7 @@ impl MetricsServer {
     }
 
     /// Does what can be done without waiting. `text` makes the answer.
-    pub(crate) fn turn(&mut self, text: &mut dyn FnMut() -> String) {
+    pub fn turn(&mut self, text: &mut dyn FnMut() -> String) {
         while self.clients.len() < CLIENTS_MAX {
             match self.listener.accept() {
                 Ok((stream, _)) => {

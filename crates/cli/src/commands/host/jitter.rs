@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire host jitter`: gaps of a thread that reads the clock, per CPU.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use quietwire_host::CpuList;
+use quietwire_host::jitter::{CpuJitter, JitterError, JitterReport, measure};
+
+use crate::exit::{Usage, on_signals};
+use crate::text::print;
+use crate::units::parse_positive_duration;
+
+/// Reads the clock over and over on CPUs and tells the gaps between two readings: time that somebody else had. The CPUs are
+/// fully loaded meanwhile: not to be run where something forwards.
+#[derive(Debug, Args)]
+pub(crate) struct JitterArgs {
+    /// The CPUs, such as 2-5,9.
+    #[arg(long, value_name = "LIST")]
+    cpus: CpuList,
+    /// How long.
+    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]
+    duration: Duration,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &JitterArgs) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
+    let report = measure(&args.cpus, args.duration, &stop).map_err(|error| match error {
+        JitterError::Cpu { .. } | JitterError::NoCpus => Usage(error.to_string()),
+    })?;
+    if args.json {
+        return print(serde_json::to_string_pretty(&report)?);
+    }
+    print(text(&report))
+}
+
+/// Widest bar of a histogram.
+const BAR: usize = 40;
+/// Sources and interrupts that are named.
+const NAMED: usize = 8;
+
+fn text(report: &JitterReport) -> String {
+    let mut lines: Vec<String> = report.cpus.iter().flat_map(of_cpu).collect();
+    if let Some(why) = &report.untraced {
+        lines.push(format!(
+            "where gaps came from the kernel does not say: {why}"
+        ));
+    }
+    lines.join("\n")
+}
+
+/// 850 ns, 12.5 us, 3.2 ms.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
+}
+
+fn of_cpu(cpu: &CpuJitter) -> Vec<String> {
+    let lost = cpu.lost_ns as f64 * 100.0 / cpu.duration_ns.max(1) as f64;
+    let mut lines = vec![format!(
+        "CPU {}: {} gaps of 1 us and more in {}, the longest {}, {lost:.3} % of the time; a reading takes {}",
+        cpu.cpu,
+        cpu.gaps,
+        time(cpu.duration_ns),
+        time(cpu.longest_ns),
+        time(cpu.shortest_ns)
+    )];
+    let percentiles: Vec<String> = cpu
+        .percentiles
+        .iter()
+        .map(|(share, ns)| format!("{share} % up to {}", time(*ns)))
+        .collect();
+    if cpu.gaps > 0 {
+        lines.push(format!("  of these gaps {}", percentiles.join(", ")));
+    }
+    // Each bar stands for a power of two, as readings are a million times more than gaps.
+    for (bound, count) in &cpu.histogram {
+        let width = (count.max(&1).ilog2() as usize + 1).min(BAR);
+        lines.push(format!(
+            "  from {:>9} {count:>12} {}",
+            time(*bound),
+            "#".repeat(width)
+        ));
+    }
+    if let Some(switches) = cpu.forced_switches {
+        lines.push(format!("  {switches} times another thread was put there"));
+    }
+    let mut interrupts: Vec<&(String, u64)> = cpu.interrupts.iter().collect();
+    interrupts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    for (name, count) in interrupts.into_iter().take(NAMED) {
+        lines.push(format!("  {count:>8} {name}"));
+    }
+    for source in cpu.sources.iter().take(NAMED) {
+        lines.push(format!(
+            "  {} {}: {} times, {} altogether, {} at most",
+            source.kind,
+            source.name,
+            source.count,
+            time(source.total_ns),
+            time(source.longest_ns)
+        ));
+    }
+    lines
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire partition`: brings a plan of who gets what to the machine, verifies it, takes it back.
+
+mod apply;
+mod verify;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use quietwire_host::apply::{STATE_DIRECTORY, Target};
+use quietwire_host::files::Disk;
+use quietwire_host::inventory::Inventory;
+use quietwire_host::partition::{Plan, Wishes, plan};
+
+use crate::exit::Usage;
+
+/// Who gets which CPUs, cache, memory and interrupts.
+#[derive(Debug, Args)]
+pub(crate) struct PartitionArgs {
+    #[command(subcommand)]
+    command: PartitionCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PartitionCommand {
+    Apply(apply::ApplyArgs),
+    Rollback(apply::RollbackArgs),
+    Status(apply::StatusArgs),
+    Verify(verify::VerifyArgs),
+}
+
+pub(crate) fn run(args: &PartitionArgs) -> Result<()> {
+    match &args.command {
+        PartitionCommand::Apply(args) => apply::run(args),
+        PartitionCommand::Rollback(args) => apply::run_rollback(args),
+        PartitionCommand::Status(args) => apply::run_status(args),
+        PartitionCommand::Verify(args) => verify::run(args),
+    }
+}
+
+/// Which machine.
+#[derive(Debug, Args)]
+struct MachineArgs {
+    /// Where /proc, /sys and /etc of the machine are.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    root: PathBuf,
+    /// Where the journal of changes is kept [default: /run/quietwire/partition below the root]
+    #[arg(long, value_name = "DIRECTORY")]
+    state_directory: Option<PathBuf>,
+}
+
+impl MachineArgs {
+    fn target(&self) -> Target<'static> {
+        Target {
+            files: &Disk,
+            root: self.root.clone(),
+            state_directory: self.state_directory(),
+        }
+    }
+
+    fn state_directory(&self) -> PathBuf {
+        let below = STATE_DIRECTORY.trim_start_matches('/');
+        let given = self.state_directory.clone();
+        given.unwrap_or_else(|| self.root.join(below))
+    }
+
+    /// Whether it is the machine that runs.
+    fn is_live(&self) -> bool {
+        self.root == Path::new("/")
+    }
+}
+
+/// Where the plan comes from.
+#[derive(Debug, Args)]
+struct PlanArgs {
+    /// What is wished: the plan is made from it and the machine.
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
+    config: Option<PathBuf>,
+    /// A plan as JSON that was made before.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+}
+
+impl PlanArgs {
+    /// The plan that was named; none when none was.
+    fn read(&self, root: &Path) -> Result<Option<Plan>> {
+        let read = |path: &Path| {
+            fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())))
+        };
+        if let Some(path) = &self.plan {
+            let plan = serde_json::from_str(&read(path)?);
+            let plan = plan.map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+            return Ok(Some(plan));
+        }
+        let Some(path) = &self.config else {
+            return Ok(None);
+        };
+        let wishes = Wishes::parse(&read(path)?)
+            .map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+        let made = plan(&Inventory::read(root), &wishes);
+        let made = made.map_err(|error| Usage(error.to_string()));
+        made.map(Some)
+            .with_context(|| format!("{} cannot be had on this machine", path.display()))
+    }
+}

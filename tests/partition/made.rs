@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A machine of files, and a process that is killed while it changes them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use crate::{done, name, partition, text};
+
+const FILES: &[(&str, &str)] = &[
+    ("proc/cmdline", "root=/dev/vda\n"),
+    (
+        "proc/self/mounts",
+        "c /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n",
+    ),
+    ("proc/irq/default_smp_affinity", "3\n"),
+    ("proc/irq/24/smp_affinity_list", "0-1\n"),
+    ("sys/fs/cgroup/cpuset/cpuset.mems", "0\n"),
+    ("sys/fs/cgroup/cpuset/cpuset.sched_load_balance", "1\n"),
+    ("sys/devices/virtual/workqueue/cpumask", "3\n"),
+    (
+        "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
+        "8\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
+        "powersave\n",
+    ),
+    ("sys/fs/resctrl/schemata", "    L3:0=7ff\n"),
+    ("sys/fs/resctrl/cpus_list", "0-1\n"),
+    ("sys/fs/resctrl/tasks", "1\n"),
+    ("sys/fs/resctrl/info/L3/num_closids", "4\n"),
+    ("sys/fs/resctrl/info/L3/cbm_mask", "7ff\n"),
+    ("sys/fs/resctrl/info/L3/min_cbm_bits", "1\n"),
+];
+
+pub(crate) const PLAN: &str = r#"{
+  "groups": [
+    {"role": "host", "name": "host", "cpus": "0", "nodes": [0], "memory_mib": 0, "class": "default"},
+    {"role": "forwarding", "name": "forwarding", "cpus": "1", "nodes": [0], "memory_mib": 0, "class": "forwarding"}
+  ],
+  "classes": [
+    {"name": "default", "is_default": true, "cpus": "0", "masks": [{"level": 3, "domain": 0, "mask": 2032}], "bandwidth": []},
+    {"name": "forwarding", "is_default": false, "cpus": "1", "masks": [{"level": 3, "domain": 0, "mask": 15}], "bandwidth": []}
+  ],
+  "huge_pages": [{"node": 0, "page_kib": 2048, "pages": 64, "data_plane_mib": 128}],
+  "nics": [],
+  "frequencies": [{"cpus": "1", "governor": "performance", "min_khz": null, "max_khz": null, "is_high_priority": false}],
+  "boot": [{"name": "nohz_full", "value": "1", "why": "no tick"}],
+  "housekeeping": "0", "rx_ring_size": 1024, "tx_ring_size": 1024, "idle": "poll", "reasons": []
+}"#;
+
+struct Made {
+    directory: tempfile::TempDir,
+    root: PathBuf,
+    plan: PathBuf,
+}
+
+impl Made {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (root, plan) = (directory.path().join("root"), directory.path().join("plan"));
+        for (path, text) in FILES {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        fs::write(&plan, PLAN).unwrap();
+        Self {
+            directory,
+            root,
+            plan,
+        }
+    }
+
+    /// Every file, other than those of the state.
+    fn contents(&self) -> BTreeMap<PathBuf, Option<String>> {
+        let mut found = BTreeMap::new();
+        let mut directories = vec![self.root.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(&directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path == self.root.join("run") {
+                    continue;
+                }
+                let text = path.is_file().then(|| fs::read_to_string(&path).unwrap());
+                if text.is_none() {
+                    directories.push(path.clone());
+                }
+                found.insert(path, text);
+            }
+        }
+        found
+    }
+
+    fn apply(&self, more: &[&str]) -> std::process::Output {
+        let mut arguments = vec![
+            "apply",
+            "--plan",
+            name(&self.plan),
+            "--root",
+            name(&self.root),
+        ];
+        arguments.extend(more);
+        partition(&arguments)
+    }
+}
+
+#[test]
+fn a_kill_at_any_point_leaves_what_rollback_takes_back() {
+    const SIGKILL: i32 = 9;
+    const POINTS_MAX: u32 = 200;
+    let made = Made::new();
+    let before = made.contents();
+    let mut killed = 0;
+    for point in 1..POINTS_MAX {
+        let output = made.apply(&["--die-at", &point.to_string()]);
+        if output.status.signal() != Some(SIGKILL) {
+            assert!(output.status.success(), "{}", text(&output));
+            break;
+        }
+        killed = point;
+        done(&["rollback", "--root", name(&made.root)]);
+        assert_eq!(made.contents(), before, "killed at point {point}");
+    }
+    assert!((20..POINTS_MAX - 1).contains(&killed), "{killed}");
+    done(&["rollback", "--root", name(&made.root)]);
+    assert_eq!(made.contents(), before);
+    drop(made.directory);
+}
+
+#[test]
+fn differences_are_printed_and_twice_is_once() {
+    let made = Made::new();
+    let root = name(&made.root);
+    let before = made.contents();
+    let dry = text(&made.apply(&["--dry-run"]));
+    assert!(
+        dry.contains("scaling_governor: powersave -> performance"),
+        "{dry}"
+    );
+    assert!(dry.contains("pending reboot: nohz_full=1"), "{dry}");
+    assert_eq!(made.contents(), before);
+    assert!(done(&["status", "--root", root]).contains("nothing is applied"));
+    let first = text(&made.apply(&[]));
+    assert!(
+        first.contains("default_smp_affinity: 3 -> 1: done"),
+        "{first}"
+    );
+    let after = made.contents();
+    let second = text(&made.apply(&[]));
+    assert!(
+        second.contains("the machine is as the plan has it"),
+        "{second}"
+    );
+    assert_eq!(made.contents(), after);
+    assert!(done(&["status", "--root", root]).contains("pending reboot: nohz_full=1"));
+
+    // Somebody else changes a value.
+    let governor = made
+        .root
+        .join("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor");
+    fs::write(&governor, "ondemand\n").unwrap();
+    let left = partition(&["rollback", "--root", root]);
+    assert_eq!(left.status.code(), Some(1));
+    assert!(text(&left).contains("LEFT ALONE"), "{}", text(&left));
+    done(&["rollback", "--force", "--root", root]);
+    assert_eq!(made.contents(), before);
+}
+
+#[test]
+fn the_applied_plan_is_verified_without_being_named() {
+    let made = Made::new();
+    let root = name(&made.root);
+    let nothing = partition(&["verify", "--root", root]);
+    assert_eq!(nothing.status.code(), Some(2), "{}", text(&nothing));
+    made.apply(&[]);
+    let verified = partition(&["verify", "--root", root, "--json"]);
+    // The made machine was not started again.
+    assert_eq!(verified.status.code(), Some(1), "{}", text(&verified));
+    let checks: serde_json::Value = serde_json::from_slice(&verified.stdout).unwrap();
+    let failed: Vec<&str> = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|check| check["verdict"] == "fail")
+        .map(|check| check["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(failed, ["command-line"]);
+    let live = partition(&["verify", "--root", root, "--for", "1s"]);
+    assert_eq!(live.status.code(), Some(2), "{}", text(&live));
+}
+
+#[test]
+fn what_is_no_plan_is_bad_input() {
+    let made = Made::new();
+    fs::write(&made.plan, "{").unwrap();
+    for arguments in [
+        ["apply", "--plan", name(&made.plan)],
+        ["apply", "--config", name(Path::new("/nowhere"))],
+        ["apply", "--config", name(&made.plan)],
+    ] {
+        let output = partition(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    }
+    assert_eq!(partition(&["apply"]).status.code(), Some(2));
+}
