@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 
+use quietwire_host::CpuId;
+use quietwire_host::partition::{Group, NicPlan, Plan, QueueCpu, Role, Wishes};
+use quietwire_host::render::Target;
 use quietwire_study::StudyFile;
 use quietwire_switch::config::Settings;
 use quietwire_tester::traffic::Traffic;
@@ -221,6 +224,47 @@ fn every_description_of_traffic_in_the_guide_makes_sense() {
         let traffic = Traffic::parse(&description, Path::new("tester.md"));
         assert!(traffic.is_ok(), "{traffic:?}: {description}");
     }
+}
+
+#[test]
+fn wishes_in_the_guide_are_understood_and_the_switch_takes_its_file() {
+    let page = fs::read_to_string(root().join("docs/partition.md")).unwrap();
+    let wishes = fenced(&page, "toml");
+    assert!(!wishes.is_empty());
+    for text in wishes {
+        Wishes::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let group = |role: Role, cpus: &str| Group {
+        role,
+        name: role.name().to_owned(),
+        cpus: cpus.parse().unwrap(),
+        nodes: vec![0],
+        memory_mib: 0,
+        class: None,
+    };
+    let plan = Plan {
+        groups: vec![group(Role::Host, "0"), group(Role::Forwarding, "1-2")],
+        nics: vec![NicPlan {
+            pci_address: "0000:17:00.0".to_owned(),
+            interface: None,
+            node: Some(0),
+            queues: vec![QueueCpu {
+                queue: 0,
+                cpu: CpuId(1),
+            }],
+            functions: None,
+            mtu: 1500,
+        }],
+        rx_ring_size: 1024,
+        tx_ring_size: 2048,
+        ..Plan::default()
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("switch.toml");
+    fs::write(&path, &Target::Quietwire.render(&plan)[0].text).unwrap();
+    let settings = Settings::read(&path).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(settings.forwarding_cpus, Some(plan.cpus(Role::Forwarding)));
+    assert_eq!(settings.tx_ring_size, Some(2048));
 }
 
 #[test]

@@ -2,9 +2,12 @@
 //! `quietwire host`: what the machine is, and how quiet its CPUs are.
 
 mod jitter;
+mod show;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+
+pub(crate) use show::open;
 
 /// What the machine is, and how quiet its CPUs are.
 #[derive(Debug, Args)]
@@ -15,11 +18,15 @@ pub(crate) struct HostArgs {
 
 #[derive(Debug, Subcommand)]
 enum HostCommand {
+    Show(show::ShowArgs),
+    Record(show::RecordArgs),
     Jitter(jitter::JitterArgs),
 }
 
 pub(crate) fn run(args: &HostArgs) -> Result<()> {
     match &args.command {
+        HostCommand::Show(args) => show::run(args),
+        HostCommand::Record(args) => show::run_record(args),
         HostCommand::Jitter(args) => jitter::run(args),
     }
 }

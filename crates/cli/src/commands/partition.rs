@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire partition`: brings a plan of who gets what to the machine, verifies it, takes it back.
+//! `quietwire partition`: makes a plan of who gets what, prints it for others, brings it to the machine, verifies it,
+//! takes it back.
 
 mod apply;
+mod planning;
 mod verify;
 
 use std::fs;
@@ -25,6 +27,9 @@ pub(crate) struct PartitionArgs {
 
 #[derive(Debug, Subcommand)]
 enum PartitionCommand {
+    Plan(planning::MakeArgs),
+    Derive(planning::DeriveArgs),
+    Render(planning::RenderArgs),
     Apply(apply::ApplyArgs),
     Rollback(apply::RollbackArgs),
     Status(apply::StatusArgs),
@@ -33,6 +38,9 @@ enum PartitionCommand {
 
 pub(crate) fn run(args: &PartitionArgs) -> Result<()> {
     match &args.command {
+        PartitionCommand::Plan(args) => planning::run(args),
+        PartitionCommand::Derive(args) => planning::run_derive(args),
+        PartitionCommand::Render(args) => planning::run_render(args),
         PartitionCommand::Apply(args) => apply::run(args),
         PartitionCommand::Rollback(args) => apply::run_rollback(args),
         PartitionCommand::Status(args) => apply::run_status(args),

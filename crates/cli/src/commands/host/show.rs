@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire host show` and `host record`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quietwire_host::apply::{STATE_DIRECTORY, applied_plan};
+use quietwire_host::drawing::draw;
+use quietwire_host::inventory::Inventory;
+use quietwire_host::partition::{Plan, Wishes, plan};
+use quietwire_host::recording::{RecordingError, Root, record};
+
+use crate::exit::Usage;
+use crate::text::print;
+
+/// What the machine is: processors, caches, memory, network controllers, what can be shared out.
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// Print everything as JSON.
+    #[arg(long)]
+    json: bool,
+    /// A directory with another machine's /proc and /sys, or a recording of it.
+    #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
+    root: PathBuf,
+    /// Draw the machine into this file; with the plan that was applied, if one was.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Wishes: the drawing shows who has which CPU.
+    #[arg(long, value_name = "FILE", requires = "svg", conflicts_with = "plan")]
+    config: Option<PathBuf>,
+    /// A plan as JSON: the drawing shows who has which CPU.
+    #[arg(long, value_name = "FILE", requires = "svg")]
+    plan: Option<PathBuf>,
+}
+
+/// Record what `host show` reads into an archive, which `--root` takes elsewhere.
+#[derive(Debug, Args)]
+pub(super) struct RecordArgs {
+    /// The archive; only its owner may read it.
+    #[arg(value_name = "FILE.tar.zst")]
+    file: PathBuf,
+    /// A directory with another machine's /proc and /sys.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    root: PathBuf,
+}
+
+/// A machine's root, unpacked where it is a recording.
+pub(crate) fn open(root: &Path) -> Result<Root> {
+    Root::open(root).map_err(|error| match error {
+        RecordingError::Io {
+            doing: "reading", ..
+        }
+        | RecordingError::NotARecording { .. }
+        | RecordingError::Foreign { .. } => Usage(error.to_string()).into(),
+        RecordingError::Io { .. } => error.into(),
+    })
+}
+
+pub(super) fn run(args: &ShowArgs) -> Result<()> {
+    let root = open(&args.root)?;
+    let machine = Inventory::read(root.path());
+    if machine.cpus_online.is_none() {
+        return Err(Usage(format!(
+            "{} does not say which CPUs are online (sys/devices/system/cpu/online): it is no machine's root",
+            args.root.display()
+        ))
+        .into());
+    }
+    if let Some(file) = &args.svg {
+        let plan = planned(args, &machine)?;
+        fs::write(file, draw(&machine, plan.as_ref()))
+            .with_context(|| file.display().to_string())?;
+    }
+    if args.json {
+        print(serde_json::to_string_pretty(&machine)?)
+    } else if args.svg.is_none() {
+        print(summary(&machine))
+    } else {
+        Ok(())
+    }
+}
+
+fn planned(args: &ShowArgs, machine: &Inventory) -> Result<Option<Plan>> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())))
+    };
+    if let Some(path) = &args.plan {
+        let plan = serde_json::from_str(&read(path)?);
+        return Ok(Some(
+            plan.map_err(|error| Usage(format!("{}: {error}", path.display())))?,
+        ));
+    }
+    let Some(path) = &args.config else {
+        // Of this machine, the plan that was applied is known.
+        let is_live = args.root == Path::new("/");
+        let applied = is_live.then(|| applied_plan(Path::new(STATE_DIRECTORY)));
+        return Ok(applied.transpose()?.flatten());
+    };
+    let wishes = Wishes::parse(&read(path)?)
+        .map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+    Ok(Some(
+        plan(machine, &wishes).map_err(|error| Usage(error.to_string()))?,
+    ))
+}
+
+pub(super) fn run_record(args: &RecordArgs) -> Result<()> {
+    let files = record(&args.root, &args.file)?;
+    print(format!("{files} files in {}", args.file.display()))
+}
+
+/// Column of the values.
+const WIDTH: usize = 16;
+
+fn summary(machine: &Inventory) -> String {
+    let mut lines = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        lines.extend(
+            value
+                .filter(|value| !value.is_empty())
+                .map(|value| format!("{name:<WIDTH$}{value}")),
+        );
+    };
+    add(
+        "processor",
+        machine
+            .cpu_model
+            .clone()
+            .or_else(|| machine.cpu_vendor.clone()),
+    );
+    add("machine", machine.product.clone());
+    add(
+        "virtual",
+        machine
+            .is_virtual
+            .map(|is| if is { "yes" } else { "no" }.to_owned()),
+    );
+    add("packages", machine.packages.map(|count| count.to_string()));
+    add("cores", machine.cores.map(|count| count.to_string()));
+    add(
+        "CPUs online",
+        machine.cpus_online.as_ref().map(ToString::to_string),
+    );
+    add(
+        "CPUs offline",
+        machine.cpus_offline.as_ref().map(ToString::to_string),
+    );
+    add(
+        "CPUs isolated",
+        machine.cpus_isolated.as_ref().map(ToString::to_string),
+    );
+    add(
+        "CPUs tickless",
+        machine.cpus_nohz_full.as_ref().map(ToString::to_string),
+    );
+    add("fast CPUs", Some(machine.high_priority().to_string()));
+    add("governor", machine.governor.clone());
+    add("memory", machine.memory_mib.map(|mib| format!("{mib} MiB")));
+    add("last cache", machine.last_level_cache.clone());
+    add("control groups", machine.cpusets.clone());
+    add("kernel", machine.kernel_release.clone());
+    add("command line", machine.kernel_command_line.clone());
+    lines.extend(machine.nodes.iter().map(node));
+    lines.extend(sharing(machine));
+    lines.extend(machine.nics.iter().map(nic));
+    lines.join("\n")
+}
+
+fn node(node: &quietwire_host::inventory::NumaNode) -> String {
+    let mut parts = vec![format!(
+        "CPUs {}",
+        node.cpus
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    )];
+    parts.extend(node.memory_mib.map(|mib| format!("{mib} MiB")));
+    let distances: Vec<String> = node.distances.iter().map(u32::to_string).collect();
+    parts.push(format!("distances {}", distances.join(" ")));
+    parts.extend(node.huge_pages.iter().map(|pool| {
+        format!(
+            "{} of {} pages of {} KiB free",
+            pool.free, pool.total, pool.page_kib
+        )
+    }));
+    format!(
+        "{:<WIDTH$}{}",
+        format!("node {}", node.node),
+        parts.join(", ")
+    )
+}
+
+fn sharing(machine: &Inventory) -> Vec<String> {
+    let rdt = &machine.rdt;
+    let mut lines: Vec<String> = rdt
+        .caches
+        .iter()
+        .map(|cache| {
+            let apart = if cache.code_and_data {
+                ", code and data apart"
+            } else {
+                ""
+            };
+            format!(
+                "L{} in {} ways, {} classes, {} ways at least{apart}",
+                cache.level,
+                cache.ways(),
+                cache.classes_max,
+                cache.ways_min
+            )
+        })
+        .collect();
+    lines.extend(rdt.bandwidth.as_ref().map(|limits| {
+        format!(
+            "bandwidth from {} to {} in steps of {}, {} classes",
+            limits.min, limits.unlimited, limits.step, limits.classes_max
+        )
+    }));
+    lines.extend(rdt.monitoring.as_ref().map(|watched| {
+        format!(
+            "watched: {} in {} groups",
+            watched.features.join(", "),
+            watched.groups_max
+        )
+    }));
+    if lines.is_empty() {
+        lines.push(if rdt.cpu_flags.is_empty() {
+            "none".to_owned()
+        } else {
+            format!(
+                "resctrl is not mounted; the processor has {}",
+                rdt.cpu_flags.join(", ")
+            )
+        });
+    }
+    lines
+        .into_iter()
+        .map(|line| format!("{:<WIDTH$}{line}", "shared out"))
+        .collect()
+}
+
+fn nic(nic: &quietwire_host::inventory::Nic) -> String {
+    let mut parts = vec![nic.pci_address.clone()];
+    parts.extend(nic.interfaces.iter().cloned());
+    parts.push(nic.driver.clone().unwrap_or_else(|| "no driver".to_owned()));
+    parts.push(
+        nic.node
+            .map_or("node not known".to_owned(), |node| format!("node {node}")),
+    );
+    parts.extend(nic.iommu_group.map(|group| format!("IOMMU group {group}")));
+    parts.extend(
+        nic.functions_max
+            .map(|most| format!("{} of {most} functions", nic.functions.unwrap_or(0))),
+    );
+    parts.extend(
+        nic.physical_function
+            .as_ref()
+            .map(|of| format!("function of {of}")),
+    );
+    format!("{:<WIDTH$}{}", "controller", parts.join(", "))
+}

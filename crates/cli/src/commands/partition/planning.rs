@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire partition plan`, `partition derive` and `partition render`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quietwire_host::inventory::Inventory;
+use quietwire_host::partition::{Impossible, Plan, Wishes, derive, plan};
+use quietwire_host::render::Target;
+
+use crate::commands::host::open;
+use crate::exit::Usage;
+use crate::text::print;
+
+/// Which machine is planned for, and what is wished.
+#[derive(Debug, Args)]
+struct InputArgs {
+    /// What is wished; without it, what the machine itself suggests.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A directory with another machine's /proc and /sys, or a recording of it.
+    #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
+    root: PathBuf,
+}
+
+/// Who would get what, and why. Changes nothing.
+#[derive(Debug, Args)]
+pub(super) struct MakeArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Print the plan as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Wishes that the machine itself suggests, to begin partition.toml with.
+#[derive(Debug, Args)]
+pub(super) struct DeriveArgs {
+    /// A directory with another machine's /proc and /sys, or a recording of it.
+    #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
+    root: PathBuf,
+}
+
+/// The plan as another program wants it.
+#[derive(Debug, Args)]
+pub(super) struct RenderArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// A plan as JSON that was made before.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    plan: Option<PathBuf>,
+    /// For whom: kernel-cmdline, grub, tuned, systemd, irqbalance, ovs, vpp, testpmd, quietwire, vrouter, libvirt, qemu,
+    /// kubelet, tripleo, performance-profile, resctrl, pqos or nova.
+    #[arg(long = "for", value_name = "TARGET")]
+    target: Target,
+    /// Write into this directory instead of printing; a guest's file has its name.
+    #[arg(long, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())).into())
+}
+
+fn wishes(config: Option<&Path>, machine: &Inventory) -> Result<Wishes> {
+    let Some(path) = config else {
+        return Ok(derive(machine));
+    };
+    Wishes::parse(&read(path)?)
+        .map_err(|error| Usage(format!("{}: {error}", path.display())).into())
+}
+
+fn made(input: &InputArgs) -> Result<Plan> {
+    let root = open(&input.root)?;
+    let machine = Inventory::read(root.path());
+    let wishes = wishes(input.config.as_deref(), &machine)?;
+    plan(&machine, &wishes).map_err(|impossible| refusal(&impossible).into())
+}
+
+/// The conflicts, and the nearest wishes to write instead.
+fn refusal(impossible: &Impossible) -> Usage {
+    let mut text = format!("these wishes cannot be had on this machine\n{impossible}");
+    if let Some(near) = impossible
+        .nearest
+        .as_ref()
+        .and_then(|(wishes, _)| wishes.to_toml().ok())
+    {
+        text += &format!("\n\nThe nearest wishes that can be had:\n\n{near}");
+    }
+    Usage(text)
+}
+
+pub(super) fn run(args: &MakeArgs) -> Result<()> {
+    let plan = made(&args.input)?;
+    if args.json {
+        return print(serde_json::to_string_pretty(&plan)?);
+    }
+    print(told(&plan))
+}
+
+pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
+    let root = open(&args.root)?;
+    let wishes = derive(&Inventory::read(root.path()));
+    print(wishes.to_toml()?.trim_end())
+}
+
+pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
+    let plan = match &args.plan {
+        Some(path) => serde_json::from_str(&read(path)?)
+            .map_err(|error| Usage(format!("{}: {error}", path.display())))?,
+        None => made(&args.input)?,
+    };
+    let files = args.target.render(&plan);
+    if files.is_empty() {
+        return Err(Usage(format!(
+            "the plan has no guest, so that there is nothing for {}",
+            args.target.name()
+        ))
+        .into());
+    }
+    for file in files {
+        match &args.output {
+            None => print(file.text.trim_end())?,
+            Some(directory) => {
+                let name = Path::new(&file.path).file_name().unwrap_or_default();
+                let path = directory.join(name);
+                fs::write(&path, file.text).with_context(|| path.display().to_string())?;
+                print(path.display())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Column of the values.
+const WIDTH: usize = 16;
+
+/// The plan for people: who has what, then why.
+fn told(plan: &Plan) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for group in &plan.groups {
+        let name = if group.role.name() == group.name {
+            group.name.clone()
+        } else {
+            format!("{} {}", group.role.name(), group.name)
+        };
+        let nodes: Vec<String> = group.nodes.iter().map(u32::to_string).collect();
+        let memory = if group.memory_mib > 0 {
+            format!(", {} MiB of huge pages", group.memory_mib)
+        } else {
+            String::new()
+        };
+        let class = group
+            .class
+            .as_ref()
+            .map_or(String::new(), |class| format!(", class {class}"));
+        lines.push(format!(
+            "{name:<WIDTH$} CPUs {} on node {}{memory}{class}",
+            group.cpus,
+            nodes.join(", ")
+        ));
+    }
+    lines.push(String::new());
+    lines.push("why".to_owned());
+    lines.extend(
+        plan.reasons
+            .iter()
+            .map(|reason| format!("{:<WIDTH$} {}", reason.subject, reason.text)),
+    );
+    lines.join("\n")
+}
