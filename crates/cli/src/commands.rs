@@ -2,11 +2,13 @@
 //! One file a command.
 
 pub(crate) mod application;
+pub(crate) mod chosen_tester;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod host;
 pub(crate) mod lab;
 pub(crate) mod partition;
+pub(crate) mod measure;
 pub(crate) mod study;
 pub(crate) mod switch;
 pub(crate) mod tester;

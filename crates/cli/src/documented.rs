@@ -17,10 +17,11 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 16] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
+    ("measure", "docs/tester.md"),
     ("doctor", "docs/lab.md"),
     ("switch add interface", "docs/router.md"),
     ("switch set interface", "docs/router.md"),

@@ -30,6 +30,7 @@ struct Cli {
 enum Command {
     Generate(commands::generate::GenerateArgs),
     Application(commands::application::ApplicationArgs),
+    Measure(commands::measure::MeasureArgs),
     Doctor(commands::doctor::DoctorArgs),
     Switch(commands::switch::SwitchArgs),
     Study(commands::study::StudyArgs),
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Generate(args) => commands::generate::run(&args),
         Command::Application(args) => commands::application::run(&args),
+        Command::Measure(args) => commands::measure::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Switch(args) => commands::switch::run(args),
         Command::Study(args) => commands::study::run(&args),

@@ -55,4 +55,7 @@ pub(crate) trait Adapter: std::fmt::Debug {
 
     /// Its counters.
     fn counters(&self, places: &Places) -> Result<serde_json::Value, String>;
+
+    /// Empties its table of addresses.
+    fn forget_addresses(&self, places: &Places) -> Result<(), String>;
 }

@@ -14,7 +14,7 @@ use quietwire_host::threads::{ThreadCpus, threads_of};
 use serde::{Deserialize, Serialize};
 
 use crate::adapters::{Adapter, DeviceThread, Places};
-use crate::error::LabError;
+use crate::error::{LabError, io_error};
 use crate::spawn;
 
 /// What the device does with frames.
@@ -209,10 +209,41 @@ impl Device {
             .map_err(|why| self.failed(format!("does not list its threads: {why}")))
     }
 
+    /// Kills it, without a chance to say goodbye, and starts it again with the same command (RFC 6201, section 4.2).
+    pub(crate) fn restart(
+        &mut self,
+        journal: &mut Journal,
+        spec: &DeviceSpec,
+        set: Option<&Cpuset>,
+    ) -> Result<(), LabError> {
+        self.child
+            .kill()
+            .and_then(|()| self.child.wait())
+            .map_err(|error| self.failed(format!("could not be killed: {error}")))?;
+        for socket in &self.places.sockets {
+            // One that is left would look like a device that is up.
+            match std::fs::remove_file(socket) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io_error(socket, "removing the killed device's")(error));
+                }
+                _ => {}
+            }
+        }
+        self.child = spawn::spawn(journal, &self.command, set, &self.log)?;
+        self.wait_until_up()?;
+        self.wait_until_pinned(spec)
+    }
+
     pub(crate) fn counters(&self) -> Result<serde_json::Value, LabError> {
         self.adapter
             .counters(&self.places)
             .map_err(|why| self.failed(format!("does not show its counters: {why}")))
+    }
+
+    pub(crate) fn forget_addresses(&self) -> Result<(), LabError> {
+        self.adapter
+            .forget_addresses(&self.places)
+            .map_err(|why| self.failed(format!("does not forget its addresses: {why}")))
     }
 
     /// Stops it; an error when it had to be killed.

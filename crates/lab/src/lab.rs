@@ -65,6 +65,8 @@ pub struct Entered {
 struct Running {
     journal: Journal,
     device: Option<Device>,
+    /// What the device was started from, for a restart.
+    origin: Option<(DeviceSpec, Option<Cpuset>)>,
     neighbours: Option<Neighbours>,
 }
 
@@ -212,6 +214,7 @@ impl Lab {
         self.running = Some(Running {
             journal,
             device: None,
+            origin: None,
             neighbours: None,
         });
         let entered = self.build(case);
@@ -281,6 +284,7 @@ impl Lab {
             device_set.as_ref(),
         )?);
         commands.push(device.command.join(" "));
+        running.origin = Some((case.device.clone(), device_set));
         if let Some(spec) = &case.neighbours {
             let sets = Cpusets::find(Path::new("/"))?;
             let set = sets.create(
@@ -322,6 +326,33 @@ impl Lab {
             return Err(neighbours.died());
         }
         Ok(())
+    }
+
+    /// Kills the running case's device and starts it again (RFC 6201, a software reset); gives its new process.
+    ///
+    /// # Errors
+    /// [`LabError::Device`] when it does not come up again, [`LabError::Undo`] when no case is up.
+    pub fn restart_device(&mut self) -> Result<u32, LabError> {
+        let no_case =
+            || LabError::Undo("no case is up, whose device could be restarted".to_owned());
+        let running = self.running.as_mut().ok_or_else(no_case)?;
+        let (Some(device), Some((spec, set))) = (&mut running.device, &running.origin) else {
+            return Err(no_case());
+        };
+        device.restart(&mut running.journal, spec, set.as_ref())?;
+        Ok(device.pid())
+    }
+
+    /// Empties the address table of the running case's device.
+    ///
+    /// # Errors
+    /// [`LabError::Device`] when it refuses, [`LabError::Undo`] when no case is up.
+    pub fn forget_addresses(&self) -> Result<(), LabError> {
+        self.running
+            .as_ref()
+            .and_then(|running| running.device.as_ref())
+            .ok_or_else(|| LabError::Undo("no case is up".to_owned()))?
+            .forget_addresses()
     }
 
     /// Counters of the running case's device.

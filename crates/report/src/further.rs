@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Figures of further methods as tables of texts, for page and terminal alike.
 
+use quietwire_search::procedure::ProcedureFindings;
 use quietwire_search::{CriticalLoad, SoakFindings, Statistics};
+
+use quietwire_study::StepKind;
 
 use crate::format::{self, THIN};
 use crate::summary::{
@@ -22,7 +25,7 @@ pub(crate) struct FurtherTable {
 
 type Rows = fn(&MethodFigures) -> Option<Vec<Vec<String>>>;
 
-const KINDS: [(&str, &str, &[&str], Rows); 5] = [
+const KINDS: [(&str, &str, &[&str], Rows); 6] = [
     (
         "Repeated searches",
         "The same search many times over: the lower the standard deviation, the more its result can be relied on. The interval is the mean's, by Student's t.",
@@ -113,6 +116,19 @@ const KINDS: [(&str, &str, &[&str], Rows); 5] = [
         ],
         |figures| match figures {
             MethodFigures::Soak(found) => Some(vec![soak(found)]),
+            _ => None,
+        },
+    ),
+    (
+        "Bursts, restarts and addresses",
+        "What a device does beside a steady load: RFC 2544, RFC 9004, RFC 6201, RFC 2889.",
+        &["method", "result", "from"],
+        |figures| match figures {
+            MethodFigures::Procedure {
+                findings,
+                step,
+                failed,
+            } => Some(vec![procedure(step, findings.as_ref(), failed.as_deref())]),
             _ => None,
         },
     ),
@@ -231,4 +247,129 @@ fn soak(found: &SoakFindings) -> Vec<String> {
         format::duration_s(found.trials_s),
         soak_end(found).to_owned(),
     ]
+}
+
+/// Name, the result in words, and what it was made from.
+fn procedure(
+    step: &StepKind,
+    findings: Option<&ProcedureFindings>,
+    failed: Option<&str>,
+) -> Vec<String> {
+    let (result, from) = match findings {
+        None => (
+            "not made: the rate that it starts from was not found, or is the highest offered"
+                .to_owned(),
+            String::new(),
+        ),
+        Some(found) => told(found),
+    };
+    let result = match failed {
+        Some(reason) => format!("the tester failed: {reason}; before that: {result}"),
+        None => result,
+    };
+    vec![step.to_string(), result, from]
+}
+
+fn mean(statistics: Option<Statistics>, unit: fn(f64) -> String) -> String {
+    let Some(found) = statistics else {
+        return NONE.to_owned();
+    };
+    let deviation = found
+        .standard_deviation
+        .map_or_else(String::new, |it| format!(", deviation {}", unit(it)));
+    format!(
+        "{}{deviation}, {} to {}",
+        unit(found.mean),
+        unit(found.min),
+        unit(found.max)
+    )
+}
+
+fn seconds(seconds: f64) -> String {
+    format::time_ns(seconds * 1e9)
+}
+
+/// `; not in time 2 times`; nothing for none.
+fn times(what: &str, count: usize) -> String {
+    if count > 0 {
+        format!("; {what} {count} times")
+    } else {
+        String::new()
+    }
+}
+
+fn told(found: &ProcedureFindings) -> (String, String) {
+    match found {
+        ProcedureFindings::BackToBack(found) => (
+            format!(
+                "longest burst, frames: {}; buffer {} as implied, {} corrected{}",
+                mean(found.frames, format::number),
+                or_none(found.implied_buffer_s, seconds),
+                or_none(found.corrected_buffer_s, seconds),
+                times("the longest allowed passed", found.at_limit as usize),
+            ),
+            format!(
+                "{} searches at {}, throughput {}",
+                found.longest_frames.len(),
+                format::rate(found.config.max_rate_pps),
+                format::rate(found.config.throughput_pps)
+            ),
+        ),
+        ProcedureFindings::SystemRecovery(found) => {
+            let never = found.recoveries_s.iter().filter(|it| it.is_none()).count();
+            (
+                format!(
+                    "recovered after {}{}",
+                    mean(found.recovery_s, seconds),
+                    times("not in time", never)
+                ),
+                format!(
+                    "{} overloads of {}",
+                    found.recoveries_s.len(),
+                    format::rate(found.config.overload_pps())
+                ),
+            )
+        }
+        ProcedureFindings::Reset(found) => {
+            let never = found.outages.iter().filter(|it| it.is_none()).count();
+            (
+                format!(
+                    "without frames for {}{}",
+                    mean(found.reset_s, seconds),
+                    times("not back in time", never)
+                ),
+                format!(
+                    "{} restarts at {}",
+                    found.outages.len(),
+                    format::rate(found.config.rate_pps)
+                ),
+            )
+        }
+        ProcedureFindings::AddressCaching(found) => (
+            format!(
+                "{} addresses kept",
+                at_least(found.capacity_addresses, found.is_limit)
+            ),
+            format!(
+                "learned at {}",
+                format::rate(found.config.learning_rate_pps)
+            ),
+        ),
+        ProcedureFindings::AddressLearningRate(found) => (
+            format!(
+                "{} addresses a second learned",
+                at_least(found.learning_rate_pps, found.is_limit)
+            ),
+            format!("{} addresses", found.config.addresses),
+        ),
+        _ => (NONE.to_owned(), String::new()),
+    }
+}
+
+fn at_least(number: Option<u32>, is_limit: bool) -> String {
+    let sign = if is_limit { "≥\u{202f}" } else { "" };
+    number.map_or_else(
+        || "none of".to_owned(),
+        |number| format!("{sign}{}", format::grouped(u64::from(number))),
+    )
 }

@@ -12,6 +12,9 @@ use crate::summary::{CaseSummary, SizeSummary, Summary};
 #[must_use]
 pub fn text_table(summary: &Summary, width: u16) -> String {
     let mut text = String::new();
+    if summary.is_simulated {
+        text.push_str("SIMULATED: the device is arithmetic, and nothing was measured.\n");
+    }
     for size in &summary.sizes {
         let frames = words::frames(&size.frame_size);
         text.push_str(&format!("{}, {frames}\n", summary.title));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study is run on: whoever has the device, the neighbours and the tester implements [`Bench`].
 
+use quietwire_search::procedure::{Action, Observation};
 use quietwire_tester::{Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,6 +40,15 @@ pub struct Measured {
     pub activity: Value,
 }
 
+/// What came of one action of a procedure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// What the tester saw.
+    pub observation: Observation,
+    /// What the machine did meanwhile, as the monitor tells it.
+    pub activity: Value,
+}
+
 /// Device, neighbours, monitor and tester, as one thing that trials are run on.
 ///
 /// A case is entered before its trials and left after them, also when something failed between. No case is entered
@@ -71,4 +81,11 @@ pub trait Bench {
     /// # Errors
     /// Why the trial could not be run at all.
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError>;
+
+    /// Does one thing for a procedure. `frames` says which frames, and how long before and after; what it says of rate and
+    /// duration is not used. Something in which the tester failed is [`Observation::Invalid`], not an error.
+    ///
+    /// # Errors
+    /// Why it could not be done at all, as where a bench has no such ability.
+    fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError>;
 }

@@ -12,14 +12,16 @@ use quietwire_lab::{
     Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions, NeighbourSpec,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
+use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, IpVersion, LOW_RATE_PPS, Limits, Preparation, Tester, TesterError, TesterOptions,
     Trial,
 };
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
-use crate::file::{FrameSize, Idle, Mode, NeighboursIn, Pinning, StudyFile};
+use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
+use crate::executor::{Device, act};
+use crate::file::{FrameSize, Idle, Mode, NeighboursIn, Pinning, StudyFile, Switch};
 
 /// Why a bench could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,11 @@ pub enum LabBenchError {
         /// What there is.
         online: CpuList,
     },
+    /// A device that the lab does not start.
+    #[error(
+        "the study's device is not started by the lab (switch = \"other\" in [device]); say what measures it with --tester, or use `quietwire measure`"
+    )]
+    NotOurs,
     /// A call out of order.
     #[error("no case is up, and a trial was asked for")]
     NoCase,
@@ -71,7 +78,7 @@ impl LabBenchError {
             Self::Lab(error) => error.fault(),
             Self::Dpdk(error) => of_dpdk(error.fault()),
             Self::Tester(error) => of_dpdk(error.fault()),
-            Self::Offline { .. } => Fault::BadInput,
+            Self::Offline { .. } | Self::NotOurs => Fault::BadInput,
             Self::Monitor(_) | Self::Read(_) | Self::NoCase => Fault::Failed,
         }
     }
@@ -114,6 +121,9 @@ impl LabBench {
     /// # Errors
     /// [`LabBenchError`]; nothing is left behind.
     pub fn open(file: &StudyFile, options: LabOptions) -> Result<Self, LabBenchError> {
+        if file.device.switch == Switch::Other {
+            return Err(LabBenchError::NotOurs);
+        }
         let online = online_cpus(Path::new("/"))?;
         check_cpus(file, &online)?;
         check_neighbours(file, &online)?;
@@ -265,6 +275,29 @@ impl LabBench {
         Ok(highest_pps)
     }
 
+    fn do_deed(&mut self, action: &Action, frames: &Trial) -> Result<Seen, LabBenchError> {
+        let (Some(tester), Some(entered)) = (&mut self.tester, &mut self.entered) else {
+            return Err(LabBenchError::NoCase);
+        };
+        self.lab.check()?;
+        pause();
+        let watched = [entered.device_pid, std::process::id()];
+        let before = Snapshot::take(Path::new("/"), &watched)?;
+        let mut device = LabDevice {
+            lab: &mut self.lab,
+            pid: &mut entered.device_pid,
+        };
+        let observation = act(tester, &mut device, action, frames)?;
+        let after = Snapshot::take(Path::new("/"), &watched)?;
+        self.lab.check()?;
+        let activity =
+            serde_json::to_value(Activity::between(&before, &after)).unwrap_or(Value::Null);
+        Ok(Seen {
+            observation,
+            activity,
+        })
+    }
+
     fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {
         let (Some(tester), Some(entered)) = (&mut self.tester, &self.entered) else {
             return Err(LabBenchError::NoCase);
@@ -310,6 +343,30 @@ impl LabBench {
     }
 }
 
+/// The device of the case that is up.
+struct LabDevice<'a> {
+    lab: &'a mut Lab,
+    pid: &'a mut u32,
+}
+
+impl Device for LabDevice<'_> {
+    fn restart(&mut self) -> Result<(), String> {
+        *self.pid = self
+            .lab
+            .restart_device()
+            .map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    fn forget(&mut self) -> Option<Result<(), String>> {
+        Some(
+            self.lab
+                .forget_addresses()
+                .map_err(|error| error.to_string()),
+        )
+    }
+}
+
 impl Bench for LabBench {
     fn environment(&mut self) -> Environment {
         Environment {
@@ -339,6 +396,10 @@ impl Bench for LabBench {
 
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
         Ok(self.measure(trial)?)
+    }
+
+    fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
+        Ok(self.do_deed(action, frames)?)
     }
 }
 

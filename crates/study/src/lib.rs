@@ -8,7 +8,9 @@
 //! What must not: packets, sysfs, processes. Whoever implements [`Bench`] has those.
 
 mod bench;
+mod executor;
 mod file;
+mod generator_bench;
 mod lab_bench;
 mod plan;
 mod results;
@@ -20,15 +22,19 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use bench::{Bench, BenchError, CaseSpec, Environment, Measured};
+pub use bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 pub use file::{
-    Case, Device, FileError, ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection,
-    LatencyProbe, Link, LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent,
-    Pinning, Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch, TesterSettings, Topology,
-    Traffic, Trials,
+    AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, Case, Device, FileError,
+    ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection, LatencyProbe, Link,
+    LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent, Pinning, ResetPlan,
+    Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch, SystemRecoveryPlan, TesterSettings,
+    Topology, Traffic, Trials,
 };
+pub use generator_bench::GeneratorBench;
 pub use lab_bench::{LabBench, LabBenchError};
 pub use plan::{Estimate, StepKind, StepPlan};
-pub use results::{CaseEntry, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
-pub use run::{Progress, RunError, Silent, StudyEnd, TrialEvent, run_study};
+pub use results::{
+    CaseEntry, DeedRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
+};
+pub use run::{DeedEvent, Progress, RunError, Silent, StudyEnd, TrialEvent, run_study};
 pub use store::{OpenMode, Store, StoreError};

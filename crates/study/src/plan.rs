@@ -2,7 +2,9 @@
 //! What a study does in each case and at each frame size, step by step; pure, like the methods it drives.
 
 mod methods;
+mod procedures;
 
+use quietwire_search::procedure::{Action, Observation, Procedure, ProcedureResult, ProcedureStep};
 use quietwire_search::{
     BestWorst, BestWorstConfig, ConfigError, Findings, LossRatio, LossSweep, LossSweepConfig,
     Method, MlrGoal, MlrSearch, MlrSearchConfig, Outcome, RecordError, Repeat, RepeatConfig,
@@ -18,6 +20,8 @@ const SEARCH_TRIALS_MAX: u32 = 10_000;
 const MIN_RATE: f64 = 0.001;
 /// Trials at each rate of best-of-N and worst-of-N, where the file says nothing.
 const TRIALS_PER_RATE: u32 = 5;
+/// Maximum rate that estimates count with before it is known, frames per second: 10-Gbit/s Ethernet.
+const RATE_GUESS_PPS: f64 = 14.88e6;
 /// Level of confidence intervals, where the file says nothing.
 const CONFIDENCE: f64 = 0.95;
 /// Short trials that an MLRsearch takes for a goal before it measures in full, at most, on a quiet device.
@@ -43,6 +47,16 @@ pub enum StepKind {
     LatencyPlan,
     /// The load at which a tiny part is lost.
     Soak,
+    /// The longest burst without loss.
+    BackToBack,
+    /// How long frames are lost after an overload.
+    SystemRecovery,
+    /// How long nothing is forwarded when the device is restarted.
+    Reset,
+    /// How many addresses the device keeps.
+    AddressCaching,
+    /// How fast it learns them.
+    AddressLearningRate,
 }
 
 impl std::fmt::Display for StepKind {
@@ -56,6 +70,11 @@ impl std::fmt::Display for StepKind {
             Self::ForwardingRate => f.write_str("forwarding rate"),
             Self::LatencyPlan => f.write_str("latency plan"),
             Self::Soak => f.write_str("soak"),
+            Self::BackToBack => f.write_str("back-to-back"),
+            Self::SystemRecovery => f.write_str("system recovery"),
+            Self::Reset => f.write_str("reset"),
+            Self::AddressCaching => f.write_str("address caching"),
+            Self::AddressLearningRate => f.write_str("address learning rate"),
         }
     }
 }
@@ -68,6 +87,7 @@ pub struct StepPlan {
     source: Source,
     duration_s: f64,
     invalid_repeats: u32,
+    drain_s: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +97,8 @@ enum Source {
     Sweep(Sweep),
     Latency(LatencyProbe),
     Further(methods::Further),
+    /// With the names of all goals.
+    Procedure(procedures::Asked, Vec<String>),
 }
 
 /// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
@@ -99,6 +121,7 @@ impl StepPlan {
             source,
             duration_s,
             invalid_repeats: file.trials.invalid_repeats,
+            drain_s: file.trials.drain_s,
         };
         let mut steps = Vec::new();
         if let Some(search) = &file.search
@@ -129,6 +152,10 @@ impl StepPlan {
         for (kind, duration_s, further) in methods::of(file) {
             steps.push(step(kind, duration_s, Source::Further(further)));
         }
+        for (kind, asked) in procedures::of(file) {
+            let source = Source::Procedure(asked, methods::goals(file));
+            steps.push(step(kind, file.trials.duration_s, source));
+        }
         steps
     }
 
@@ -151,13 +178,9 @@ impl StepPlan {
                 };
                 search_method(search, repeated)
             }
-            Source::Further(further) => {
-                let common = methods::Common {
-                    duration_s: self.duration_s,
-                    invalid_repeats: self.invalid_repeats,
-                    max_rate_pps,
-                };
-                further.machine(&common, found)
+            Source::Further(further) => further.machine(&self.common(max_rate_pps), found),
+            Source::Procedure(asked, goals) => {
+                asked.machine(&self.common(max_rate_pps), goals, found)
             }
             Source::Goals(search, goals) => {
                 let config = MlrSearchConfig {
@@ -195,6 +218,15 @@ impl StepPlan {
         }
     }
 
+    fn common(&self, max_rate_pps: f64) -> methods::Common {
+        methods::Common {
+            duration_s: self.duration_s,
+            invalid_repeats: self.invalid_repeats,
+            max_rate_pps,
+            drain_s: self.drain_s,
+        }
+    }
+
     fn search_config(
         &self,
         search: &Search,
@@ -228,6 +260,7 @@ impl StepPlan {
                 return goals_bound(goals, around_s).times(repeats(search));
             }
             Source::Further(further) => return further.bound(self.duration_s, around_s),
+            Source::Procedure(asked, _) => return asked.bound(RATE_GUESS_PPS, self.drain_s),
             Source::Sweep(sweep) => u32::try_from(sweep.loads_percent.len()).unwrap_or(u32::MAX),
             Source::Latency(latency) => latency.repeats,
         };
@@ -349,6 +382,7 @@ impl Estimate {
 pub(crate) enum Machine {
     Method(Box<dyn Method>),
     Repeats(Repeats),
+    Procedure(Box<dyn Procedure>),
     /// Nothing can be tried, since what the rates were to come from was not found.
     Nothing,
 }
@@ -356,8 +390,16 @@ pub(crate) enum Machine {
 /// What a step wants next.
 pub(crate) enum Next {
     Run(TrialRequest),
-    /// Nothing more; a search's findings.
-    Done(Option<Findings>),
+    Do(Action),
+    /// Nothing more.
+    Done(Found),
+}
+
+/// What a step found.
+pub(crate) enum Found {
+    Nothing,
+    Search(Findings),
+    Procedure(Box<ProcedureResult>),
 }
 
 impl Machine {
@@ -365,10 +407,14 @@ impl Machine {
         match self {
             Self::Method(method) => match method.step() {
                 Step::Run(request) => Next::Run(request),
-                Step::Done(result) => Next::Done(Some(result.findings)),
+                Step::Done(result) => Next::Done(Found::Search(result.findings)),
             },
-            Self::Nothing => Next::Done(None),
-            Self::Repeats(repeats) if repeats.left == 0 => Next::Done(None),
+            Self::Procedure(procedure) => match procedure.step() {
+                ProcedureStep::Do(action) => Next::Do(action),
+                ProcedureStep::Done(result) => Next::Done(Found::Procedure(result)),
+            },
+            Self::Nothing => Next::Done(Found::Nothing),
+            Self::Repeats(repeats) if repeats.left == 0 => Next::Done(Found::Nothing),
             Self::Repeats(repeats) => Next::Run(repeats.request),
         }
     }
@@ -380,7 +426,15 @@ impl Machine {
                 repeats.record(&outcome);
                 Ok(())
             }
-            Self::Nothing => Err(RecordError::NothingPending),
+            Self::Nothing | Self::Procedure(_) => Err(RecordError::NothingPending),
+        }
+    }
+
+    /// Takes what was seen of an action.
+    pub(crate) fn observe(&mut self, observation: Observation) -> Result<(), RecordError> {
+        match self {
+            Self::Procedure(procedure) => procedure.record(observation),
+            _ => Err(RecordError::NothingPending),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! What a store holds, read back.
 
 use quietwire_search::Findings;
+use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_tester::{Trial, TrialResult};
 use serde_json::Value;
 
@@ -82,6 +83,10 @@ pub struct StepRecord {
     pub is_finished: bool,
     /// What a search or sweep found.
     pub findings: Option<Findings>,
+    /// What a procedure found. Its history is empty: it is in `deeds`.
+    pub procedure: Option<ProcedureResult>,
+    /// What was done for a procedure, in order, invalid ones included.
+    pub deeds: Vec<DeedRecord>,
     /// Its trials, in order, invalid ones included.
     pub trials: Vec<TrialRecord>,
 }
@@ -99,6 +104,23 @@ pub struct TrialRecord {
     pub request: Trial,
     /// What was seen.
     pub result: TrialResult,
+    /// What the machine did meanwhile, as the monitor tells it.
+    pub activity: Value,
+}
+
+/// One thing that was done for a procedure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeedRecord {
+    /// Position in its step, from 0.
+    pub sequence: u32,
+    /// Which run did it, an index into [`StudyResults::runs`].
+    pub run: usize,
+    /// When it was stored, nanoseconds since the Unix epoch.
+    pub stored_unix_ns: u64,
+    /// What was asked.
+    pub action: Action,
+    /// What was seen.
+    pub observation: Observation,
     /// What the machine did meanwhile, as the monitor tells it.
     pub activity: Value,
 }

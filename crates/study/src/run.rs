@@ -6,12 +6,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quietwire_search::procedure::{Action, Observation};
 use quietwire_search::{ConfigError, Findings, Outcome, RecordError, TrialRequest};
 use quietwire_tester::{IpVersion, LOW_RATE_PPS, Trial, TrialResult, Validity};
 
 use crate::bench::{Bench, BenchError, CaseSpec};
 use crate::file::{FrameSize, MaxRate, StudyFile};
-use crate::plan::{Machine, Next, StepKind, StepPlan};
+use crate::plan::{Found, Machine, Next, StepKind, StepPlan};
 use crate::results::RunEnd;
 use crate::store::{Store, StoreError};
 
@@ -102,6 +103,25 @@ pub struct TrialEvent<'a> {
     pub is_replayed: bool,
 }
 
+/// One thing done for a procedure.
+#[derive(Debug)]
+pub struct DeedEvent<'a> {
+    /// Name of its case.
+    pub case: &'a str,
+    /// Its frame size.
+    pub frame_size: FrameSize,
+    /// Its step.
+    pub kind: &'a StepKind,
+    /// Its place in the step, from 0.
+    pub sequence: u32,
+    /// What was asked.
+    pub action: &'a Action,
+    /// What was seen.
+    pub observation: &'a Observation,
+    /// True when it comes from the store and was not done now.
+    pub is_replayed: bool,
+}
+
 /// Told what goes on; does nothing unless told what to do.
 pub trait Progress {
     /// A case is about to be set up.
@@ -112,6 +132,10 @@ pub trait Progress {
     fn max_rate(&mut self, _frame_size: FrameSize, _max_rate_pps: f64) {}
     /// A trial is through.
     fn trial(&mut self, _event: &TrialEvent<'_>) {}
+    /// Something was done for a procedure.
+    fn deed(&mut self, _event: &DeedEvent<'_>) {}
+    /// A step is through.
+    fn step_done(&mut self, _case: &str, _frame_size: FrameSize, _kind: &StepKind) {}
 }
 
 /// Tells nobody.
@@ -142,6 +166,7 @@ pub fn run_study(
         progress,
         stop,
         entered: None,
+        relearn: None,
     };
     let done = runner.rounds();
     let left = runner.leave();
@@ -169,6 +194,14 @@ fn both<T>(first: Result<T, RunError>, second: Result<(), RunError>) -> Result<T
     }
 }
 
+/// Where in a study something is done.
+struct Place<'a> {
+    spec: &'a CaseSpec,
+    frame_size: FrameSize,
+    step: &'a StepPlan,
+    step_id: i64,
+}
+
 struct Runner<'a> {
     file: &'a StudyFile,
     steps: &'a [StepPlan],
@@ -177,6 +210,8 @@ struct Runner<'a> {
     progress: &'a mut dyn Progress,
     stop: &'a AtomicBool,
     entered: Option<CaseSpec>,
+    /// What was learned in an earlier run, and the device of this one does not know.
+    relearn: Option<Action>,
 }
 
 impl Runner<'_> {
@@ -232,29 +267,142 @@ impl Runner<'_> {
             .store
             .step_id(spec.round, case, frame_size, &step.kind)?;
         let mut sequence = self.replay(spec, frame_size, step, step_id, &mut machine)?;
+        let place = Place {
+            spec,
+            frame_size,
+            step,
+            step_id,
+        };
         loop {
-            let request = match machine.next() {
-                Next::Run(request) => request,
-                Next::Done(findings) => {
-                    self.store.finish_step(step_id, findings.as_ref())?;
-                    found.extend(findings.map(|findings| (step.kind.clone(), findings)));
+            let next = match machine.next() {
+                Next::Done(what) => {
+                    self.store.finish_step(step_id, &what)?;
+                    if let Found::Search(findings) = what {
+                        found.push((step.kind.clone(), findings));
+                    }
+                    self.progress.step_done(case, frame_size, &step.kind);
                     return Ok(StudyEnd::Finished);
                 }
+                next => next,
             };
             if self.is_stopped() {
                 return Ok(StudyEnd::Interrupted);
             }
             self.enter(spec)?;
-            let trial = self.trial(request, frame_size);
-            let measured = self
-                .bench
-                .run(&trial)
-                .map_err(|source| of_bench(spec, "running a trial", source))?;
-            self.store.add_trial(step_id, sequence, &trial, &measured)?;
-            self.tell(spec, frame_size, step, sequence, &measured.result, false);
-            record(&mut machine, spec, step, &measured.result)?;
+            match next {
+                Next::Run(request) => self.run_trial(&place, sequence, request, &mut machine)?,
+                Next::Do(action) => self.do_deed(&place, sequence, action, &mut machine)?,
+                Next::Done(_) => {}
+            }
             sequence += 1;
         }
+    }
+
+    fn run_trial(
+        &mut self,
+        place: &Place<'_>,
+        sequence: u32,
+        request: TrialRequest,
+        machine: &mut Machine,
+    ) -> Result<(), RunError> {
+        let (spec, step) = (place.spec, place.step);
+        let trial = self.trial(request, place.frame_size);
+        let measured = self
+            .bench
+            .run(&trial)
+            .map_err(|source| of_bench(spec, "running a trial", source))?;
+        self.store
+            .add_trial(place.step_id, sequence, &trial, &measured)?;
+        self.tell(
+            spec,
+            place.frame_size,
+            step,
+            sequence,
+            &measured.result,
+            false,
+        );
+        record(machine, spec, step, &measured.result)
+    }
+
+    fn do_deed(
+        &mut self,
+        place: &Place<'_>,
+        sequence: u32,
+        action: Action,
+        machine: &mut Machine,
+    ) -> Result<(), RunError> {
+        // Which frames; what they have for a rate and a duration, each action says for itself.
+        let frames = self.trial(
+            TrialRequest {
+                rate_pps: 1.0,
+                duration_s: self.file.trials.duration_s,
+            },
+            place.frame_size,
+        );
+        let mut act = |action: &Action| {
+            let seen = self.bench.act(action, &frames);
+            seen.map_err(|source| of_bench(place.spec, "doing what a procedure asks for", source))
+        };
+        if let Some(learn) = self.relearn.take() {
+            act(&Action::Forget)?;
+            act(&learn)?;
+        }
+        let seen = act(&action)?;
+        self.store.add_deed(
+            place.step_id,
+            sequence,
+            &action,
+            &seen.observation,
+            &seen.activity,
+        )?;
+        self.tell_deed(place, sequence, &action, &seen.observation, false);
+        observe(machine, place, seen.observation)
+    }
+
+    /// As [`Self::replay`], for a procedure.
+    fn replay_deeds(
+        &mut self,
+        place: &Place<'_>,
+        machine: &mut Machine,
+        from: u32,
+    ) -> Result<u32, RunError> {
+        let mut sequence = from;
+        self.relearn = None;
+        for stored in self.store.deeds_of(place.step_id)? {
+            self.relearn = matches!(stored.action, Action::Learn { .. }).then_some(stored.action);
+            let is_same = stored.sequence == sequence
+                && matches!(machine.next(), Next::Do(action) if action == stored.action);
+            if !is_same {
+                return Err(RunError::NotReplayable {
+                    case: place.spec.case.name.clone(),
+                    kind: place.step.kind.clone(),
+                    sequence,
+                });
+            }
+            self.tell_deed(place, sequence, &stored.action, &stored.observation, true);
+            observe(machine, place, stored.observation)?;
+            sequence += 1;
+        }
+        Ok(sequence)
+    }
+
+    fn tell_deed(
+        &mut self,
+        place: &Place<'_>,
+        sequence: u32,
+        action: &Action,
+        observation: &Observation,
+        is_replayed: bool,
+    ) {
+        self.progress.deed(&DeedEvent {
+            case: &place.spec.case.name,
+            frame_size: place.frame_size,
+            kind: &place.step.kind,
+            sequence,
+            action,
+            observation,
+            is_replayed,
+        });
     }
 
     /// Feeds a step what the store holds of it; gives the number of trials.
@@ -271,7 +419,7 @@ impl Runner<'_> {
             let is_same = stored.sequence == sequence
                 && match machine.next() {
                     Next::Run(request) => self.trial(request, frame_size) == stored.request,
-                    Next::Done(_) => false,
+                    Next::Do(_) | Next::Done(_) => false,
                 };
             if !is_same {
                 return Err(RunError::NotReplayable {
@@ -284,7 +432,13 @@ impl Runner<'_> {
             record(machine, spec, step, &stored.result)?;
             sequence += 1;
         }
-        Ok(sequence)
+        let place = Place {
+            spec,
+            frame_size,
+            step,
+            step_id,
+        };
+        self.replay_deeds(&place, machine, sequence)
     }
 
     /// What 100 % of the load is: the same for all cases, found once. None when stopped before it was.
@@ -321,16 +475,7 @@ impl Runner<'_> {
         Trial {
             offered_rate_pps: request.rate_pps,
             duration_s: request.duration_s,
-            warm_up_s: self.file.trials.warm_up_s,
-            drain_s: self.file.trials.drain_s,
-            frame_sizes: frame_size.0,
-            directions: self.file.traffic.directions,
-            flows: self.file.traffic.flows,
-            mac_addresses: self.file.traffic.mac_addresses,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: LOW_RATE_PPS,
-            traffic: self.file.traffic.frames.clone().map(Box::new),
+            ..frames(self.file, frame_size)
         }
     }
 
@@ -403,6 +548,20 @@ fn record(
         })
 }
 
+fn observe(
+    machine: &mut Machine,
+    place: &Place<'_>,
+    observation: Observation,
+) -> Result<(), RunError> {
+    machine
+        .observe(observation)
+        .map_err(|source| RunError::Outcome {
+            case: place.spec.case.name.clone(),
+            kind: place.step.kind.clone(),
+            source,
+        })
+}
+
 fn outcome(result: &TrialResult) -> Outcome {
     match &result.validity {
         Validity::Valid => Outcome::Valid {
@@ -419,4 +578,22 @@ fn outcome(result: &TrialResult) -> Outcome {
 fn effective_duration_s(result: &TrialResult) -> Option<f64> {
     let around_s = result.trial.warm_up_s + result.trial.drain_s;
     Some(result.elapsed_s + around_s).filter(|it| it.is_finite() && *it > 0.0)
+}
+
+/// What the file says of the frames of all trials. Rate and duration are each trial's own.
+pub(crate) fn frames(file: &StudyFile, frame_size: FrameSize) -> Trial {
+    Trial {
+        offered_rate_pps: 1.0,
+        duration_s: file.trials.duration_s,
+        warm_up_s: file.trials.warm_up_s,
+        drain_s: file.trials.drain_s,
+        frame_sizes: frame_size.0,
+        directions: file.traffic.directions,
+        flows: file.traffic.flows,
+        mac_addresses: file.traffic.mac_addresses,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: LOW_RATE_PPS,
+        traffic: file.traffic.frames.clone().map(Box::new),
+    }
 }

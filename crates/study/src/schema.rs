@@ -2,7 +2,7 @@
 //! The tables of a store. A change here needs a new [`VERSION`].
 
 /// `PRAGMA user_version` of a store that this program writes.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
 /// `PRAGMA application_id`: "QWst", so that `file` and we ourselves can tell a store from other SQLite files.
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
@@ -45,7 +45,7 @@ CREATE TABLE max_rate (
     -- file: from the study file; calibrated: what the tester itself can do.
     origin TEXT NOT NULL
 ) STRICT;
--- One row for each search, sweep or latency step of a case.
+-- One row for each method of a case: a search, a sweep, trials for the latency, a procedure.
 CREATE TABLE step (
     id INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
@@ -53,7 +53,9 @@ CREATE TABLE step (
     frame_size TEXT NOT NULL,
     kind_json TEXT NOT NULL,
     is_finished INTEGER NOT NULL DEFAULT 0,
+    -- What a search found; what a procedure found.
     findings_json TEXT,
+    procedure_json TEXT,
     UNIQUE (round, case_name, frame_size, kind_json)
 ) STRICT;
 -- One row for each finished trial, valid or not. The JSON is what counts; the columns beside it are for queries.
@@ -69,6 +71,18 @@ CREATE TABLE trial (
     loss_ratio REAL NOT NULL,
     request_json TEXT NOT NULL,
     result_json TEXT NOT NULL,
+    activity_json TEXT NOT NULL,
+    UNIQUE (step_id, sequence)
+) STRICT;
+-- One row for each thing that was done for a procedure: a burst, a restart, addresses learned.
+CREATE TABLE deed (
+    id INTEGER PRIMARY KEY,
+    step_id INTEGER NOT NULL REFERENCES step (id),
+    sequence INTEGER NOT NULL,
+    run_id INTEGER NOT NULL REFERENCES run (id),
+    stored_unix_ns INTEGER NOT NULL,
+    action_json TEXT NOT NULL,
+    observation_json TEXT NOT NULL,
     activity_json TEXT NOT NULL,
     UNIQUE (step_id, sequence)
 ) STRICT;

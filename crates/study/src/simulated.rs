@@ -7,13 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
+use quietwire_search::procedure::Action;
 use quietwire_tester::{
     DelayVariation, LOW_RATE_PPS, LatencySummary, LowRateStreams, PortResult, SignedSummary,
     TesterHealth, Trial, TrialResult, Validity, bears_percentile,
 };
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured};
+use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::file::{FrameSize, NeighboursIn};
 
 /// What the simulated tester can send, frames per second.
@@ -334,5 +335,12 @@ impl Bench for SimulatedBench {
         };
         self.made += 1;
         Ok(measured)
+    }
+
+    fn act(&mut self, _action: &Action, _frames: &Trial) -> Result<Seen, BenchError> {
+        Err(
+            "this bench knows trials only; a GeneratorBench on a SimulatedDevice knows procedures"
+                .into(),
+        )
     }
 }

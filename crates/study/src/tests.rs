@@ -3,6 +3,7 @@
 
 use std::io::Read as _;
 mod methods;
+mod procedures;
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quietwire_search::Findings;
+use quietwire_search::procedure::Action;
 use quietwire_tester::{Trial, TrialResult};
 
 use crate::simulated::{MAX_RATE_PPS, SimulatedBench};
@@ -283,6 +285,9 @@ impl Bench for Waiting {
         }
         self.left -= 1;
         self.bench.run(trial)
+    }
+    fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
+        self.bench.act(action, frames)
     }
 }
 

@@ -42,6 +42,15 @@ pub enum TesterError {
     /// A tester thread could not be made or ended badly.
     #[error("a tester thread failed: {0}")]
     Thread(String),
+    /// The generator has no such ability.
+    #[error("this traffic generator cannot {what}; choose another method or another generator")]
+    CannotDo {
+        /// What it cannot do.
+        what: &'static str,
+    },
+    /// The device could not be restarted.
+    #[error("the device could not be restarted: {0}")]
+    Restart(String),
     /// Results could not be put together.
     #[error("the result could not be put together: {0}")]
     Result(String),
@@ -53,7 +62,10 @@ impl TesterError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Dpdk(error) => error.fault(),
-            Self::BadTrial(_) | Self::NoLoop { .. } | Self::Replay(_) => Fault::BadInput,
+            Self::BadTrial(_)
+            | Self::NoLoop { .. }
+            | Self::Replay(_)
+            | Self::CannotDo { .. } => Fault::BadInput,
             _ => Fault::Failed,
         }
     }

@@ -13,15 +13,18 @@ mod assemble;
 mod calibration;
 mod clock;
 pub mod echo;
+mod counts;
 mod engine;
 mod error;
 mod frame;
+mod generator;
 mod judge;
 mod lane;
 mod latency;
 pub mod locate;
 mod pacer;
 mod seen;
+mod simulated;
 mod tester;
 mod tracker;
 pub mod traffic;
@@ -33,10 +36,14 @@ pub use calibration::{
     PacingCalibration, SizeCalibration, Step, TesterKind,
 };
 pub use error::TesterError;
+pub use generator::{
+    GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
+};
 pub use judge::Limits;
 pub use latency::{
     DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
 };
+pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};
 pub use tester::{Preparation, Tester, TesterOptions};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,

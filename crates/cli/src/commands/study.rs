@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire study`: a study file to trials to a store to a page.
 
-mod progress;
+pub(super) mod progress;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,11 @@ use clap::{Args, Subcommand};
 use quietwire_lab::{LabOptions, STATE_DIRECTORY};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
-    LabBench, OpenMode, Store, StoreError, StudyEnd, StudyFile, StudyResults, run_study,
+    Bench, GeneratorBench, LabBench, OpenMode, Store, StoreError, StudyEnd, StudyFile,
+    StudyResults, run_study,
 };
 
+use super::chosen_tester::ChosenTester;
 use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use progress::Shown;
@@ -54,6 +56,12 @@ struct RunArgs {
     /// Print the results as JSON instead of a table.
     #[arg(long)]
     json: bool,
+    /// On a terminal, show each search as it closes in, with rate, loss, latency and the time left.
+    #[arg(long)]
+    progress: bool,
+    /// What measures in place of the lab: sim, a simulated device, with its parameters sim:KEY=VALUE,… (docs/tester.md).
+    #[arg(long, value_name = "TESTER")]
+    tester: Option<ChosenTester>,
     /// Where the lab keeps its state.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY, hide = true)]
     state_directory: PathBuf,
@@ -103,7 +111,9 @@ fn run_file(args: &RunArgs) -> Result<()> {
     check_place("--html", &html_path)?;
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
-    crate::exit::require_root("a study makes CPU sets and starts a real-time tester")?;
+    if args.tester.is_none() {
+        crate::exit::require_root("a study makes CPU sets and starts a real-time tester")?;
+    }
     let options = LabOptions {
         state_directory: args.state_directory.clone(),
         program: std::env::current_exe()
@@ -114,7 +124,11 @@ fn run_file(args: &RunArgs) -> Result<()> {
     let begun = (args.resume && store_path.exists())
         .then(|| open_store(args, &store_path, &file, &text))
         .transpose()?;
-    let mut bench = LabBench::open(&file, options)?;
+    let made = begun.as_ref().map_or(Ok(0), made_so_far)?;
+    let mut bench = match &args.tester {
+        None => Opened::Lab(Box::new(LabBench::open(&file, options)?)),
+        Some(tester) => Opened::Generator(Box::new(tester.bench(&file, made)?)),
+    };
     let store = begun
         .map_or_else(|| open_store(args, &store_path, &file, &text), Ok)
         .and_then(|store| make_parent(&html_path).map(|()| store));
@@ -125,8 +139,8 @@ fn run_file(args: &RunArgs) -> Result<()> {
             return Err(error);
         }
     };
-    let mut shown = Shown::new(&file);
-    let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
+    let mut shown = Shown::new(&file, args.progress)?;
+    let end = run_study(&file, &mut store, bench.bench(), &mut shown, &stop);
     shown.finish();
     let closed = bench.close();
     let end = end?;
@@ -144,6 +158,35 @@ fn run_file(args: &RunArgs) -> Result<()> {
     }
 }
 
+/// What a study is run on.
+enum Opened {
+    Lab(Box<LabBench>),
+    Generator(Box<GeneratorBench>),
+}
+
+impl Opened {
+    fn bench(&mut self) -> &mut dyn Bench {
+        match self {
+            Self::Lab(bench) => bench.as_mut(),
+            Self::Generator(bench) => bench.as_mut(),
+        }
+    }
+
+    fn close(self) -> Result<()> {
+        match self {
+            Self::Lab(bench) => Ok(bench.close()?),
+            Self::Generator(_) => Ok(()),
+        }
+    }
+}
+
+/// Trials that a store holds, and what was done for procedures.
+fn made_so_far(store: &Store) -> Result<u64> {
+    let results = store.results()?;
+    let of_step = |step: &quietwire_study::StepRecord| step.trials.len() + step.deeds.len();
+    Ok(results.steps.iter().map(of_step).sum::<usize>() as u64)
+}
+
 fn open_store(args: &RunArgs, path: &Path, file: &StudyFile, text: &str) -> Result<Store> {
     make_parent(path)?;
     if args.fresh {
@@ -157,7 +200,7 @@ fn open_store(args: &RunArgs, path: &Path, file: &StudyFile, text: &str) -> Resu
     Ok(Store::open(path, file, text, mode)?)
 }
 
-fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
+pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
     if let Some(path) = html {
         quietwire_report::write_html(results, path)?;
     }
@@ -181,7 +224,7 @@ fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
 }
 
 /// Refuses a path at which no file can be made. Directories that are not there are no hindrance: they are made.
-fn check_place(option: &str, path: &Path) -> Result<()> {
+pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
     if path.is_dir() {
         bail!(Usage(format!(
             "{option} {}: that is a directory; give the path of a file in it",
@@ -200,7 +243,7 @@ fn check_place(option: &str, path: &Path) -> Result<()> {
     }
 }
 
-fn make_parent(path: &Path) -> Result<()> {
+pub(super) fn make_parent(path: &Path) -> Result<()> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => fs::create_dir_all(parent)
             .with_context(|| format!("making the directory {}", parent.display())),

@@ -14,6 +14,9 @@ use crate::device::{DeviceSpec, ForwardingMode};
 /// How long the control socket may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Name of its bridge.
+const BRIDGE: &str = "br0";
+
 #[derive(Debug)]
 pub(crate) struct Quietwire {
     /// The `quietwire` program.
@@ -25,12 +28,12 @@ fn control_socket(places: &Places) -> PathBuf {
 }
 
 impl Quietwire {
-    fn ask(places: &Places, what: &str) -> Result<Value, String> {
+    fn ask(places: &Places, request: &Value) -> Result<Value, String> {
         let ask = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(control_socket(places))?;
             stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
             stream.set_write_timeout(Some(ANSWER_DEADLINE))?;
-            stream.write_all(format!("{}\n", json!({ "show": what })).as_bytes())?;
+            stream.write_all(format!("{}\n", request).as_bytes())?;
             let mut line = String::new();
             BufReader::new(stream).read_line(&mut line)?;
             Ok(line)
@@ -68,7 +71,7 @@ impl Adapter for Quietwire {
         match spec.mode {
             ForwardingMode::CrossConnect => option("--cross-connect", names.join(",")),
             ForwardingMode::Bridge => {
-                option("--bridge", format!("br0={}", names.join(",")));
+                option("--bridge", format!("{BRIDGE}={}", names.join(",")));
                 option("--max-entries", spec.mac_addresses_max.to_string());
             }
         }
@@ -97,10 +100,15 @@ impl Adapter for Quietwire {
     }
 
     fn threads(&self, places: &Places) -> Result<Vec<DeviceThread>, String> {
-        serde_json::from_value(Self::ask(places, "threads")?).map_err(|error| error.to_string())
+        serde_json::from_value(Self::ask(places, &json!({ "show": "threads" }))?)
+            .map_err(|error| error.to_string())
     }
 
     fn counters(&self, places: &Places) -> Result<Value, String> {
-        Self::ask(places, "stats")
+        Self::ask(places, &json!({ "show": "stats" }))
+    }
+
+    fn forget_addresses(&self, places: &Places) -> Result<(), String> {
+        Self::ask(places, &json!({ "flush_fdb": { "bridge": BRIDGE } })).map(|_| ())
     }
 }

@@ -62,6 +62,9 @@ fn header(results: &StudyResults, summary: &Summary) -> Markup {
                 (count(summary.trials, "trial", "trials")) " in " (format::duration_s(summary.running_time_s))
             }
         }
+        @if summary.is_simulated {
+            p.warning role="note" { "Simulated: the device is arithmetic, and nothing was measured." }
+        }
         @if let Some(note) = words::incomplete(&summary.state) {
             p.warning role="note" { (note) }
         }

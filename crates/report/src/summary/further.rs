@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the methods beside search, sweep and latency at a low load found, each round by itself.
 
+use quietwire_search::procedure::{ProcedureEnd, ProcedureFindings};
 use quietwire_search::{
     Findings, ForwardingRateFindings, LatencyLoad, LatencyPlanPoint, LossDistributionFindings,
     RateLosses, RepeatFindings, Repeated, Sides, SoakEnd, SoakFindings, Statistics,
@@ -46,6 +47,16 @@ pub enum MethodFigures {
     },
     /// The load at which a tiny part is lost.
     Soak(SoakFindings),
+    /// A procedure: bursts, overloads, restarts, addresses.
+    Procedure {
+        /// What was found; none where it could not be made, since the rate that it starts from was not found or is the
+        /// highest offered.
+        findings: Option<ProcedureFindings>,
+        /// Which.
+        step: StepKind,
+        /// Why it ended early; none when it did not.
+        failed: Option<String>,
+    },
 }
 
 /// The rates of a search made many times over, for one goal or side.
@@ -94,6 +105,7 @@ pub(super) fn further(steps: &Steps<'_>) -> Result<Vec<MethodResult>, ReportErro
     let mut results = Vec::new();
     for step in steps.iter().filter(|step| step.is_finished) {
         let Some(findings) = &step.findings else {
+            results.extend(procedure(step));
             continue;
         };
         let figures = figures(step, findings)?;
@@ -103,6 +115,29 @@ pub(super) fn further(steps: &Steps<'_>) -> Result<Vec<MethodResult>, ReportErro
         }));
     }
     Ok(results)
+}
+
+/// Of a step that is no search.
+fn procedure(step: &StepRecord) -> Option<MethodResult> {
+    let is_one = matches!(
+        step.kind,
+        StepKind::BackToBack
+            | StepKind::SystemRecovery
+            | StepKind::Reset
+            | StepKind::AddressCaching
+            | StepKind::AddressLearningRate
+    );
+    is_one.then(|| MethodResult {
+        round: step.round,
+        figures: MethodFigures::Procedure {
+            findings: step.procedure.as_ref().map(|found| found.findings.clone()),
+            step: step.kind.clone(),
+            failed: match step.procedure.as_ref().map(|found| &found.end) {
+                Some(ProcedureEnd::Invalid { reasons, .. }) => Some(reasons.join("; ")),
+                _ => None,
+            },
+        },
+    })
 }
 
 fn figures(step: &StepRecord, findings: &Findings) -> Result<Vec<MethodFigures>, ReportError> {

@@ -33,6 +33,8 @@ pub struct Summary {
     pub running_time_s: f64,
     /// How far it got.
     pub state: State,
+    /// True when nothing was measured: the device was arithmetic.
+    pub is_simulated: bool,
     /// Rounds asked for.
     pub rounds: u32,
     /// Trials in all.
@@ -170,6 +172,10 @@ impl Summary {
             started_unix_ns: results.started_unix_ns,
             running_time_s: running_time_s(results),
             state: state(results),
+            is_simulated: results
+                .runs
+                .iter()
+                .any(|run| run.environment.machine["simulated"] == true),
             rounds: file.rounds,
             trials: results.trials().count(),
             invalid_trials: invalid(results.trials().map(|(_, trial)| trial)),

@@ -2,6 +2,7 @@
 //! What a study file that can be read may still get wrong.
 
 mod methods;
+mod procedures;
 mod search;
 
 use std::collections::HashSet;
@@ -12,7 +13,8 @@ use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
 use super::{
-    Case, Device, FrameSize, LatencyProbe, NeighboursIn, Search, StudyFile, Traffic, Trials,
+    Case, Device, FrameSize, LatencyProbe, Link, NeighboursIn, Search, StudyFile, Switch, Traffic,
+    Trials,
 };
 
 /// Longest counted part of a trial, seconds: over an hour is a slip of the keyboard.
@@ -47,6 +49,7 @@ fn whole(file: &StudyFile) -> Checked {
         latency_probe(latency)?;
     }
     methods::methods(file)?;
+    procedures::procedures(file)?;
     let measures = [
         file.search.is_some(),
         file.sweep.is_some(),
@@ -54,6 +57,11 @@ fn whole(file: &StudyFile) -> Checked {
         file.loss_distribution.is_some(),
         file.forwarding_rate.is_some(),
         file.soak.is_some(),
+        file.back_to_back.is_some(),
+        file.system_recovery.is_some(),
+        file.reset.is_some(),
+        file.address_caching.is_some(),
+        file.address_learning_rate.is_some(),
     ];
     if !measures.contains(&true) {
         return fault(
@@ -115,6 +123,15 @@ fn pause(seconds: f64, path: &[At]) -> Checked {
 }
 
 fn device(device: &Device) -> Checked {
+    if device.switch == Switch::Other {
+        return Ok(());
+    }
+    if device.link == Link::Other {
+        return fault(
+            &[Key("device"), Key("link")],
+            "the lab joins its switch by memif; \"other\" goes with switch = \"other\"",
+        );
+    }
     let roles = [
         ("forwarding-cpus", &device.forwarding_cpus),
         ("service-cpus", &device.service_cpus),

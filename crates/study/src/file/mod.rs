@@ -4,6 +4,7 @@
 mod check;
 mod locate;
 mod methods;
+mod procedures;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -18,6 +19,10 @@ use serde::{Deserialize, Serialize};
 
 pub use locate::FileError;
 pub use methods::{ForwardingRatePlan, LatencyPlanSection, LossDistributionPlan, SoakPlan};
+pub(crate) use procedures::Throughput;
+pub use procedures::{
+    AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, ResetPlan, SystemRecoveryPlan,
+};
 pub use values::{
     FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch,
     Topology,
@@ -57,6 +62,16 @@ pub struct StudyFile {
     pub latency_plan: Option<LatencyPlanSection>,
     /// The load at which a tiny part is lost; none without it.
     pub soak: Option<SoakPlan>,
+    /// The longest burst without loss; none without it.
+    pub back_to_back: Option<BackToBackPlan>,
+    /// How long frames are lost after an overload; none without it.
+    pub system_recovery: Option<SystemRecoveryPlan>,
+    /// How long nothing is forwarded when the device is restarted; none without it.
+    pub reset: Option<ResetPlan>,
+    /// How many addresses the device keeps; none without it.
+    pub address_caching: Option<AddressCachingPlan>,
+    /// How fast it learns them; none without it.
+    pub address_learning_rate: Option<AddressLearningRatePlan>,
     /// The neighbours that cases may have.
     #[serde(default)]
     pub neighbours: Neighbours,
@@ -78,11 +93,14 @@ pub struct Device {
     /// How it forwards.
     #[serde(default)]
     pub mode: Mode,
-    /// CPUs that poll ports.
+    /// CPUs that poll ports. None for a device that the lab does not start.
+    #[serde(default)]
     pub forwarding_cpus: CpuList,
     /// CPUs for what may wait a little.
+    #[serde(default)]
     pub service_cpus: CpuList,
     /// CPUs for the control thread and the library's own threads.
+    #[serde(default)]
     pub control_cpus: CpuList,
     /// Descriptors of each receive queue, a power of two.
     #[serde(default = "ring_size")]

@@ -8,11 +8,14 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// What forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Switch {
-    /// This project's own switch.
+    /// This project's own switch, started by the lab.
+    #[default]
     Quietwire,
+    /// One that the lab does not start: somebody else's, or a simulated one.
+    Other,
 }
 
 /// How device and tester are connected; names of the vNet-SLA material.
@@ -29,6 +32,8 @@ pub enum Topology {
 pub enum Link {
     /// Shared memory between two processes.
     Memif,
+    /// Whatever joins a device that the lab does not start.
+    Other,
 }
 
 /// How the device forwards.

@@ -41,6 +41,7 @@ pub(super) struct Common {
     pub(super) duration_s: f64,
     pub(super) invalid_repeats: u32,
     pub(super) max_rate_pps: f64,
+    pub(super) drain_s: f64,
 }
 
 /// Each with its kind and the length of its (first) trial, in the order in which they are made.
@@ -63,11 +64,7 @@ pub(super) fn of(file: &StudyFile) -> Vec<(StepKind, f64, Further)> {
             plan: plan.clone(),
             start_rate: search.and_then(|search| search.start_rate_percent),
             start_step: search.and_then(|search| search.start_step_percent),
-            goals: search
-                .iter()
-                .flat_map(|search| &search.goals)
-                .map(|goal| goal.name.clone())
-                .collect(),
+            goals: goals(file),
         });
         further.push((StepKind::LatencyPlan, or_usual(plan.duration_s), source));
     }
@@ -76,6 +73,15 @@ pub(super) fn of(file: &StudyFile) -> Vec<(StepKind, f64, Further)> {
         further.push((StepKind::Soak, duration_s, Further::Soak(plan.clone())));
     }
     further
+}
+
+/// Names of all goals, in order.
+pub(super) fn goals(file: &StudyFile) -> Vec<String> {
+    file.search
+        .iter()
+        .flat_map(|search| &search.goals)
+        .map(|goal| goal.name.clone())
+        .collect()
 }
 
 impl Further {
@@ -211,35 +217,35 @@ impl LatencyRates {
         let of_max =
             |percent: Option<Percent>| percent.map_or(0.0, |it| it.of(common.max_rate_pps));
         let plan = latency_plan(
-            self.rate_of(&self.plan.ndr, found),
-            self.rate_of(&self.plan.pdr, found),
+            rate_of(&self.plan.ndr, &self.goals, found),
+            rate_of(&self.plan.pdr, &self.goals, found),
             of_max(self.plan.start_rate_percent.or(self.start_rate)),
             of_max(self.plan.start_step_percent.or(self.start_step)),
         )?;
         let trials = LatencyTrials::new(plan, common.duration_s, common.invalid_repeats)?;
         Ok(Machine::Method(Box::new(trials)))
     }
+}
 
-    /// The rate that was found for a goal: what the page of a study shows.
-    fn rate_of(&self, goal: &str, found: &[(StepKind, Findings)]) -> Option<f64> {
-        found.iter().find_map(|(kind, findings)| match kind {
-            StepKind::Search(name) if name == goal => match findings {
-                Findings::SingleRun(findings) => findings.highest_held_pps,
-                Findings::BestWorst(findings) => findings
-                    .worst
-                    .as_ref()
-                    .or(findings.best.as_ref())
-                    .and_then(|side| side.highest_held_pps),
-                _ => None,
-            },
-            StepKind::Goals => {
-                let index = self.goals.iter().position(|known| known == goal)?;
-                let Findings::MlrSearch(findings) = findings else {
-                    return None;
-                };
-                Some(findings.goals.get(index)?.lower?.rate_pps)
-            }
+/// The rate that was found for a goal: what the page of a study shows. `goals` are the names of all, in order.
+pub(super) fn rate_of(goal: &str, goals: &[String], found: &[(StepKind, Findings)]) -> Option<f64> {
+    found.iter().find_map(|(kind, findings)| match kind {
+        StepKind::Search(name) if name == goal => match findings {
+            Findings::SingleRun(findings) => findings.highest_held_pps,
+            Findings::BestWorst(findings) => findings
+                .worst
+                .as_ref()
+                .or(findings.best.as_ref())
+                .and_then(|side| side.highest_held_pps),
             _ => None,
-        })
-    }
+        },
+        StepKind::Goals => {
+            let index = goals.iter().position(|known| known == goal)?;
+            let Findings::MlrSearch(findings) = findings else {
+                return None;
+            };
+            Some(findings.goals.get(index)?.lower?.rate_pps)
+        }
+        _ => None,
+    })
 }

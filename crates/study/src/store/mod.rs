@@ -263,7 +263,10 @@ fn check_schema(connection: &Connection, path: &Path) -> Result<(), StoreError> 
         }),
         found => Err(StoreError::Damaged {
             path: path.to_owned(),
-            reason: format!("it has schema {found}, which never was"),
+            reason: format!(
+                "it has schema {found}, and this program reads {}",
+                schema::VERSION
+            ),
         }),
     }
 }

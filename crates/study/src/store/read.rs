@@ -9,7 +9,9 @@ use serde::de::DeserializeOwned;
 use super::{Store, StoreError};
 use crate::bench::Environment;
 use crate::file::{FrameSize, StudyFile};
-use crate::results::{CaseEntry, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
+use crate::results::{
+    CaseEntry, DeedRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
+};
 
 impl Store {
     /// Everything that the store holds.
@@ -43,6 +45,46 @@ impl Store {
     pub(crate) fn trials_of(&self, step_id: i64) -> Result<Vec<TrialRecord>, StoreError> {
         let (_, run_index) = self.runs()?;
         self.trials(step_id, &run_index)
+    }
+
+    /// What was done for one step, in order.
+    pub(crate) fn deeds_of(&self, step_id: i64) -> Result<Vec<DeedRecord>, StoreError> {
+        let (_, run_index) = self.runs()?;
+        self.deeds(step_id, &run_index)
+    }
+
+    fn deeds(
+        &self,
+        step_id: i64,
+        run_index: &HashMap<i64, usize>,
+    ) -> Result<Vec<DeedRecord>, StoreError> {
+        let rows = self.rows(
+            "SELECT sequence, run_id, stored_unix_ns, action_json, observation_json, activity_json \
+             FROM deed WHERE step_id = ? ORDER BY sequence",
+            [step_id],
+            |row| {
+                Ok((
+                    row.get::<_, u32>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, i64>(2)?,
+                    row.get::<_, String>(3)?,
+                    row.get::<_, String>(4)?,
+                    row.get::<_, String>(5)?,
+                ))
+            },
+        )?;
+        rows.into_iter()
+            .map(|(sequence, run, stored, action, observation, activity)| {
+                Ok(DeedRecord {
+                    sequence,
+                    run: run_index.get(&run).copied().unwrap_or_default(),
+                    stored_unix_ns: ns(stored),
+                    action: self.parsed("what a procedure asked for", &action)?,
+                    observation: self.parsed("what was seen of it", &observation)?,
+                    activity: self.parsed("the machine's activity", &activity)?,
+                })
+            })
+            .collect()
     }
 
     fn trials(
@@ -81,7 +123,7 @@ impl Store {
 
     fn steps(&self, run_index: &HashMap<i64, usize>) -> Result<Vec<StepRecord>, StoreError> {
         let rows = self.rows(
-            "SELECT id, round, case_name, frame_size, kind_json, is_finished, findings_json FROM step ORDER BY id",
+            "SELECT id, round, case_name, frame_size, kind_json, is_finished, findings_json, procedure_json FROM step ORDER BY id",
             [],
             |row| {
                 Ok((
@@ -92,12 +134,13 @@ impl Store {
                     row.get::<_, String>(4)?,
                     row.get::<_, bool>(5)?,
                     row.get::<_, Option<String>>(6)?,
+                    row.get::<_, Option<String>>(7)?,
                 ))
             },
         )?;
         rows.into_iter()
             .map(
-                |(id, round, case_name, frame_size, kind, is_finished, findings)| {
+                |(id, round, case_name, frame_size, kind, is_finished, findings, procedure)| {
                     Ok(StepRecord {
                         id,
                         round,
@@ -108,6 +151,10 @@ impl Store {
                         findings: findings
                             .map(|text| self.parsed("what a search found", &text))
                             .transpose()?,
+                        procedure: procedure
+                            .map(|text| self.parsed("what a procedure found", &text))
+                            .transpose()?,
+                        deeds: self.deeds(id, run_index)?,
                         trials: self.trials(id, run_index)?,
                     })
                 },

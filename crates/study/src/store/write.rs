@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a run writes.
 
-use quietwire_search::Findings;
+use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_tester::{Trial, TrialResult};
 use rusqlite::OptionalExtension;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Store, StoreError, unix_ns};
 use crate::bench::{Environment, Measured};
 use crate::file::FrameSize;
-use crate::plan::StepKind;
+use crate::plan::{Found, StepKind};
 use crate::results::RunEnd;
 
 /// The text to store for a value, known to give the same value when it is read.
@@ -128,18 +128,54 @@ impl Store {
         })
     }
 
-    pub(crate) fn finish_step(
-        &mut self,
-        step_id: i64,
-        findings: Option<&Findings>,
-    ) -> Result<(), StoreError> {
-        let findings = findings
-            .map(|findings| json("what a search found", findings))
-            .transpose()?;
+    pub(crate) fn finish_step(&mut self, step_id: i64, found: &Found) -> Result<(), StoreError> {
+        let (findings, procedure) = match found {
+            Found::Nothing => (None, None),
+            Found::Search(findings) => (Some(json("what a search found", findings)?), None),
+            Found::Procedure(result) => {
+                // What was done is stored already, one by one.
+                let result = ProcedureResult {
+                    history: Vec::new(),
+                    ..(**result).clone()
+                };
+                (None, Some(json("what a procedure found", &result)?))
+            }
+        };
         self.write(|transaction| {
             transaction.execute(
-                "UPDATE step SET is_finished = 1, findings_json = ? WHERE id = ?",
-                (findings, step_id),
+                "UPDATE step SET is_finished = 1, findings_json = ?, procedure_json = ? WHERE id = ?",
+                (findings, procedure, step_id),
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Stores one thing that was done for a procedure; when this comes back, it is on the disk.
+    pub(crate) fn add_deed(
+        &mut self,
+        step_id: i64,
+        sequence: u32,
+        action: &Action,
+        observation: &Observation,
+        activity: &Value,
+    ) -> Result<(), StoreError> {
+        let action = json("what a procedure asked for", action)?;
+        let observation = json("what was seen of it", observation)?;
+        let activity = json("the machine's activity", activity)?;
+        let run_id = self.run_id;
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO deed (step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, activity_json) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    step_id,
+                    sequence,
+                    run_id,
+                    unix_ns(),
+                    action,
+                    observation,
+                    activity,
+                ),
             )
         })?;
         Ok(())

@@ -167,7 +167,7 @@ fn latency_plan(file: &StudyFile) -> Checked {
 }
 
 /// The search that has the goal.
-fn known_goal<'a>(
+pub(super) fn known_goal<'a>(
     file: &'a StudyFile,
     goal: &str,
     path: &[At],
@@ -184,7 +184,7 @@ fn known_goal<'a>(
 }
 
 /// Rates are taken from one search, not from many.
-fn not_repeated(search: Option<&Search>, path: &[At]) -> Checked {
+pub(super) fn not_repeated(search: Option<&Search>, path: &[At]) -> Checked {
     if search.is_some_and(|search| search.repeats.is_some()) {
         return fault(
             path,

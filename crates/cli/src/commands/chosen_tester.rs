@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `--tester`: which traffic generator measures.
+
+use std::str::FromStr;
+
+use anyhow::Result;
+use quietwire_study::{GeneratorBench, StudyFile};
+use quietwire_tester::{SimOptions, SimulatedDevice, TrafficGenerator};
+
+/// A traffic generator that is not the built-in one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ChosenTester {
+    /// A device made of arithmetic.
+    Simulated(SimOptions),
+}
+
+impl FromStr for ChosenTester {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        match name {
+            "sim" => rest
+                .parse()
+                .map(Self::Simulated)
+                .map_err(|error: quietwire_tester::SimOptionError| error.to_string()),
+            _ => Err(format!(
+                "there is no tester '{name}'; write sim or sim:KEY=VALUE,…, or leave it out for the built-in one"
+            )),
+        }
+    }
+}
+
+impl ChosenTester {
+    /// The generator, as after so many trials of the study.
+    pub(crate) fn open(&self, made: u64) -> Box<dyn TrafficGenerator> {
+        match self {
+            Self::Simulated(options) => {
+                let mut device = SimulatedDevice::new(options.clone());
+                device.skip_trials(made);
+                Box::new(device)
+            }
+        }
+    }
+
+    /// A bench with this generator for a study of which so many trials were made already.
+    pub(crate) fn bench(&self, file: &StudyFile, made: u64) -> Result<GeneratorBench> {
+        Ok(GeneratorBench::new(file, self.open(made))?)
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire measure`: one method over ports that are up already, or on a simulated device, without a study file.
+
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_host::CpuList;
+use quietwire_study::{GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, run_study};
+use quietwire_tester::{FrameSizes, Limits, Preparation, Tester, TesterOptions};
+
+use self::plan::{Assignment, MeasuredMethod, NamedGoal};
+use super::chosen_tester::ChosenTester;
+use super::generate::{is_of_the_machine, pci_devices, tester_cpus};
+use super::study::progress::Shown;
+use super::study::{check_place, make_parent, show};
+use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
+use crate::units::{parse_duration, parse_frame_sizes, parse_positive_duration};
+
+/// Measure a device that is running already by one method: a search, a sweep, a soak, bursts and more.
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    /// The method; docs/methods.md says what each asks and gives.
+    #[arg(value_enum)]
+    method: MeasuredMethod,
+    /// Port of the tester, once or twice, as for generate.
+    #[arg(long = "port", value_name = "URI", required_unless_present = "tester")]
+    ports: Vec<PortUri>,
+    /// What measures in place of the built-in tester: sim, a simulated device, with its parameters sim:KEY=VALUE,…
+    /// (docs/tester.md).
+    #[arg(long, value_name = "TESTER", conflicts_with = "ports")]
+    tester: Option<ChosenTester>,
+    /// What 100 % of the load is, frames per second summed over the ports that send. Default: what the tester itself can
+    /// do.
+    #[arg(long, value_name = "PPS")]
+    max_rate_pps: Option<f64>,
+    /// A loss ratio to search for, by its name: NDR=0, PDR=0.005, which are the default. More than once for several.
+    #[arg(long = "goal", value_name = "NAME=RATIO")]
+    goals: Vec<NamedGoal>,
+    /// A key of the method, as in a study file; of another section SECTION.KEY=VALUE, of every goal goal.KEY=VALUE.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<Assignment>,
+    /// Octets with FCS, 64 to 9000, or imix.
+    #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_frame_sizes)]
+    frame_size: FrameSizes,
+    /// How long the frames of a trial are counted: 500ms, 10s.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
+    duration: Duration,
+    /// How long the same load runs before anything is counted.
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
+    warm_up: Duration,
+    /// How long to go on receiving after the last frame.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    drain: Duration,
+    /// Only the first port sends.
+    #[arg(long)]
+    one_way: bool,
+    /// Flows of each port that sends.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    flows: u16,
+    /// CPUs of the tester, like 3,4,8-11; one serves both ports.
+    #[arg(long, value_name = "LIST", default_value = "0")]
+    cpus: CpuList,
+    /// Real-time priority of the tester's threads, 1 to 99; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
+    realtime_priority: u8,
+    /// Descriptors in each ring, a power of two from 32 to 16384.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    ring_size: u16,
+    /// Memory for frames, MiB.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    memory_mib: u32,
+    /// Run on ordinary pages even where huge pages are free.
+    #[arg(long)]
+    no_huge: bool,
+    /// Keep every trial in this file (SQLite), from which `study report` makes the page again. It must not be there yet.
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
+    /// Write a page of the result.
+    #[arg(long, value_name = "PATH")]
+    html: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    /// On a terminal, show the search as it closes in.
+    #[arg(long)]
+    progress: bool,
+}
+
+/// How long a peer may take to connect.
+const LINK_DEADLINE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
+    let text = plan::text(args);
+    let file = StudyFile::parse(&text, Path::new("the options as a study file"))?;
+    for (option, path) in [("--store", &args.store), ("--html", &args.html)] {
+        if let Some(path) = path {
+            check_place(option, path)?;
+            make_parent(path)?;
+        }
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
+    let mut bench = match &args.tester {
+        Some(tester) => tester.bench(&file, 0)?,
+        None => built_in(args, &file)?,
+    };
+    // Without --store the trials are kept only until the result is told.
+    let directory = tempfile_directory()?;
+    let path = args
+        .store
+        .clone()
+        .unwrap_or_else(|| directory.path().join("measure.sqlite"));
+    let mut store = Store::open(&path, &file, &text, OpenMode::New)?;
+    let mut shown = Shown::new(&file, args.progress)?;
+    let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
+    shown.finish();
+    let end = end?;
+    show(&store.results()?, args.html.as_deref(), args.json)?;
+    match end {
+        StudyEnd::Finished => Ok(()),
+        StudyEnd::Interrupted => {
+            Err(CheckFailed("interrupted before it was through".to_owned()).into())
+        }
+    }
+}
+
+/// The built-in tester over the ports given.
+fn built_in(args: &MeasureArgs, file: &StudyFile) -> Result<GeneratorBench> {
+    if args.ports.len() > 2 {
+        bail!(Usage(format!(
+            "{} ports were given, and a tester has one or two",
+            args.ports.len()
+        )));
+    }
+    let cpus = tester_cpus(&args.cpus)?;
+    if args.ports.iter().any(is_of_the_machine) {
+        require_root("the tester takes over a network interface")?;
+    }
+    require_memory(args.memory_mib)?;
+    let eal = Eal::start(&EalOptions {
+        control_cpus: cpus.clone(),
+        memory_mib: args.memory_mib,
+        huge_pages: if args.no_huge {
+            HugePages::Never
+        } else {
+            HugePages::Auto
+        },
+        pci_devices: pci_devices(&args.ports),
+        file_prefix: format!("quietwire-tester-{}", std::process::id()),
+    })?;
+    let ports: Vec<(String, PortUri)> = args
+        .ports
+        .iter()
+        .enumerate()
+        .map(|(index, uri)| (format!("p{index}"), uri.clone()))
+        .collect();
+    let options = TesterOptions {
+        cpus,
+        realtime_priority: (args.realtime_priority > 0).then_some(args.realtime_priority),
+        ring_size: args.ring_size,
+        frame_size_max: args.frame_size.largest(),
+        limits: Limits::default(),
+        preparation: Preparation::default(),
+    };
+    let tester = Tester::open(&eal, "tester", &ports, options)?;
+    on_signals(&tester.abort_flag())?;
+    tester.wait_for_links(LINK_DEADLINE)?;
+    Ok(GeneratorBench::new(file, Box::new(tester))?)
+}
+
+/// A directory that goes away by itself.
+fn tempfile_directory() -> Result<tempfile::TempDir> {
+    Ok(tempfile::Builder::new()
+        .prefix("quietwire-measure-")
+        .tempdir()?)
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options as the text of a study file: the methods, their keys and their checks are the same.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use quietwire_tester::FrameSizes;
+
+use super::MeasureArgs;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum MeasuredMethod {
+    SingleRun,
+    BestOfN,
+    WorstOfN,
+    BestAndWorstOfN,
+    Mlrsearch,
+    LossSweep,
+    LossDistribution,
+    ForwardingRateAtMaxLoad,
+    Latency,
+    Soak,
+    BackToBack,
+    SystemRecovery,
+    Reset,
+    AddressCaching,
+    AddressLearningRate,
+}
+
+/// `KEY=VALUE` or `SECTION.KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Assignment {
+    section: Option<String>,
+    key: String,
+    value: String,
+}
+
+/// `NAME=RATIO`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NamedGoal {
+    name: String,
+    loss_ratio: f64,
+}
+
+/// True for what can stand as a key without quotes.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+impl FromStr for Assignment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((path, value)) = text.split_once('=') else {
+            return Err("write KEY=VALUE".to_owned());
+        };
+        let (section, key) = match path.split_once('.') {
+            Some((section, key)) => (Some(section.to_owned()), key),
+            None => (None, path),
+        };
+        if !is_plain(key) || !section.as_deref().is_none_or(is_plain) || value.contains('\n') {
+            return Err(format!(
+                "'{path}' is no key; write KEY=VALUE or SECTION.KEY=VALUE"
+            ));
+        }
+        Ok(Self {
+            section,
+            key: key.to_owned(),
+            value: written(value),
+        })
+    }
+}
+
+/// A value as TOML: numbers, truth values and lists as they are, anything else as a text.
+fn written(value: &str) -> String {
+    let is_literal = value.parse::<f64>().is_ok()
+        || ["true", "false"].contains(&value)
+        || (value.starts_with('[') && value.ends_with(']'))
+        || (value.starts_with('"') && value.ends_with('"') && value.len() > 1);
+    if is_literal {
+        value.to_owned()
+    } else {
+        format!("{value:?}")
+    }
+}
+
+impl FromStr for NamedGoal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no goal; write NAME=RATIO, such as PDR=0.005");
+        let (name, ratio) = text.split_once('=').ok_or_else(wrong)?;
+        let loss_ratio: f64 = ratio.parse().map_err(|_| wrong())?;
+        if name.is_empty() || !loss_ratio.is_finite() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            loss_ratio,
+        })
+    }
+}
+
+impl MeasuredMethod {
+    fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Its section.
+    fn section(self) -> &'static str {
+        match self {
+            Self::LossSweep => "sweep",
+            Self::LossDistribution => "loss-distribution",
+            Self::ForwardingRateAtMaxLoad => "forwarding-rate",
+            Self::Latency => "latency-plan",
+            Self::Soak => "soak",
+            Self::BackToBack => "back-to-back",
+            Self::SystemRecovery => "system-recovery",
+            Self::Reset => "reset",
+            Self::AddressCaching => "address-caching",
+            Self::AddressLearningRate => "address-learning-rate",
+            _ => "search",
+        }
+    }
+
+    /// Keys of its section where nothing else is asked for.
+    fn usual(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::LossSweep => &[("loads-percent", "[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]")],
+            Self::LossDistribution => &[("trials", "20"), ("between", "\"PDR\"")],
+            Self::Soak => &[("duration-s", "60")],
+            _ => &[],
+        }
+    }
+
+    /// The search that gives it its rates; none where it needs none.
+    fn search(self, has_rate: bool) -> Option<Self> {
+        match self {
+            Self::SingleRun
+            | Self::BestOfN
+            | Self::WorstOfN
+            | Self::BestAndWorstOfN
+            | Self::Mlrsearch => Some(self),
+            Self::LossDistribution if !has_rate => Some(Self::BestAndWorstOfN),
+            Self::Latency => Some(Self::SingleRun),
+            Self::BackToBack | Self::SystemRecovery | Self::Reset if !has_rate => {
+                Some(Self::SingleRun)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Steps of the searches that step, where nothing else is asked for.
+const STEPS: [(&str, &str); 3] = [
+    ("start-rate-percent", "10"),
+    ("start-step-percent", "10"),
+    ("resolution-percent", "0.5"),
+];
+
+/// The study file.
+pub(super) fn text(args: &MeasureArgs) -> String {
+    let method = args.method;
+    let given = |section: &str| -> Vec<&Assignment> {
+        let is_of = |it: &&Assignment| it.section.as_deref().unwrap_or(method.section()) == section;
+        args.settings.iter().filter(is_of).collect()
+    };
+    let has = |section: &str, keys: &[&str]| {
+        let settings = given(section);
+        settings.iter().any(|it| keys.contains(&it.key.as_str()))
+    };
+    let mut text = head(args);
+    let mut done = vec!["traffic", "trials", "search", "goal"];
+    for section in ["traffic", "trials"] {
+        // What the options say is written already; these come behind it in the same section.
+        let settings = given(section);
+        let place = format!("# more of [{section}]\n");
+        let mut more = String::new();
+        assign(&mut more, &[], &settings);
+        text = text.replace(&place, &more);
+    }
+    let has_rate = has(method.section(), &["rate-percent", "loads-percent"]);
+    if let Some(search) = method.search(has_rate) {
+        let usual: &[_] = if search == MeasuredMethod::Mlrsearch {
+            &[]
+        } else {
+            &STEPS
+        };
+        let _ = writeln!(text, "[search]\nmethod = \"{}\"", search.name());
+        assign(&mut text, usual, &given("search"));
+        goals(&mut text, args, &given("goal"));
+    }
+    let own = method.section();
+    if own != "search" {
+        let usual: Vec<_> = method
+            .usual()
+            .iter()
+            .filter(|(key, _)| *key != "between" || !has_rate)
+            .copied()
+            .collect();
+        let _ = writeln!(text, "[{own}]");
+        assign(&mut text, &usual, &given(own));
+        done.push(own);
+    }
+    for setting in &args.settings {
+        let section = setting.section.as_deref().unwrap_or(own);
+        if !done.contains(&section) {
+            let _ = writeln!(text, "[{section}]");
+            assign(&mut text, &[], &given(section));
+            done.push(section);
+        }
+    }
+    text.push_str("[[case]]\nname = \"device\"\nneighbours = \"none\"\npinning = \"none\"\n");
+    text
+}
+
+/// What is given, and of what is usual the rest.
+fn assign(text: &mut String, usual: &[(&str, &str)], given: &[&Assignment]) {
+    for (key, value) in usual {
+        if given.iter().all(|it| it.key != *key) {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+    }
+    for setting in given {
+        let _ = writeln!(text, "{} = {}", setting.key, setting.value);
+    }
+}
+
+fn goals(text: &mut String, args: &MeasureArgs, attributes: &[&Assignment]) {
+    let named = |name: &str, loss_ratio| NamedGoal {
+        name: name.to_owned(),
+        loss_ratio,
+    };
+    let usual = [named("NDR", 0.0), named("PDR", 0.005)];
+    let goals = if args.goals.is_empty() {
+        usual.as_slice()
+    } else {
+        &args.goals
+    };
+    for goal in goals {
+        let _ = writeln!(
+            text,
+            "[[search.goal]]\nname = {:?}\nloss-ratio = {:?}",
+            goal.name, goal.loss_ratio
+        );
+        assign(text, &[], attributes);
+    }
+}
+
+fn head(args: &MeasureArgs) -> String {
+    let size = match args.frame_size {
+        FrameSizes::Fixed(size) => size.to_string(),
+        FrameSizes::Imix => "\"imix\"".to_owned(),
+    };
+    let one_way = args.one_way || args.ports.len() == 1;
+    let max_rate = args
+        .max_rate_pps
+        .map_or_else(|| "\"auto\"".to_owned(), |rate| format!("{rate:?}"));
+    format!(
+        "name = \"measure\"\ntitle = \"Measured by {}\"\n\
+         [device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
+         [tester]\ncpu = \"0\"\n\
+         [traffic]\nframe-sizes = [{size}]\ndirections = \"{}\"\nflows = {}\n# more of [traffic]\n\
+         [trials]\nduration-s = {:?}\nwarm-up-s = {:?}\ndrain-s = {:?}\nmax-rate-pps = {max_rate}\n# more of [trials]\n",
+        args.method.name(),
+        if one_way { "one-way" } else { "both" },
+        args.flows,
+        args.duration.as_secs_f64(),
+        args.warm_up.as_secs_f64(),
+        args.drain.as_secs_f64(),
+    )
+}

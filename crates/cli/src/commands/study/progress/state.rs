@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is known of a running study, for whoever shows it.
+
+use std::time::{Duration, Instant};
+
+use quietwire_search::procedure::{Action, Observation};
+use quietwire_study::{CaseSpec, DeedEvent, Estimate, StepKind, StudyFile, TrialEvent};
+
+/// Steps that are through, at most so many are kept to be shown.
+const DONE_MAX: usize = 100;
+
+/// Between which rates a goal's result is, as far as the trials of its search tell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Interval {
+    pub(super) goal: String,
+    pub(super) loss_ratio: f64,
+    /// Highest rate that held.
+    pub(super) held_pps: Option<f64>,
+    /// Lowest rate that lost too much.
+    pub(super) lost_pps: Option<f64>,
+}
+
+impl Interval {
+    fn take(&mut self, rate_pps: f64, loss_ratio: f64) {
+        if loss_ratio <= self.loss_ratio {
+            self.held_pps = Some(self.held_pps.map_or(rate_pps, |held| held.max(rate_pps)));
+        } else {
+            self.lost_pps = Some(self.lost_pps.map_or(rate_pps, |lost| lost.min(rate_pps)));
+        }
+    }
+}
+
+/// The last trial.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Last {
+    pub(super) rate_pps: f64,
+    pub(super) loss_ratio: f64,
+    pub(super) p50_ns: Option<u64>,
+    pub(super) p99_ns: Option<u64>,
+    pub(super) is_valid: bool,
+}
+
+/// Everything that is shown.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) title: String,
+    pub(super) case: String,
+    pub(super) round: u32,
+    pub(super) rounds: u32,
+    pub(super) frame_size: String,
+    pub(super) step: String,
+    pub(super) max_rate_pps: Option<f64>,
+    pub(super) last: Option<Last>,
+    pub(super) last_deed: Option<String>,
+    pub(super) intervals: Vec<Interval>,
+    pub(super) trials: u32,
+    pub(super) invalid: u32,
+    pub(super) estimate: Estimate,
+    pub(super) done: Vec<String>,
+    goals: Vec<Interval>,
+    /// Trials that were not made now do not tell how long one takes.
+    made_now: u32,
+    began: Instant,
+}
+
+impl State {
+    pub(super) fn new(file: &StudyFile) -> Self {
+        let goals = file.search.iter().flat_map(|search| &search.goals);
+        Self {
+            title: file.title.clone(),
+            case: String::new(),
+            round: 0,
+            rounds: file.rounds,
+            frame_size: String::new(),
+            step: String::new(),
+            max_rate_pps: None,
+            last: None,
+            last_deed: None,
+            intervals: Vec::new(),
+            trials: 0,
+            invalid: 0,
+            estimate: Estimate::of(file),
+            done: Vec::new(),
+            goals: goals
+                .map(|goal| Interval {
+                    goal: goal.name.clone(),
+                    loss_ratio: goal.loss_ratio,
+                    held_pps: None,
+                    lost_pps: None,
+                })
+                .collect(),
+            made_now: 0,
+            began: Instant::now(),
+        }
+    }
+
+    pub(super) fn entering(&mut self, case: &CaseSpec) {
+        self.case.clone_from(&case.case.name);
+        self.round = case.round;
+    }
+
+    pub(super) fn max_rate(&mut self, max_rate_pps: f64) {
+        self.max_rate_pps = Some(max_rate_pps);
+    }
+
+    fn place(&mut self, case: &str, size: String, kind: &StepKind, sequence: u32) {
+        if sequence == 0 || self.step != kind.to_string() {
+            let of_step = |goal: &&Interval| match kind {
+                StepKind::Search(name) => *name == goal.goal,
+                StepKind::Goals => true,
+                _ => false,
+            };
+            self.intervals = self.goals.iter().filter(of_step).cloned().collect();
+        }
+        case.clone_into(&mut self.case);
+        self.frame_size = size;
+        self.step = kind.to_string();
+        self.trials += 1;
+    }
+
+    pub(super) fn trial(&mut self, event: &TrialEvent<'_>) {
+        let result = event.result;
+        self.place(
+            event.case,
+            event.frame_size.to_string(),
+            event.kind,
+            event.sequence,
+        );
+        self.made_now += u32::from(!event.is_replayed);
+        self.invalid += u32::from(!result.is_valid());
+        let rate_pps = result.trial.offered_rate_pps;
+        if result.is_valid() {
+            for interval in &mut self.intervals {
+                interval.take(rate_pps, result.loss_ratio);
+            }
+        }
+        self.last_deed = None;
+        self.last = Some(Last {
+            rate_pps,
+            loss_ratio: result.loss_ratio,
+            p50_ns: result.latency.p50_ns,
+            p99_ns: result.latency.p99_ns,
+            is_valid: result.is_valid(),
+        });
+    }
+
+    pub(super) fn deed(&mut self, event: &DeedEvent<'_>) {
+        self.place(
+            event.case,
+            event.frame_size.to_string(),
+            event.kind,
+            event.sequence,
+        );
+        self.made_now += u32::from(!event.is_replayed);
+        self.invalid += u32::from(matches!(event.observation, Observation::Invalid { .. }));
+        self.last_deed = Some(told(event));
+    }
+
+    pub(super) fn step_done(&mut self, case: &str, kind: &StepKind) {
+        let intervals: Vec<String> = self.intervals.iter().map(within).collect();
+        let line = format!("{case}, {kind} {}", intervals.join("; "));
+        self.done.push(line.trim_end().to_owned());
+        if self.done.len() > DONE_MAX {
+            self.done.remove(0);
+        }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// About what is left, by the pace until now; none before the first trial of this run. Searches are usually through
+    /// earlier than the estimate has it.
+    pub(super) fn left(&self, elapsed: Duration) -> Option<Duration> {
+        let to_do = self.estimate.trials.saturating_sub(self.trials);
+        (self.made_now > 0).then(|| elapsed / self.made_now * to_do)
+    }
+}
+
+/// `6.100 to 6.300 Mpps`, as far as it is known.
+pub(super) fn within(interval: &Interval) -> String {
+    let mpps = |rate: f64| format!("{:.3}", rate / 1e6);
+    match (interval.held_pps, interval.lost_pps) {
+        (Some(held), Some(lost)) if held >= lost => {
+            format!(
+                "{} Mpps held, {} lost: it contradicts itself",
+                mpps(held),
+                mpps(lost)
+            )
+        }
+        (Some(held), Some(lost)) => format!("{} to {} Mpps", mpps(held), mpps(lost)),
+        (Some(held), None) => format!("{} Mpps or more", mpps(held)),
+        (None, Some(lost)) => format!("under {} Mpps", mpps(lost)),
+        (None, None) => "nothing known yet".to_owned(),
+    }
+}
+
+/// What was done and seen, in one line.
+pub(super) fn told(event: &DeedEvent<'_>) -> String {
+    let action = match event.action {
+        Action::Burst { frames, .. } => format!("burst of {frames} frames"),
+        Action::StepDown { overload_pps, .. } => {
+            format!("overload of {:.3} Mpps", overload_pps / 1e6)
+        }
+        Action::Restart { .. } => "restart".to_owned(),
+        Action::Forget => "addresses forgotten".to_owned(),
+        Action::Learn {
+            addresses,
+            rate_pps,
+        } => {
+            format!("{addresses} addresses at {rate_pps:.0} a second")
+        }
+        Action::Probe { addresses, .. } => format!("frames to {addresses} addresses"),
+    };
+    let seen = match event.observation {
+        Observation::Passed { lost_frames } => format!("{lost_frames} lost"),
+        Observation::Recovered { after_s: Some(s) } => format!("recovered after {:.3} ms", s * 1e3),
+        Observation::Recovered { after_s: None } => "did not recover".to_owned(),
+        Observation::CameBack {
+            lost_frames: Some(lost),
+            ..
+        } => format!("came back, {lost} frames lost"),
+        Observation::CameBack { .. } => "did not come back".to_owned(),
+        Observation::Done => return action,
+        Observation::Probed {
+            flooded_frames,
+            lost_frames,
+        } => format!("{flooded_frames} flooded, {lost_frames} lost"),
+        Observation::Invalid { reason } => format!("INVALID: {reason}"),
+    };
+    format!("{action}: {seen}")
+}

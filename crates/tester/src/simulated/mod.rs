@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A device made of arithmetic, with the tester before it: every method can be tried on it in milliseconds, since no time
+//! passes. The same seed and the same trials always give the same results.
+
+mod options;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use options::{SimOptionError, SimOptions};
+
+use crate::error::TesterError;
+use crate::generator::{
+    GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
+};
+use crate::latency::{LatencySummary, Recorder};
+use crate::trial::{Trial, TrialResult, Validity};
+
+/// When the first trial of a simulation begins, nanoseconds since the Unix epoch: 2026-09-21, and no clock is asked.
+const BEGIN_UNIX_NS: u64 = 1_790_000_000_000_000_000;
+/// Parts of the latency distribution that are put into the histogram.
+const SLICES: u64 = 400;
+/// Numbers drawn for each trial.
+const THROWS: u64 = 8;
+
+/// The device and the tester before it.
+#[derive(Debug)]
+pub struct SimulatedDevice {
+    options: SimOptions,
+    trials: u64,
+    clock_ns: u64,
+    /// Addresses in its table.
+    learned: u32,
+    abort: Arc<AtomicBool>,
+}
+
+impl SimulatedDevice {
+    /// A device that did nothing yet.
+    #[must_use]
+    pub fn new(options: SimOptions) -> Self {
+        Self {
+            options,
+            trials: 0,
+            clock_ns: BEGIN_UNIX_NS,
+            learned: 0,
+            abort: Arc::default(),
+        }
+    }
+
+    /// The same device after so many trials, for a study that goes on.
+    pub fn skip_trials(&mut self, trials: u64) {
+        self.trials = trials;
+    }
+
+    /// A number in \[0, 1) for each trial and throw (SplitMix64's mixer).
+    fn dice(&self, throw: u64) -> f64 {
+        let index = self.trials * THROWS + throw;
+        let mut z = self
+            .options
+            .seed
+            .wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// What the device can do in this trial, frames per second.
+    fn capacity_pps(&self) -> f64 {
+        let options = &self.options;
+        let noise = options.noise * (self.dice(0) + self.dice(1) - 1.0);
+        let band = if self.dice(2) < options.band_chance {
+            options.band
+        } else {
+            1.0
+        };
+        options.capacity_pps * (1.0 + noise) * band
+    }
+
+    /// What comes through of a load, frames per second.
+    fn passed_pps(&self, load_pps: f64) -> f64 {
+        let options = &self.options;
+        let capacity = self.capacity_pps();
+        let over = (load_pps - capacity).max(0.0);
+        (load_pps.min(capacity) - options.degrades * over).max(0.0) * (1.0 - options.base_loss)
+    }
+
+    fn begin(&mut self, trial: &Trial) -> Result<(), TesterError> {
+        trial.validate().map_err(TesterError::BadTrial)?;
+        if self.abort.load(Ordering::Relaxed) {
+            return Err(TesterError::Aborted);
+        }
+        Ok(())
+    }
+
+    /// The trial is through: the next one draws other numbers, and begins later.
+    fn end(&mut self, took_s: f64) {
+        self.trials += 1;
+        self.clock_ns = self.clock_ns.saturating_add((took_s * 1e9) as u64);
+    }
+
+    fn at_rate(&mut self, trial: &Trial, rate_pps: f64) -> Result<TrialResult, TesterError> {
+        self.begin(trial)?;
+        let line_rate_pps = self.options.line_rate_pps;
+        let offered_pps = rate_pps.min(line_rate_pps);
+        let offered = (offered_pps * trial.duration_s).round() as u64;
+        let passed = (self.passed_pps(offered_pps) * trial.duration_s).round() as u64;
+        let load = offered_pps / self.capacity_pps();
+        let received = passed.min(offered);
+        let mut result = TrialResult::of_counts(
+            trial,
+            trial.duration_s,
+            offered,
+            received,
+            self.latency(load, received)?,
+        );
+        result.started_unix_ns = self.clock_ns;
+        result.scheduled_frames = (rate_pps * trial.duration_s).round() as u64;
+        result.health.unsent_frames = result.scheduled_frames.saturating_sub(offered);
+        result.health.pacing_miss_ratio = 1.0 - offered_pps / rate_pps;
+        result.health.realtime = true;
+        result.validity = self.judged(rate_pps);
+        self.end(trial.warm_up_s + trial.duration_s + trial.drain_s);
+        Ok(result)
+    }
+
+    fn judged(&self, rate_pps: f64) -> Validity {
+        let mut reasons = Vec::new();
+        if rate_pps > self.options.line_rate_pps * 1.001 {
+            reasons.push(format!(
+                "{rate_pps} frames per second were asked for, and the simulated link carries {}",
+                self.options.line_rate_pps
+            ));
+        }
+        if self.dice(3) < self.options.invalid {
+            reasons.push("the simulated tester failed in this trial".to_owned());
+        }
+        if reasons.is_empty() {
+            Validity::Valid
+        } else {
+            Validity::Invalid(reasons)
+        }
+    }
+
+    /// A skewed distribution, longer the nearer the load is to the capacity.
+    fn latency(&self, load: f64, frames: u64) -> Result<LatencySummary, TesterError> {
+        let load = load.min(0.98);
+        let mean_ns = self.options.latency_s * 1e9 * (1.0 + load * load / (1.0 - load));
+        let mut recorder = Recorder::default();
+        let mut left = frames;
+        for slice in 0..SLICES.min(frames) {
+            let quantile = (slice as f64 + 0.5) / SLICES.min(frames) as f64;
+            let value_ns = mean_ns * (0.55 - 0.45 * (1.0 - quantile).ln());
+            let slices_left = SLICES.min(frames) - slice;
+            let count = left / slices_left;
+            recorder.record(value_ns as u64, count);
+            left -= count;
+        }
+        recorder.summary().map_err(TesterError::Result)
+    }
+}
+
+impl TrafficGenerator for SimulatedDevice {
+    fn identity(&mut self) -> Result<GeneratorIdentity, TesterError> {
+        Ok(GeneratorIdentity {
+            name: "sim".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            details: self.options.to_string(),
+            is_simulated: true,
+        })
+    }
+
+    fn abort_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.abort)
+    }
+
+    fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
+        self.at_rate(trial, trial.offered_rate_pps)
+    }
+
+    fn run_unpaced(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
+        self.at_rate(trial, self.options.line_rate_pps)
+    }
+
+    /// What the device can store waits; of the rest as much passes as the capacity lets through meanwhile.
+    fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
+        self.begin(trial)?;
+        let burst_s = frames as f64 / self.options.line_rate_pps;
+        let passed = (self.passed_pps(self.options.line_rate_pps) * burst_s) as u64;
+        let received = passed
+            .saturating_add(self.options.buffer_frames)
+            .min(frames);
+        let latency = self.latency(1.0, received)?;
+        let mut result = TrialResult::of_counts(trial, burst_s, frames, received, latency);
+        result.started_unix_ns = self.clock_ns;
+        result.scheduled_frames = frames;
+        result.health.realtime = true;
+        result.validity = self.judged(self.options.line_rate_pps);
+        self.end(burst_s + trial.drain_s);
+        Ok(result)
+    }
+
+    fn step_down(&mut self, trial: &Trial, step: StepDown) -> Result<SteppedDown, TesterError> {
+        self.begin(trial)?;
+        let capacity = self.capacity_pps();
+        let is_over = step.overload_pps > capacity;
+        let recovered_after_s = match (step.reduced_pps <= capacity, is_over) {
+            (false, _) => None,
+            (true, false) => Some(0.0),
+            (true, true) if self.options.recovery_s > step.reduced_s => None,
+            (true, true) => Some(self.options.recovery_s),
+        };
+        self.end(step.overload_s + step.reduced_s);
+        Ok(SteppedDown { recovered_after_s })
+    }
+
+    fn outage(
+        &mut self,
+        trial: &Trial,
+        limit_s: f64,
+        restart: &mut Restart<'_>,
+    ) -> Result<Outage, TesterError> {
+        self.begin(trial)?;
+        restart().map_err(TesterError::Restart)?;
+        let restart_s = self.options.restart_s * (1.0 + self.options.noise * (self.dice(0) - 0.5));
+        let is_back = restart_s <= limit_s;
+        self.learned = 0;
+        self.end(restart_s.min(limit_s));
+        Ok(Outage {
+            lost_frames: is_back.then(|| (restart_s * trial.offered_rate_pps).round() as u64),
+            gap_s: is_back.then_some(restart_s),
+        })
+    }
+
+    fn forget(&mut self) -> Result<(), TesterError> {
+        self.learned = 0;
+        Ok(())
+    }
+
+    /// Of addresses that come too fast, the device learns as many as it can meanwhile.
+    fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<(), TesterError> {
+        self.begin(trial)?;
+        let part = (self.options.learning_rate / trial.offered_rate_pps).min(1.0);
+        let in_time = (f64::from(addresses) * part).floor() as u32;
+        self.learned = self.learned.max(in_time).min(self.options.addresses);
+        self.end(f64::from(addresses) / trial.offered_rate_pps);
+        Ok(())
+    }
+
+    fn probe(&mut self, trial: &Trial, addresses: u32) -> Result<Probed, TesterError> {
+        self.begin(trial)?;
+        self.end(f64::from(addresses) / trial.offered_rate_pps);
+        Ok(Probed {
+            flooded_frames: u64::from(addresses.saturating_sub(self.learned)),
+            lost_frames: 0,
+        })
+    }
+}

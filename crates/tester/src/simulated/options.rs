@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parameters of a simulated device, as they are written: `capacity=6.4M,noise=0.02,seed=7`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a simulated device does. Ratios are 0 to 1, rates frames per second over all ports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct SimOptions {
+    /// Rate over which it loses.
+    pub capacity_pps: f64,
+    /// Rate of the link, above which nothing can be offered.
+    pub line_rate_pps: f64,
+    /// The capacity of a trial is off by so much at most, as a ratio, more often by little.
+    pub noise: f64,
+    /// In the lower band the capacity is this part of the whole.
+    pub band: f64,
+    /// Part of the trials in the lower band.
+    pub band_chance: f64,
+    /// Frames that pass less for each frame over the capacity.
+    pub degrades: f64,
+    /// Lost at every load.
+    pub base_loss: f64,
+    /// Part of the trials in which the tester fails.
+    pub invalid: f64,
+    /// Mean latency at no load, seconds.
+    pub latency_s: f64,
+    /// Frames that it can store.
+    pub buffer_frames: u64,
+    /// How long it goes on losing after an overload, seconds.
+    pub recovery_s: f64,
+    /// How long a restart takes, seconds.
+    pub restart_s: f64,
+    /// Addresses that its table holds.
+    pub addresses: u32,
+    /// Addresses that it learns in a second.
+    pub learning_rate: f64,
+    /// What everything that is drawn follows from.
+    pub seed: u64,
+}
+
+impl Default for SimOptions {
+    /// A quiet device on 10-Gbit/s Ethernet.
+    fn default() -> Self {
+        Self {
+            capacity_pps: 6.4e6,
+            line_rate_pps: 14.88e6,
+            noise: 0.0,
+            band: 1.0,
+            band_chance: 0.0,
+            degrades: 0.0,
+            base_loss: 0.0,
+            invalid: 0.0,
+            latency_s: 5e-6,
+            buffer_frames: 1024,
+            recovery_s: 0.002,
+            restart_s: 0.3,
+            addresses: 8192,
+            learning_rate: 1e5,
+            seed: 1,
+        }
+    }
+}
+
+/// A parameter that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the simulated device's {key}: {reason}")]
+pub struct SimOptionError {
+    /// The parameter.
+    pub key: String,
+    /// What is wrong and what would be right.
+    pub reason: String,
+}
+
+fn wrong(key: &str, reason: impl Into<String>) -> SimOptionError {
+    SimOptionError {
+        key: key.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+/// Names of all parameters, for whoever wrote another.
+const KEYS: &str = "capacity, line-rate, noise, band, band-chance, degrades, base-loss, invalid, latency, buffer, recovery, restart, addresses, learning-rate, seed";
+
+impl SimOptions {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), SimOptionError> {
+        match key {
+            "capacity" => self.capacity_pps = rate(key, value)?,
+            "line-rate" => self.line_rate_pps = rate(key, value)?,
+            "noise" => self.noise = ratio(key, value)?,
+            "band" => self.band = ratio(key, value)?,
+            "band-chance" => self.band_chance = ratio(key, value)?,
+            "degrades" => self.degrades = ratio(key, value)?,
+            "base-loss" => self.base_loss = ratio(key, value)?,
+            "invalid" => self.invalid = ratio(key, value)?,
+            "latency" => self.latency_s = seconds(key, value)?,
+            "buffer" => self.buffer_frames = whole(key, value)?,
+            "recovery" => self.recovery_s = seconds(key, value)?,
+            "restart" => self.restart_s = seconds(key, value)?,
+            "addresses" => self.addresses = whole(key, value)?,
+            "learning-rate" => self.learning_rate = rate(key, value)?,
+            "seed" => self.seed = whole(key, value)?,
+            _ => {
+                return Err(wrong(
+                    key,
+                    format!("there is no such parameter; there are {KEYS}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number with `k`, `M` or `G` behind it or not.
+fn rate(key: &str, value: &str) -> Result<f64, SimOptionError> {
+    let (digits, factor) = match value.strip_suffix(['k', 'M', 'G']) {
+        Some(digits) if value.ends_with('k') => (digits, 1e3),
+        Some(digits) if value.ends_with('M') => (digits, 1e6),
+        Some(digits) => (digits, 1e9),
+        None => (value, 1.0),
+    };
+    let rate = digits.parse::<f64>().ok().map(|number| number * factor);
+    rate.filter(|rate| rate.is_finite() && *rate > 0.0)
+        .ok_or_else(|| {
+            wrong(
+                key,
+                format!("'{value}' is no rate above 0, such as 250000 or 6.4M"),
+            )
+        })
+}
+
+fn ratio(key: &str, value: &str) -> Result<f64, SimOptionError> {
+    let ratio = value.parse::<f64>().ok();
+    ratio
+        .filter(|ratio| (0.0..=1.0).contains(ratio))
+        .ok_or_else(|| wrong(key, format!("'{value}' is no number from 0 to 1")))
+}
+
+/// A number of seconds with `s`, `ms` or `us` behind it.
+fn seconds(key: &str, value: &str) -> Result<f64, SimOptionError> {
+    let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
+    let time = units.into_iter().find_map(|(unit, factor)| {
+        let number = value.strip_suffix(unit)?.parse::<f64>().ok()?;
+        Some(number * factor)
+    });
+    time.filter(|time| time.is_finite() && *time >= 0.0)
+        .ok_or_else(|| {
+            wrong(
+                key,
+                format!("'{value}' is no time, such as 5us, 300ms or 1.5s"),
+            )
+        })
+}
+
+fn whole<T: FromStr>(key: &str, value: &str) -> Result<T, SimOptionError> {
+    value
+        .parse()
+        .map_err(|_| wrong(key, format!("'{value}' is no whole number in range")))
+}
+
+impl FromStr for SimOptions {
+    type Err = SimOptionError;
+
+    /// `KEY=VALUE`, separated by commas; nothing for the default device.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut options = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(wrong(part, "write KEY=VALUE"));
+            };
+            options.set(key.trim(), value.trim())?;
+        }
+        Ok(options)
+    }
+}
+
+impl fmt::Display for SimOptions {
+    /// Everything, as it can be read again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "capacity={},line-rate={},noise={},band={},band-chance={},degrades={},base-loss={},invalid={},latency={}s,\
+             buffer={},recovery={}s,restart={}s,addresses={},learning-rate={},seed={}",
+            self.capacity_pps,
+            self.line_rate_pps,
+            self.noise,
+            self.band,
+            self.band_chance,
+            self.degrades,
+            self.base_loss,
+            self.invalid,
+            self.latency_s,
+            self.buffer_frames,
+            self.recovery_s,
+            self.restart_s,
+            self.addresses,
+            self.learning_rate,
+            self.seed
+        )
+    }
+}

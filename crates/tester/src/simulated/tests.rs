@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+use proptest::prelude::*;
+
+use super::*;
+use crate::trial::{Directions, FrameSizes, IpVersion};
+
+fn trial(rate_pps: f64) -> Trial {
+    Trial {
+        offered_rate_pps: rate_pps,
+        duration_s: 1.0,
+        warm_up_s: 0.1,
+        drain_s: 0.1,
+        frame_sizes: FrameSizes::Fixed(64),
+        directions: Directions::Both,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: 0.0,
+        traffic: None,
+    }
+}
+
+fn device(text: &str) -> SimulatedDevice {
+    SimulatedDevice::new(text.parse().unwrap())
+}
+
+#[test]
+fn a_fixed_capacity_loses_what_is_over_it() {
+    let mut device = device("capacity=2M");
+    let held = device.run(&trial(2e6)).unwrap();
+    assert_eq!((held.lost_frames, held.offered_frames), (0, 2_000_000));
+    assert_eq!(held.latency.samples, held.received_frames);
+    let lost = device.run(&trial(4e6)).unwrap();
+    assert_eq!(lost.lost_frames, 2_000_000);
+    assert!(lost.latency.mean_ns > held.latency.mean_ns / 2.0);
+    assert!(lost.started_unix_ns > held.started_unix_ns);
+}
+
+#[test]
+fn models_lose_as_they_say() {
+    let loss = |options: &str, rate_pps| {
+        let mut device = device(options);
+        let losses: Vec<f64> = (0..400)
+            .map(|_| device.run(&trial(rate_pps)).unwrap().loss_ratio)
+            .collect();
+        losses
+    };
+    let part = |losses: &[f64]| {
+        losses.iter().filter(|loss| **loss > 0.0).count() as f64 / losses.len() as f64
+    };
+    assert!((part(&loss("capacity=2M,noise=0.1", 2e6)) - 0.5).abs() < 0.1);
+    let banded = loss("capacity=2M,band=0.5,band-chance=0.25", 1.5e6);
+    assert!((part(&banded) - 0.25).abs() < 0.08);
+    assert!(
+        banded
+            .iter()
+            .all(|loss| *loss == 0.0 || (*loss - 1.0 / 3.0).abs() < 1e-6)
+    );
+    assert!((loss("capacity=2M,degrades=0.5", 3e6)[0] - 0.5).abs() < 1e-6);
+    assert!((loss("base-loss=0.001", 1e6)[0] - 0.001).abs() < 1e-9);
+    let mut failing = device("invalid=0.3");
+    let failed = (0..400).filter(|_| !failing.run(&trial(1e6)).unwrap().is_valid());
+    assert!((failed.count() as f64 / 400.0 - 0.3).abs() < 0.1);
+}
+
+#[test]
+fn more_than_the_link_carries_is_an_invalid_trial() {
+    let result = device("line-rate=1M").run(&trial(2e6)).unwrap();
+    assert!(!result.is_valid());
+    assert_eq!(result.offered_frames, 1_000_000);
+    let unpaced = device("line-rate=1M").run_unpaced(&trial(1.0)).unwrap();
+    assert!(unpaced.is_valid());
+    assert_eq!(unpaced.achieved_rate_pps, 1e6);
+}
+
+#[test]
+fn bursts_fit_as_far_as_the_buffer_goes() {
+    // The buffer fills by the difference of both rates: 1000 frames are full after 2000 at twice the capacity.
+    let mut device = device("capacity=1M,line-rate=2M,buffer=1000");
+    assert_eq!(device.burst(&trial(1.0), 2000).unwrap().lost_frames, 0);
+    assert_eq!(device.burst(&trial(1.0), 4000).unwrap().lost_frames, 1000);
+}
+
+#[test]
+fn recovery_restart_and_addresses_are_those_of_the_options() {
+    let mut device =
+        device("capacity=1M,recovery=5ms,restart=200ms,addresses=100,learning-rate=1000,noise=0");
+    let step = |overload_pps, reduced_pps| StepDown {
+        overload_pps,
+        overload_s: 1.0,
+        reduced_pps,
+        reduced_s: 1.0,
+    };
+    let mut recovered = |step| {
+        device
+            .step_down(&trial(1.0), step)
+            .unwrap()
+            .recovered_after_s
+    };
+    assert_eq!(recovered(step(1.1e6, 0.5e6)), Some(0.005));
+    assert_eq!(recovered(step(0.9e6, 0.5e6)), Some(0.0));
+    assert_eq!(recovered(step(3e6, 1.5e6)), None);
+
+    let mut restarts = 0;
+    let outage = device
+        .outage(&trial(1000.0), 1.0, &mut || {
+            restarts += 1;
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((restarts, outage.lost_frames), (1, Some(200)));
+    let never = device.outage(&trial(1000.0), 0.1, &mut || Ok(())).unwrap();
+    assert_eq!(never.lost_frames, None);
+    let failed = device.outage(&trial(1000.0), 1.0, &mut || Err("no".to_owned()));
+    assert!(matches!(failed, Err(TesterError::Restart(_))));
+
+    let mut flooded = |addresses, rate_pps| {
+        device.forget().unwrap();
+        device.learn(&trial(rate_pps), addresses).unwrap();
+        device
+            .probe(&trial(1000.0), addresses)
+            .unwrap()
+            .flooded_frames
+    };
+    assert_eq!(flooded(100, 1000.0), 0);
+    assert_eq!(flooded(150, 1000.0), 50);
+    assert_eq!(flooded(100, 2000.0), 50);
+}
+
+#[test]
+fn an_abort_ends_it() {
+    let mut device = device("");
+    device.abort_flag().store(true, Ordering::Relaxed);
+    assert!(matches!(device.run(&trial(1.0)), Err(TesterError::Aborted)));
+}
+
+#[test]
+fn wrong_parameters_are_told_with_their_key() {
+    for (text, key) in [
+        ("speed=1", "speed"),
+        ("capacity", "capacity"),
+        ("capacity=-1", "capacity"),
+        ("capacity=1T", "capacity"),
+        ("noise=1.5", "noise"),
+        ("latency=5", "latency"),
+        ("buffer=1.5", "buffer"),
+        ("seed=x", "seed"),
+    ] {
+        assert_eq!(text.parse::<SimOptions>().unwrap_err().key, key, "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn options_can_be_written_and_read_again(
+        capacity in 1.0f64..1e10, noise in 0.0f64..=1.0, latency in 0.0f64..1.0, seed: u64, addresses: u32,
+    ) {
+        let options = SimOptions { capacity_pps: capacity, noise, latency_s: latency, seed, addresses, ..SimOptions::default() };
+        prop_assert_eq!(options.to_string().parse::<SimOptions>().unwrap(), options);
+    }
+
+    #[test]
+    fn counts_are_sound_whatever_the_options(
+        rate in 1.0f64..2e7, noise in 0.0f64..=1.0, degrades in 0.0f64..=1.0, base_loss in 0.0f64..=1.0, seed: u64,
+    ) {
+        let mut device = SimulatedDevice::new(SimOptions { noise, degrades, base_loss, seed, ..SimOptions::default() });
+        let result = device.run(&trial(rate)).unwrap();
+        prop_assert!(result.received_frames <= result.offered_frames);
+        prop_assert_eq!(result.lost_frames, result.offered_frames - result.received_frames);
+        prop_assert!((0.0..=1.0).contains(&result.loss_ratio));
+        prop_assert_eq!(result.latency.samples, result.received_frames);
+        let again = SimulatedDevice::new(SimOptions { noise, degrades, base_loss, seed, ..SimOptions::default() }).run(&trial(rate)).unwrap();
+        prop_assert_eq!(result, again);
+    }
+}
