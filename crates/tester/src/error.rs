@@ -48,6 +48,9 @@ pub enum TesterError {
         /// What it cannot do.
         what: &'static str,
     },
+    /// TRex did not answer, or not as it should.
+    #[error("TRex: {0}")]
+    Trex(String),
     /// The device could not be restarted.
     #[error("the device could not be restarted: {0}")]
     Restart(String),

@@ -28,6 +28,7 @@ mod simulated;
 mod tester;
 mod tracker;
 pub mod traffic;
+mod trex;
 mod trial;
 mod writer;
 
@@ -45,6 +46,7 @@ pub use latency::{
 };
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};
 pub use tester::{Preparation, Tester, TesterOptions};
+pub use trex::{TREX_PORT, Trex};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,
     LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial,

@@ -5,13 +5,15 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use quietwire_study::{GeneratorBench, StudyFile};
-use quietwire_tester::{SimOptions, SimulatedDevice, TrafficGenerator};
+use quietwire_tester::{SimOptions, SimulatedDevice, TREX_PORT, TrafficGenerator, Trex};
 
 /// A traffic generator that is not the built-in one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ChosenTester {
     /// A device made of arithmetic.
     Simulated(SimOptions),
+    /// A TRex server, `HOST:PORT`.
+    Trex(String),
 }
 
 impl FromStr for ChosenTester {
@@ -24,8 +26,13 @@ impl FromStr for ChosenTester {
                 .parse()
                 .map(Self::Simulated)
                 .map_err(|error: quietwire_tester::SimOptionError| error.to_string()),
+            "trex" if !rest.is_empty() => Ok(Self::Trex(if rest.contains(':') {
+                rest.to_owned()
+            } else {
+                format!("{rest}:{TREX_PORT}")
+            })),
             _ => Err(format!(
-                "there is no tester '{name}'; write sim or sim:KEY=VALUE,…, or leave it out for the built-in one"
+                "there is no tester '{text}'; write sim, sim:KEY=VALUE,… or trex:HOST, or leave it out for the built-in one"
             )),
         }
     }
@@ -33,18 +40,19 @@ impl FromStr for ChosenTester {
 
 impl ChosenTester {
     /// The generator, as after so many trials of the study.
-    pub(crate) fn open(&self, made: u64) -> Box<dyn TrafficGenerator> {
-        match self {
+    pub(crate) fn open(&self, made: u64) -> Result<Box<dyn TrafficGenerator>> {
+        Ok(match self {
+            Self::Trex(address) => Box::new(Trex::connect(address)?),
             Self::Simulated(options) => {
                 let mut device = SimulatedDevice::new(options.clone());
                 device.skip_trials(made);
                 Box::new(device)
             }
-        }
+        })
     }
 
     /// A bench with this generator for a study of which so many trials were made already.
     pub(crate) fn bench(&self, file: &StudyFile, made: u64) -> Result<GeneratorBench> {
-        Ok(GeneratorBench::new(file, self.open(made))?)
+        Ok(GeneratorBench::new(file, self.open(made)?)?)
     }
 }

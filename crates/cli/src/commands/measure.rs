@@ -32,8 +32,8 @@ pub(crate) struct MeasureArgs {
     /// Port of the tester, once or twice, as for generate.
     #[arg(long = "port", value_name = "URI", required_unless_present = "tester")]
     ports: Vec<PortUri>,
-    /// What measures in place of the built-in tester: sim, a simulated device, with its parameters sim:KEY=VALUE,…
-    /// (docs/tester.md).
+    /// What measures in place of the built-in tester: sim, a simulated device, with its parameters sim:KEY=VALUE,…, or
+    /// trex:HOST (docs/tester.md).
     #[arg(long, value_name = "TESTER", conflicts_with = "ports")]
     tester: Option<ChosenTester>,
     /// What 100 % of the load is, frames per second summed over the ports that send. Default: what the tester itself can

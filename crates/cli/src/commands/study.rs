@@ -59,7 +59,7 @@ struct RunArgs {
     /// On a terminal, show each search as it closes in, with rate, loss, latency and the time left.
     #[arg(long)]
     progress: bool,
-    /// What measures in place of the lab: sim, a simulated device, with its parameters sim:KEY=VALUE,… (docs/tester.md).
+    /// What measures in place of the lab: sim, a simulated device, with its parameters sim:KEY=VALUE,…, or trex:HOST (docs/tester.md).
     #[arg(long, value_name = "TESTER")]
     tester: Option<ChosenTester>,
     /// Where the lab keeps its state.

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TRex in stateless mode as the traffic generator, over its JSON-RPC (TRex, "The TRex RPC Server").
+//!
+//! Never run against a real TRex: tests play a session written from its documentation.
+
+mod frame;
+#[cfg(test)]
+mod tests;
+mod zmtp;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use self::zmtp::Req;
+use crate::error::TesterError;
+use crate::generator::{GeneratorIdentity, TrafficGenerator};
+use crate::latency::LatencySummary;
+use crate::trial::{Directions, FrameSizes, Trial, TrialResult, Validity};
+
+/// TCP port of the server's synchronous channel.
+pub const TREX_PORT: u16 = 4501;
+/// Version of the stateless API that is spoken: the server refuses another major one.
+const API: (u32, u32) = (5, 1);
+/// Major versions of the server whose messages these are.
+const VERSIONS: [&str; 2] = ["v2.", "v3."];
+/// How long the server may take to answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// How much longer than a trial its traffic may take to end.
+const END_DEADLINE: Duration = Duration::from_secs(5);
+/// How often it is looked whether traffic has ended, or should.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Part of the schedule that may be missing in a valid trial.
+const PACING_MISS_MAX: f64 = 0.01;
+
+/// A session with a TRex server; its ports are given back when this is dropped.
+#[derive(Debug)]
+pub struct Trex {
+    socket: Req,
+    address: String,
+    api_handle: String,
+    version: String,
+    /// Number and handle of each port that is ours.
+    ports: Vec<(u64, String)>,
+    next_id: u64,
+    abort: Arc<AtomicBool>,
+}
+
+/// Frames of one port, since the server started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    sent: u64,
+    received: u64,
+}
+
+impl Trex {
+    /// Connects to `HOST:PORT`, checks the version and takes the first two ports, or the one there is.
+    ///
+    /// # Errors
+    /// [`TesterError::Trex`] when nobody answers, for a version that is not known, and for ports of another user.
+    pub fn connect(address: &str) -> Result<Self, TesterError> {
+        let socket = Req::connect(address, ANSWER_DEADLINE).map_err(|error| {
+            told(format!(
+                "no TRex answers at {address}: {error}; is its server running with -i?"
+            ))
+        })?;
+        let mut trex = Self {
+            socket,
+            address: address.to_owned(),
+            api_handle: String::new(),
+            version: String::new(),
+            ports: Vec::new(),
+            next_id: 0,
+            abort: Arc::default(),
+        };
+        let synced = trex.call(
+            "api_sync_v2",
+            json!({ "name": "STL", "major": API.0, "minor": API.1 }),
+        )?;
+        trex.api_handle = text(&synced, "api_h")?;
+        let version = trex.call("get_version", json!({}))?;
+        trex.version = text(&version, "version")?;
+        if !VERSIONS.iter().any(|known| trex.version.starts_with(known)) {
+            return Err(told(format!(
+                "the server is {}, and versions 2 and 3 are known",
+                trex.version
+            )));
+        }
+        let system = trex.call("get_system_info", json!({}))?;
+        let count = number(&system, "port_count")?;
+        if count == 0 {
+            return Err(told("the server has no ports".to_owned()));
+        }
+        for port in 0..count.min(2) {
+            let handle = trex.call(
+                "acquire",
+                json!({ "port_id": port, "user": "quietwire", "session_id": 1, "force": false }),
+            )?;
+            let Some(handle) = handle.as_str() else {
+                return Err(told(format!(
+                    "acquiring port {port} gave no handle: {handle}"
+                )));
+            };
+            trex.ports.push((port, handle.to_owned()));
+        }
+        Ok(trex)
+    }
+
+    fn call(&mut self, method: &str, mut params: Value) -> Result<Value, TesterError> {
+        self.next_id += 1;
+        if let (Some(object), false) = (params.as_object_mut(), self.api_handle.is_empty()) {
+            object.insert("api_h".to_owned(), json!(self.api_handle));
+        }
+        let request = json!({
+            "jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params,
+        });
+        let answer = self
+            .socket
+            .ask(request.to_string().as_bytes())
+            .map_err(|error| told(format!("{method} was not answered: {error}")))?;
+        let mut answer: Value = serde_json::from_slice(&answer)
+            .map_err(|error| told(format!("the answer to {method} is not understood: {error}")))?;
+        if let Some(error) = answer.get("error") {
+            let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+            let what = format!("{} {}", field("message"), field("specific_err"));
+            return Err(told(format!("{method} was refused: {}", what.trim())));
+        }
+        if answer.get("id") != Some(&json!(self.next_id)) {
+            return Err(told(format!("{method} got the answer to another question")));
+        }
+        answer
+            .get_mut("result")
+            .map(Value::take)
+            .ok_or_else(|| told(format!("{method} was answered without a result")))
+    }
+
+    fn of_port(&mut self, method: &str, index: usize, more: &Value) -> Result<Value, TesterError> {
+        let Some((port, handle)) = self.ports.get(index) else {
+            return Err(told(format!("there is no port {index}")));
+        };
+        let mut params = json!({ "port_id": port, "handler": handle });
+        if let (Some(params), Some(more)) = (params.as_object_mut(), more.as_object()) {
+            params.extend(more.clone());
+        }
+        self.call(method, params)
+    }
+
+    fn counters(&mut self) -> Result<Vec<Counters>, TesterError> {
+        (0..self.ports.len())
+            .map(|index| {
+                let stats = self.of_port("get_port_stats", index, &json!({}))?;
+                // The documentation and the server's own client have different names.
+                let either = |one, other| number(&stats, one).or_else(|_| number(&stats, other));
+                Ok(Counters {
+                    sent: either("opackets", "total_tx_pkts")?,
+                    received: either("ipackets", "total_rx_pkts")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Sends for so long from each of the first ports, and waits until it is over.
+    fn send(&mut self, senders: usize, seconds: f64) -> Result<(), TesterError> {
+        for index in 0..senders {
+            let start = json!({
+                "duration": seconds,
+                "mul": { "type": "raw", "op": "abs", "value": 1.0 },
+                "force": true,
+                "core_mask": u64::MAX,
+            });
+            self.of_port("start_traffic", index, &start)?;
+        }
+        let length = Duration::from_secs_f64(seconds);
+        self.wait(length)?;
+        let began = Instant::now();
+        for index in 0..senders {
+            loop {
+                let status = self.of_port("get_port_status", index, &json!({}))?;
+                if text(&status, "state")? != "TX" {
+                    break;
+                }
+                if began.elapsed() > END_DEADLINE {
+                    self.of_port("stop_traffic", index, &json!({}))?;
+                    return Err(told(format!("port {index} did not stop sending")));
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        Ok(())
+    }
+
+    /// Until it is over, or aborted: then the ports are stopped.
+    fn wait(&mut self, length: Duration) -> Result<(), TesterError> {
+        let began = Instant::now();
+        while let Some(left) = length.checked_sub(began.elapsed()) {
+            if self.abort.load(Ordering::Relaxed) {
+                for index in 0..self.ports.len() {
+                    self.of_port("stop_traffic", index, &json!({}))?;
+                }
+                return Err(TesterError::Aborted);
+            }
+            std::thread::sleep(left.min(LOOK_EVERY));
+        }
+        Ok(())
+    }
+
+    /// One continuous stream on each port that sends.
+    fn prepare(&mut self, trial: &Trial, senders: usize) -> Result<(), TesterError> {
+        let FrameSizes::Fixed(size) = trial.frame_sizes else {
+            return Err(TesterError::BadTrial(
+                "TRex is given frames of one size only; name it".to_owned(),
+            ));
+        };
+        for index in 0..senders {
+            self.of_port("remove_all_streams", index, &json!({}))?;
+            let frame = frame::udp(size, index as u8);
+            let stream = json!({
+                "enabled": true,
+                "self_start": true,
+                "action_count": 0,
+                // MAC addresses are those of the ports.
+                "flags": 0,
+                "isg": 0.0,
+                "next_stream_id": -1,
+                "mode": {
+                    "type": "continuous",
+                    "rate": { "type": "pps", "value": trial.offered_rate_pps / senders as f64 },
+                },
+                "packet": { "binary": STANDARD.encode(frame), "meta": "" },
+                "flow_stats": { "enabled": false },
+                "vm": { "instructions": [] },
+            });
+            self.of_port(
+                "add_stream",
+                index,
+                &json!({ "stream_id": 1, "stream": stream }),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Trex {
+    fn drop(&mut self) {
+        for index in 0..self.ports.len() {
+            if let Err(error) = self.of_port("release", index, &json!({})) {
+                tracing::warn!("a port of TRex could not be given back: {error}");
+            }
+        }
+    }
+}
+
+fn told(what: String) -> TesterError {
+    TesterError::Trex(what)
+}
+
+fn text(object: &Value, key: &str) -> Result<String, TesterError> {
+    let found = object.get(key).and_then(Value::as_str);
+    found
+        .map(str::to_owned)
+        .ok_or_else(|| told(format!("an answer has no {key}: {object}")))
+}
+
+fn number(object: &Value, key: &str) -> Result<u64, TesterError> {
+    let found = object.get(key).and_then(Value::as_u64);
+    found.ok_or_else(|| told(format!("an answer has no {key}: {object}")))
+}
+
+impl TrafficGenerator for Trex {
+    fn identity(&mut self) -> Result<GeneratorIdentity, TesterError> {
+        Ok(GeneratorIdentity {
+            name: "trex".to_owned(),
+            version: self.version.clone(),
+            details: format!("{}, {} ports", self.address, self.ports.len()),
+            is_simulated: false,
+        })
+    }
+
+    fn abort_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.abort)
+    }
+
+    /// Loss is counted at the ports: frames that are not the trial's count as received, too.
+    fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
+        trial.validate().map_err(TesterError::BadTrial)?;
+        let senders = match (trial.directions, self.ports.len()) {
+            (Directions::OneWay, _) => 1,
+            (Directions::Both, 2) => 2,
+            (Directions::Both, _) => {
+                return Err(TesterError::BadTrial(
+                    "traffic in both directions needs two ports, and the server has one".to_owned(),
+                ));
+            }
+        };
+        self.prepare(trial, senders)?;
+        if trial.warm_up_s > 0.0 {
+            self.send(senders, trial.warm_up_s)?;
+            self.wait(Duration::from_secs_f64(trial.drain_s))?;
+        }
+        let before = self.counters()?;
+        let started = SystemTime::now();
+        self.send(senders, trial.duration_s)?;
+        self.wait(Duration::from_secs_f64(trial.drain_s))?;
+        let after = self.counters()?;
+        let grown = |of: fn(&Counters) -> u64| -> u64 {
+            let pairs = before.iter().zip(&after);
+            pairs
+                .map(|(before, after)| of(after).saturating_sub(of(before)))
+                .sum()
+        };
+        let (offered, received) = (grown(|it| it.sent), grown(|it| it.received));
+        let none = LatencySummary::default();
+        let mut result = TrialResult::of_counts(trial, trial.duration_s, offered, received, none);
+        result.started_unix_ns = started
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        result.scheduled_frames = (trial.offered_rate_pps * trial.duration_s).round() as u64;
+        result.health.unsent_frames = result.scheduled_frames.saturating_sub(offered);
+        result.health.pacing_miss_ratio =
+            result.health.unsent_frames as f64 / result.scheduled_frames.max(1) as f64;
+        result.validity = judged(&result);
+        Ok(result)
+    }
+
+    fn run_unpaced(&mut self, _trial: &Trial) -> Result<TrialResult, TesterError> {
+        Err(TesterError::CannotDo {
+            what: "find its own highest rate; give max-rate-pps",
+        })
+    }
+}
+
+fn judged(result: &TrialResult) -> Validity {
+    let mut reasons = Vec::new();
+    if result.offered_frames == 0 {
+        reasons.push("no frame was offered".to_owned());
+    }
+    if result.health.pacing_miss_ratio > PACING_MISS_MAX {
+        reasons.push(format!(
+            "TRex offered {} of {} frames of its schedule",
+            result.offered_frames, result.scheduled_frames
+        ));
+    }
+    if result.received_frames > result.offered_frames {
+        reasons.push(format!(
+            "{} frames came back and only {} were offered",
+            result.received_frames, result.offered_frames
+        ));
+    }
+    if reasons.is_empty() {
+        Validity::Valid
+    } else {
+        Validity::Invalid(reasons)
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server that plays sessions written from TRex's documentation of its messages.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::trial::IpVersion;
+
+/// Questions and answers in order; in an answer `$id` is the question's.
+const SESSION: &str = include_str!("session.json");
+
+fn trial() -> Trial {
+    Trial {
+        offered_rate_pps: 10_000.0,
+        duration_s: 0.1,
+        warm_up_s: 0.0,
+        drain_s: 0.01,
+        frame_sizes: FrameSizes::Fixed(64),
+        directions: Directions::Both,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: 0.0,
+        traffic: None,
+    }
+}
+
+fn read_frame(stream: &mut TcpStream) -> std::io::Result<(u8, Vec<u8>)> {
+    let mut head = [0u8; 2];
+    stream.read_exact(&mut head)?;
+    let length = if head[0] & 2 == 0 {
+        usize::from(head[1])
+    } else {
+        let mut rest = [0u8; 7];
+        stream.read_exact(&mut rest)?;
+        rest.iter().fold(usize::from(head[1]), |length, octet| {
+            length << 8 | usize::from(*octet)
+        })
+    };
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok((head[0], body))
+}
+
+fn write_frame(stream: &mut TcpStream, flags: u8, body: &[u8]) {
+    let mut frame = vec![flags | 2];
+    frame.extend((body.len() as u64).to_be_bytes());
+    frame.extend(body);
+    stream.write_all(&frame).unwrap();
+}
+
+/// Answers from the session until the other side hangs up; gives what was asked, and what of the session was left.
+fn serve(session: Value) -> (String, JoinHandle<(Vec<Value>, usize)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let mut theirs = [0u8; 64];
+        stream.read_exact(&mut theirs).unwrap();
+        assert_eq!(theirs, zmtp::greeting());
+        stream.write_all(&zmtp::greeting()).unwrap();
+        let (flags, ready) = read_frame(&mut stream).unwrap();
+        assert_eq!((flags, ready), (4, zmtp::ready(b"REQ")));
+        let mut frame = vec![4, zmtp::ready(b"REP").len() as u8];
+        frame.extend(zmtp::ready(b"REP"));
+        stream.write_all(&frame).unwrap();
+        let mut left = session.as_array().unwrap().clone();
+        let mut asked = Vec::new();
+        while let Ok((flags, empty)) = read_frame(&mut stream) {
+            assert_eq!((flags, empty.len()), (1, 0));
+            let (_, question) = read_frame(&mut stream).unwrap();
+            let question: Value = serde_json::from_slice(&question).unwrap();
+            let method = question["method"].clone();
+            let port = question["params"].get("port_id").cloned();
+            let fits = |turn: &Value| turn["method"] == method && turn.get("port").cloned() == port;
+            let Some(at) = left.iter().position(fits) else {
+                panic!("nobody expected {question}");
+            };
+            let mut answer = left.remove(at)["answer"].clone();
+            answer["id"] = question["id"].clone();
+            answer["jsonrpc"] = json!("2.0");
+            asked.push(question);
+            write_frame(&mut stream, 1, &[]);
+            write_frame(&mut stream, 0, answer.to_string().as_bytes());
+        }
+        (asked, left.len())
+    });
+    (address, server)
+}
+
+fn session() -> Value {
+    serde_json::from_str(SESSION).unwrap()
+}
+
+#[test]
+fn a_trial_is_a_session_as_documented() {
+    let (address, server) = serve(session());
+    let mut trex = Trex::connect(&address).unwrap();
+    let identity = trex.identity().unwrap();
+    assert_eq!(
+        (identity.name.as_str(), identity.version.as_str()),
+        ("trex", "v3.04")
+    );
+    let result = trex.run(&trial()).unwrap();
+    assert!(result.is_valid(), "{:?}", result.validity);
+    assert_eq!((result.offered_frames, result.received_frames), (1000, 990));
+    assert_eq!(result.loss_ratio, 0.01);
+    assert_eq!(result.latency.samples, 0);
+    drop(trex);
+    let (asked, left) = server.join().unwrap();
+    assert_eq!(left, 0, "the session was not played to its end");
+    // Everything but the first question carries the handle of the API, everything of a port its own.
+    for question in &asked[1..] {
+        assert_eq!(question["params"]["api_h"], "SPhoCDIV");
+    }
+    let stream = asked
+        .iter()
+        .find(|it| it["method"] == "add_stream")
+        .unwrap();
+    let rate = &stream["params"]["stream"]["mode"]["rate"];
+    assert_eq!(
+        (rate["type"].as_str(), rate["value"].as_f64()),
+        (Some("pps"), Some(5000.0))
+    );
+    let frame = STANDARD
+        .decode(
+            stream["params"]["stream"]["packet"]["binary"]
+                .as_str()
+                .unwrap(),
+        )
+        .unwrap();
+    assert_eq!(frame.len(), 60);
+    assert_eq!(stream["params"]["handler"], "AQokC3ZA");
+}
+
+#[test]
+fn a_refused_version_and_an_unknown_one_are_told() {
+    let refusal = json!([{ "method": "api_sync_v2", "answer": { "error": {
+        "code": -32000, "message": "Execution error",
+        "specific_err": "API type 'STL' - version mismatch: server '6.0', client '5.1'",
+    }}}]);
+    let (address, server) = serve(refusal);
+    let error = Trex::connect(&address).unwrap_err().to_string();
+    assert!(error.contains("version mismatch"), "{error}");
+    server.join().unwrap();
+
+    let mut other = session();
+    for turn in other.as_array_mut().unwrap() {
+        if turn["method"] == "get_version" {
+            turn["answer"]["result"]["version"] = json!("v9.1");
+        }
+    }
+    let (address, server) = serve(other);
+    let error = Trex::connect(&address).unwrap_err().to_string();
+    assert!(error.contains("v9.1"), "{error}");
+    server.join().unwrap();
+}
+
+#[test]
+fn nobody_there_and_somebody_else_there_are_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&[b'x'; 64]).unwrap();
+        let mut sink = Vec::new();
+        drop(stream.read_to_end(&mut sink));
+    });
+    let error = Trex::connect(&address).unwrap_err().to_string();
+    assert!(error.contains("ZMTP"), "{error}");
+    other.join().unwrap();
+    let error = Trex::connect(&address).unwrap_err().to_string();
+    assert!(error.contains("no TRex answers"), "{error}");
+}
+
+#[test]
+fn frames_have_a_sound_header() {
+    for size in [64, 128, 1518] {
+        let frame = frame::udp(size, 0);
+        assert_eq!(frame.len(), usize::from(size) - 4);
+        let sum: u32 = frame[14..34]
+            .chunks_exact(2)
+            .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+            .sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+    }
+}

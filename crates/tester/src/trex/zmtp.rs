@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A REQ socket of ZeroMQ over TCP: as much of ZMTP 3.0 (RFC 23 of rfc.zeromq.org) as asking and being answered takes.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Another message follows this one.
+const MORE: u8 = 0x01;
+/// The length has eight octets.
+const LONG: u8 = 0x02;
+/// Not a message, but a word between the sockets.
+const COMMAND: u8 = 0x04;
+/// Longest answer taken: far over any, and no memory for whoever claims more.
+const LENGTH_MAX: u64 = 16 << 20;
+/// Parts of an answer at most.
+const PARTS_MAX: usize = 8;
+
+/// A connection on which a question and its answer take turns.
+#[derive(Debug)]
+pub(super) struct Req {
+    stream: TcpStream,
+}
+
+impl Req {
+    /// Connects, and agrees with the other side on the protocol. Nothing waits longer than `deadline`.
+    pub(super) fn connect(address: &str, deadline: Duration) -> io::Result<Self> {
+        let target = address.to_socket_addrs()?.next();
+        let target = target.ok_or_else(|| wrong("the name has no address"))?;
+        let stream = TcpStream::connect_timeout(&target, deadline)?;
+        stream.set_read_timeout(Some(deadline))?;
+        stream.set_write_timeout(Some(deadline))?;
+        stream.set_nodelay(true)?;
+        let mut socket = Self { stream };
+        socket.stream.write_all(&greeting())?;
+        let mut theirs = [0u8; 64];
+        socket.stream.read_exact(&mut theirs)?;
+        if theirs.first() != Some(&0xff) || theirs.get(10).is_none_or(|major| *major < 3) {
+            return Err(wrong("it does not speak ZMTP 3"));
+        }
+        if !theirs
+            .get(12..)
+            .is_some_and(|rest| rest.starts_with(b"NULL\0"))
+        {
+            return Err(wrong("it asks for a secret, and none is known"));
+        }
+        socket.write(COMMAND, &ready(b"REQ"))?;
+        let (flags, body) = socket.read()?;
+        if flags & COMMAND == 0 || !body.starts_with(b"\x05READY") {
+            return Err(wrong("it is not ready to be asked"));
+        }
+        Ok(socket)
+    }
+
+    /// Asks, and gives the answer.
+    pub(super) fn ask(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
+        // A REQ's messages begin with an empty part (RFC 28, "The Request-Reply Pattern").
+        self.write(MORE, &[])?;
+        self.write(0, question)?;
+        let mut answer = Vec::new();
+        for _ in 0..PARTS_MAX {
+            let (flags, body) = self.read()?;
+            if flags & COMMAND != 0 {
+                continue;
+            }
+            answer.extend(body);
+            if flags & MORE == 0 {
+                return Ok(answer);
+            }
+        }
+        Err(wrong("its answer has too many parts"))
+    }
+
+    fn write(&mut self, flags: u8, body: &[u8]) -> io::Result<()> {
+        let mut frame = Vec::with_capacity(body.len() + 9);
+        match u8::try_from(body.len()) {
+            Ok(length) => frame.extend([flags, length]),
+            Err(_) => {
+                frame.push(flags | LONG);
+                frame.extend((body.len() as u64).to_be_bytes());
+            }
+        }
+        frame.extend(body);
+        self.stream.write_all(&frame)
+    }
+
+    fn read(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let mut flags = [0u8; 1];
+        self.stream.read_exact(&mut flags)?;
+        let [flags] = flags;
+        let length = if flags & LONG == 0 {
+            let mut length = [0u8; 1];
+            self.stream.read_exact(&mut length)?;
+            u64::from(length[0])
+        } else {
+            let mut length = [0u8; 8];
+            self.stream.read_exact(&mut length)?;
+            u64::from_be_bytes(length)
+        };
+        if length > LENGTH_MAX {
+            return Err(wrong("its answer is too long"));
+        }
+        let mut body = vec![0; length as usize];
+        self.stream.read_exact(&mut body)?;
+        Ok((flags, body))
+    }
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Signature, version 3.0, no security.
+pub(super) fn greeting() -> [u8; 64] {
+    let mut greeting = [0u8; 64];
+    greeting[0] = 0xff;
+    greeting[9] = 0x7f;
+    greeting[10] = 3;
+    greeting[12..16].copy_from_slice(b"NULL");
+    greeting
+}
+
+/// The READY command of a socket of this type.
+pub(super) fn ready(kind: &[u8]) -> Vec<u8> {
+    let mut body = b"\x05READY\x0bSocket-Type".to_vec();
+    body.extend((kind.len() as u32).to_be_bytes());
+    body.extend(kind);
+    body
+}
