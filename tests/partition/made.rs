@@ -74,7 +74,7 @@ impl Made {
         }
     }
 
-    /// Every file, other than those of the state.
+    /// Every file, other than those of the state, in lines without what pads them: the kernel aligns schemata as it likes.
     fn contents(&self) -> BTreeMap<PathBuf, Option<String>> {
         let mut found = BTreeMap::new();
         let mut directories = vec![self.root.clone()];
@@ -84,7 +84,10 @@ impl Made {
                 if path == self.root.join("run") {
                     continue;
                 }
-                let text = path.is_file().then(|| fs::read_to_string(&path).unwrap());
+                let read = || fs::read_to_string(&path).unwrap();
+                let text = path
+                    .is_file()
+                    .then(|| read().lines().map(str::trim).collect::<Vec<_>>().join("\n"));
                 if text.is_none() {
                     directories.push(path.clone());
                 }

@@ -65,10 +65,9 @@ impl TesterError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Dpdk(error) => error.fault(),
-            Self::BadTrial(_)
-            | Self::NoLoop { .. }
-            | Self::Replay(_)
-            | Self::CannotDo { .. } => Fault::BadInput,
+            Self::BadTrial(_) | Self::NoLoop { .. } | Self::Replay(_) | Self::CannotDo { .. } => {
+                Fault::BadInput
+            }
             _ => Fault::Failed,
         }
     }

@@ -12,8 +12,8 @@
 mod assemble;
 mod calibration;
 mod clock;
-pub mod echo;
 mod counts;
+pub mod echo;
 mod engine;
 mod error;
 mod frame;

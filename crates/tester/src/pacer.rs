@@ -51,10 +51,11 @@ pub(crate) struct Times {
 impl Times {
     /// Times in nanoseconds, `speed` times faster.
     pub(crate) fn new(times_ns: &[u64], period_ns: u64, speed: f64, ticks_per_second: u64) -> Self {
-        let ticks = |ns: u64| (ns as f64 * (ticks_per_second as f64 / 1e9) / speed) as u64;
+        let ticks = |ns: u64| ns as f64 * (ticks_per_second as f64 / 1e9) / speed;
         Self {
-            ticks: times_ns.iter().map(|ns| ticks(*ns)).collect(),
-            period: ticks(period_ns).max(1),
+            ticks: times_ns.iter().map(|ns| ticks(*ns) as u64).collect(),
+            // Rounded up, and the others down: no round begins before its time.
+            period: (ticks(period_ns).ceil() as u64).max(1),
         }
     }
 

@@ -104,16 +104,17 @@ pub(super) fn conditional_throughput(goal: &MlrGoal, rate_pps: f64, trials: &[Me
     full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
     let measured_s: f64 = full.iter().map(|trial| trial.effective_s).sum();
     let mut remaining_s = goal.duration_sum_s.max(measured_s) * (1.0 - goal.exceed_ratio);
+    // What is missing counts as lost, and what is over takes one more trial; but not what is so only by rounding.
+    let rounding_s = measured_s * 1e-9;
     let mut loss_ratio = None;
     for trial in full {
-        if loss_ratio.is_some() && remaining_s <= 0.0 {
+        if loss_ratio.is_some() && remaining_s <= rounding_s {
             break;
         }
         loss_ratio = Some(trial.loss_ratio);
         remaining_s -= trial.effective_s;
     }
-    // What is missing counts as lost; what is missing only by rounding is not.
-    let is_enough = remaining_s <= measured_s * 1e-9;
+    let is_enough = remaining_s <= rounding_s;
     let loss_ratio = loss_ratio.filter(|_| is_enough).unwrap_or(1.0);
     rate_pps * (1.0 - loss_ratio)
 }

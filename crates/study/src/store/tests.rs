@@ -89,7 +89,7 @@ fn another_study_file_is_refused() {
 fn a_later_schema_is_refused_and_left_alone() {
     let (_directory, path) = scratch();
     drop(open(&path, OpenMode::New).unwrap());
-    pragma(&path, "PRAGMA user_version = 2");
+    pragma(&path, "PRAGMA user_version = 3");
     for error in [
         open(&path, OpenMode::Resume).unwrap_err(),
         Store::open_to_read(&path).unwrap_err(),
@@ -98,8 +98,8 @@ fn a_later_schema_is_refused_and_left_alone() {
             matches!(
                 error,
                 StoreError::Newer {
-                    found: 2,
-                    known: 1,
+                    found: 3,
+                    known: 2,
                     ..
                 }
             ),
