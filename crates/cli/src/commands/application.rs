@@ -73,7 +73,7 @@ enum Direction {
 /// Round-trip times to an echo service, one request at a time.
 #[derive(Debug, Args)]
 struct EchoArgs {
-    /// Address and port of the service, such as 10.0.0.2:7007 or [fd00::2]:7007.
+    /// Address and port of the service, such as `10.0.0.2:7007` or `[fd00::2]:7007`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     address: SocketAddr,
     /// Start the service as well, in this network namespace. Without it one has to be running.
