@@ -18,7 +18,7 @@ use common::{Load, Machine, Options, Spread, grouped, plot};
 
 /// MAC addresses in the table: the last is what Open vSwitch has room for.
 const ADDRESSES: [u32; 5] = [2, 2_000, 20_000, 200_000, ovs::MAC_TABLE];
-const ADDRESSES_QUICK: [u32; 2] = [2, 20_000];
+const ADDRESSES_QUICK: [u32; 3] = [2, 2_000, 20_000];
 const ROUNDS: u32 = 3;
 /// How long Open vSwitch may take to learn.
 const LEARNING: Duration = Duration::from_secs(60);
