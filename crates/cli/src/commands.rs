@@ -8,6 +8,7 @@ pub(crate) mod generate;
 pub(crate) mod host;
 pub(crate) mod lab;
 pub(crate) mod measure;
+mod own_tester;
 pub(crate) mod partition;
 pub(crate) mod study;
 pub(crate) mod switch;

@@ -4,7 +4,7 @@
 mod latency;
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,20 +12,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
-use quietwire_host::CpuList;
-use quietwire_host::settings::REALTIME_RUNTIME;
-use quietwire_host::threads::online_cpus;
+use quietwire_dpdk::PortUri;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibrations, DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS,
-    LOW_RATE_PPS_MAX, Limits, MAC_ADDRESSES_MAX, Preparation, Tester, TesterError, TesterOptions,
-    Trial, TrialResult, Validity,
+    LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, Preparation, Tester, TesterError, Trial, TrialResult,
+    Validity,
 };
 
 use latency::latency_lines;
 
-use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
+use super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{fold, print, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
@@ -81,22 +79,8 @@ pub(crate) struct GenerateArgs {
     /// 0 to 1000.
     #[arg(long, value_name = "RATE", default_value_t = LOW_RATE_PPS, value_parser = parse_low_rate)]
     low_rate: f64,
-    /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports.
-    #[arg(long, value_name = "LIST", default_value = "0")]
-    cpus: CpuList,
-    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none. The kernel stops real-time
-    /// threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
-    realtime_priority: u8,
-    /// Descriptors in each receive and transmit ring, a power of two from 32 to 16384.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    ring_size: u16,
-    /// Memory for frames, MiB.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    memory_mib: u32,
-    /// Run on ordinary pages even where huge pages are free.
-    #[arg(long)]
-    no_huge: bool,
+    #[command(flatten)]
+    tester: OwnTesterArgs,
     /// Calibrations that the result is to cite, made by `quietwire tester calibrate`. Default: quietwire/calibration.json in
     /// $XDG_STATE_HOME or ~/.local/state, where it is there.
     #[arg(long, value_name = "FILE")]
@@ -131,9 +115,6 @@ fn parse_low_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How long a peer may take to connect.
-pub(super) const LINK_DEADLINE: Duration = Duration::from_secs(10);
-
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     if args.ports.len() > 2 {
         bail!(Usage(format!(
@@ -141,48 +122,23 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
             args.ports.len()
         )));
     }
-    let cpus = tester_cpus(&args.cpus)?;
+    let cpus = args.tester.cpus()?;
     let (trial, is_unpaced) = trial(args)?;
     check_trial(is_unpaced, &trial)?;
     say_of_idle_cpus(&cpus, &args.ports);
-    if args.ports.iter().any(is_of_the_machine) {
-        require_root("the tester takes over a network interface")?;
-    }
-    require_memory(args.memory_mib)?;
-    if args.realtime_priority > 0 {
-        warn_of_throttling(whole_s(&trial));
-    }
+    args.tester.check_machine(&args.ports)?;
+    args.tester.warn_of_throttling(whole_s(&trial));
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
-    let eal = Eal::start(&EalOptions {
-        control_cpus: cpus.clone(),
-        memory_mib: args.memory_mib,
-        huge_pages: if args.no_huge {
-            HugePages::Never
-        } else {
-            HugePages::Auto
-        },
-        pci_devices: pci_devices(&args.ports),
-        file_prefix: format!("quietwire-tester-{}", std::process::id()),
-    })?;
-    let ports: Vec<(String, PortUri)> = args
-        .ports
-        .iter()
-        .enumerate()
-        .map(|(index, uri)| (format!("p{index}"), uri.clone()))
-        .collect();
-    let options = TesterOptions {
-        cpus,
-        realtime_priority: (args.realtime_priority > 0).then_some(args.realtime_priority),
-        ring_size: args.ring_size,
-        frame_size_max: trial.frame_size_largest(),
-        limits: Limits::default(),
-        preparation: Preparation {
-            learning_s: args.learning_time.map(|time| time.as_secs_f64()),
-            settle_s: args.settle.as_secs_f64(),
-        },
+    let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
+    let preparation = Preparation {
+        learning_s: args.learning_time.map(|time| time.as_secs_f64()),
+        settle_s: args.settle.as_secs_f64(),
     };
-    let mut tester = Tester::open(&eal, "tester", &ports, options)?;
+    let size_max = trial.frame_size_largest();
+    let mut tester = args
+        .tester
+        .open(&eal, cpus, &args.ports, size_max, preparation)?;
     cite(&mut tester, args.calibration.as_ref())?;
     let abort = tester.abort_flag();
     on_signals(&abort)?;
@@ -240,23 +196,6 @@ fn leave_alone(time: Duration, abort: &AtomicBool) {
     }
 }
 
-/// The tester's CPUs as numbers, known to be there.
-pub(super) fn tester_cpus(cpus: &CpuList) -> Result<Vec<u32>> {
-    if cpus.is_empty() {
-        bail!(Usage(
-            "--cpus is empty; name a CPU for the tester".to_owned()
-        ));
-    }
-    let online = online_cpus(Path::new("/"))?;
-    let absent = cpus.difference(&online);
-    if !absent.is_empty() {
-        bail!(Usage(format!(
-            "--cpus: CPU {absent} is not online; this machine has {online} online"
-        )));
-    }
-    Ok(cpus.iter().map(|cpu| cpu.0).collect())
-}
-
 fn check_trial(is_unpaced: bool, trial: &Trial) -> Result<()> {
     trial.validate().map_err(Usage)?;
     if !is_unpaced && trial.offered_rate_pps * trial.duration_s < 1.0 {
@@ -271,28 +210,6 @@ fn check_trial(is_unpaced: bool, trial: &Trial) -> Result<()> {
 /// From before the first frame until after the last, seconds.
 fn whole_s(trial: &Trial) -> f64 {
     trial.warm_up_s + trial.duration_s + trial.drain_s
-}
-
-/// Says so when the kernel will stop a real-time tester in the midst of the trial (sched(7), "Limiting the CPU usage of
-/// real-time and deadline processes").
-pub(super) fn warn_of_throttling(busy_s: f64) {
-    let number = |path: &str| {
-        std::fs::read_to_string(path)
-            .ok()?
-            .trim()
-            .parse::<f64>()
-            .ok()
-    };
-    let Some(runtime_us) = number(REALTIME_RUNTIME).filter(|runtime_us| *runtime_us >= 0.0) else {
-        return;
-    };
-    if busy_s * 1e6 > runtime_us {
-        tracing::warn!(
-            "kernel.sched_rt_runtime_us is {runtime_us}, so the kernel may stop this real-time tester once in each second, \
-             which looks like loss; while another CPU stays free for the system, \
-             `sysctl -w kernel.sched_rt_runtime_us=-1` ends that (from Linux 6.12 on, also keep others off the tester's CPU)"
-        );
-    }
 }
 
 /// Shown on a terminal while a trial runs that takes a while.
@@ -388,20 +305,6 @@ fn asked(args: &GenerateArgs) -> Trial {
 }
 
 /// True where a port is an interface of the kernel's or a card, which only root may take.
-pub(super) fn is_of_the_machine(uri: &PortUri) -> bool {
-    uri.interface().is_some() || matches!(uri, PortUri::Pci { .. } | PortUri::Tap { .. })
-}
-
-pub(super) fn pci_devices(ports: &[PortUri]) -> Vec<String> {
-    ports
-        .iter()
-        .filter_map(|uri| match uri {
-            PortUri::Pci { address, .. } => Some(address.clone()),
-            _ => None,
-        })
-        .collect()
-}
-
 /// What the result stands on.
 fn calibration_line(result: &TrialResult, width: usize) -> Option<String> {
     let cited = result.calibration.as_ref()?;

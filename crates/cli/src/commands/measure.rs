@@ -10,17 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
-use quietwire_host::CpuList;
+use quietwire_dpdk::PortUri;
 use quietwire_study::{GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, run_study};
-use quietwire_tester::{FrameSizes, Limits, Preparation, Tester, TesterOptions};
+use quietwire_tester::{FrameSizes, Preparation};
 
 use self::plan::{Assignment, MeasuredMethod, NamedGoal};
 use super::chosen_tester::ChosenTester;
-use super::generate::{is_of_the_machine, pci_devices, tester_cpus};
+use super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::study::progress::Shown;
 use super::study::{check_place, make_parent, show};
-use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
+use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::units::{parse_duration, parse_frame_sizes, parse_positive_duration};
 
 /// Measure a device that is running already by one method: a search, a sweep, a soak, bursts and more.
@@ -64,21 +63,8 @@ pub(crate) struct MeasureArgs {
     /// Flows of each port that sends.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     flows: u16,
-    /// CPUs of the tester, like 3,4,8-11; one serves both ports.
-    #[arg(long, value_name = "LIST", default_value = "0")]
-    cpus: CpuList,
-    /// Real-time priority of the tester's threads, 1 to 99; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
-    realtime_priority: u8,
-    /// Descriptors in each ring, a power of two from 32 to 16384.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    ring_size: u16,
-    /// Memory for frames, MiB.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    memory_mib: u32,
-    /// Run on ordinary pages even where huge pages are free.
-    #[arg(long)]
-    no_huge: bool,
+    #[command(flatten)]
+    own: OwnTesterArgs,
     /// Keep every trial in this file (SQLite), from which `study report` makes the page again. It must not be there yet.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
@@ -92,9 +78,6 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     progress: bool,
 }
-
-/// How long a peer may take to connect.
-const LINK_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     let text = plan::text(args);
@@ -139,37 +122,13 @@ fn built_in(args: &MeasureArgs, file: &StudyFile) -> Result<GeneratorBench> {
             args.ports.len()
         )));
     }
-    let cpus = tester_cpus(&args.cpus)?;
-    if args.ports.iter().any(is_of_the_machine) {
-        require_root("the tester takes over a network interface")?;
-    }
-    require_memory(args.memory_mib)?;
-    let eal = Eal::start(&EalOptions {
-        control_cpus: cpus.clone(),
-        memory_mib: args.memory_mib,
-        huge_pages: if args.no_huge {
-            HugePages::Never
-        } else {
-            HugePages::Auto
-        },
-        pci_devices: pci_devices(&args.ports),
-        file_prefix: format!("quietwire-tester-{}", std::process::id()),
-    })?;
-    let ports: Vec<(String, PortUri)> = args
-        .ports
-        .iter()
-        .enumerate()
-        .map(|(index, uri)| (format!("p{index}"), uri.clone()))
-        .collect();
-    let options = TesterOptions {
-        cpus,
-        realtime_priority: (args.realtime_priority > 0).then_some(args.realtime_priority),
-        ring_size: args.ring_size,
-        frame_size_max: args.frame_size.largest(),
-        limits: Limits::default(),
-        preparation: Preparation::default(),
-    };
-    let tester = Tester::open(&eal, "tester", &ports, options)?;
+    let cpus = args.own.cpus()?;
+    args.own.check_machine(&args.ports)?;
+    let eal = args.own.start_dpdk(&cpus, &args.ports)?;
+    let size_max = args.frame_size.largest();
+    let tester = args
+        .own
+        .open(&eal, cpus, &args.ports, size_max, Preparation::default())?;
     on_signals(&tester.abort_flag())?;
     tester.wait_for_links(LINK_DEADLINE)?;
     Ok(GeneratorBench::new(file, Box::new(tester))?)

@@ -9,18 +9,15 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
-use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
-use quietwire_host::CpuList;
+use quietwire_dpdk::PortUri;
 use quietwire_tester::{
-    Calibration, CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits,
-    Preparation, SizeCalibration, Step, Tester, TesterOptions,
+    Calibration, CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Preparation,
+    SizeCalibration, Step,
 };
 use serde_json::json;
 
-use super::generate::{
-    LINK_DEADLINE, is_of_the_machine, pci_devices, tester_cpus, warn_of_throttling,
-};
-use crate::exit::{CheckFailed, Usage, on_signals, require_memory, require_root};
+use super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{print, say};
 use crate::units::{parse_frame_sizes, parse_positive_duration};
 
@@ -55,21 +52,8 @@ struct CalibrateArgs {
     /// How long the evenness of the stream is measured at each of 10, 50 and 90 % of it.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     pacing_duration: Duration,
-    /// CPUs of the tester, like 3,4,8-11 or 0x60. Trials cite a calibration only of the same CPUs.
-    #[arg(long, value_name = "LIST", default_value = "0")]
-    cpus: CpuList,
-    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
-    realtime_priority: u8,
-    /// Descriptors in each receive and transmit ring, a power of two from 32 to 16384.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    ring_size: u16,
-    /// Memory for frames, MiB.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    memory_mib: u32,
-    /// Run on ordinary pages even where huge pages are free.
-    #[arg(long)]
-    no_huge: bool,
+    #[command(flatten)]
+    tester: OwnTesterArgs,
     /// Where to keep the figures. Default: quietwire/calibration.json in $XDG_STATE_HOME or ~/.local/state.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -94,21 +78,24 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     if args.both && args.ports.len() == 1 {
         bail!(Usage("--both needs a second --port".to_owned()));
     }
-    let cpus = tester_cpus(&args.cpus)?;
+    let cpus = args.tester.cpus()?;
     let path = calibration_file(args.file.as_ref())?;
     // Read before anything is measured: a file that cannot be added to is told at once.
     let mut all = Calibrations::read(&path)?;
-    if args.ports.iter().any(is_of_the_machine) {
-        require_root("the tester takes over a network interface")?;
-    }
-    require_memory(args.memory_mib)?;
-    if args.realtime_priority > 0 {
-        warn_of_throttling(args.pacing_duration.as_secs_f64());
-    }
+    args.tester.check_machine(&args.ports)?;
+    args.tester
+        .warn_of_throttling(args.pacing_duration.as_secs_f64());
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
-    let eal = Eal::start(&eal_options(args, &cpus))?;
-    let mut tester = open(&eal, args, cpus)?;
+    let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
+    let largest = args.frame_sizes.iter().map(|size| size.largest()).max();
+    let mut tester = args.tester.open(
+        &eal,
+        cpus,
+        &args.ports,
+        largest.unwrap_or(64),
+        Preparation::default(),
+    )?;
     let abort = tester.abort_flag();
     on_signals(&abort)?;
     if stop.load(Ordering::Relaxed) {
@@ -161,39 +148,6 @@ pub(crate) fn calibration_file(said: Option<&PathBuf>) -> Result<PathBuf> {
             )
             .into()
         })
-}
-
-fn eal_options(args: &CalibrateArgs, cpus: &[u32]) -> EalOptions {
-    EalOptions {
-        control_cpus: cpus.to_vec(),
-        memory_mib: args.memory_mib,
-        huge_pages: if args.no_huge {
-            HugePages::Never
-        } else {
-            HugePages::Auto
-        },
-        pci_devices: pci_devices(&args.ports),
-        file_prefix: format!("quietwire-tester-{}", std::process::id()),
-    }
-}
-
-fn open(eal: &Eal, args: &CalibrateArgs, cpus: Vec<u32>) -> Result<Tester> {
-    let ports: Vec<(String, PortUri)> = args
-        .ports
-        .iter()
-        .enumerate()
-        .map(|(index, uri)| (format!("p{index}"), uri.clone()))
-        .collect();
-    let largest = args.frame_sizes.iter().map(|size| size.largest()).max();
-    let options = TesterOptions {
-        cpus,
-        realtime_priority: (args.realtime_priority > 0).then_some(args.realtime_priority),
-        ring_size: args.ring_size,
-        frame_size_max: largest.unwrap_or(64),
-        limits: Limits::default(),
-        preparation: Preparation::default(),
-    };
-    Ok(Tester::open(eal, "tester", &ports, options)?)
 }
 
 /// Says on standard error how it goes.

@@ -13,6 +13,16 @@ use crate::results::{
     CaseEntry, DeedRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
 };
 
+/// A trial or a deed as it is stored, its documents not yet understood.
+struct Event {
+    sequence: u32,
+    run: usize,
+    stored_unix_ns: u64,
+    asked: String,
+    seen: String,
+    activity: String,
+}
+
 impl Store {
     /// Everything that the store holds.
     ///
@@ -58,30 +68,21 @@ impl Store {
         step_id: i64,
         run_index: &HashMap<i64, usize>,
     ) -> Result<Vec<DeedRecord>, StoreError> {
-        let rows = self.rows(
+        let rows = self.events(
             "SELECT sequence, run_id, stored_unix_ns, action_json, observation_json, activity_json \
              FROM deed WHERE step_id = ? ORDER BY sequence",
-            [step_id],
-            |row| {
-                Ok((
-                    row.get::<_, u32>(0)?,
-                    row.get::<_, i64>(1)?,
-                    row.get::<_, i64>(2)?,
-                    row.get::<_, String>(3)?,
-                    row.get::<_, String>(4)?,
-                    row.get::<_, String>(5)?,
-                ))
-            },
+            step_id,
+            run_index,
         )?;
         rows.into_iter()
-            .map(|(sequence, run, stored, action, observation, activity)| {
+            .map(|event| {
                 Ok(DeedRecord {
-                    sequence,
-                    run: run_index.get(&run).copied().unwrap_or_default(),
-                    stored_unix_ns: ns(stored),
-                    action: self.parsed("what a procedure asked for", &action)?,
-                    observation: self.parsed("what was seen of it", &observation)?,
-                    activity: self.parsed("the machine's activity", &activity)?,
+                    sequence: event.sequence,
+                    run: event.run,
+                    stored_unix_ns: event.stored_unix_ns,
+                    action: self.parsed("what a procedure asked for", &event.asked)?,
+                    observation: self.parsed("what was seen of it", &event.seen)?,
+                    activity: self.parsed("the machine's activity", &event.activity)?,
                 })
             })
             .collect()
@@ -92,33 +93,44 @@ impl Store {
         step_id: i64,
         run_index: &HashMap<i64, usize>,
     ) -> Result<Vec<TrialRecord>, StoreError> {
-        let rows = self.rows(
+        let rows = self.events(
             "SELECT sequence, run_id, stored_unix_ns, request_json, result_json, activity_json \
              FROM trial WHERE step_id = ? ORDER BY sequence",
-            [step_id],
-            |row| {
-                Ok((
-                    row.get::<_, u32>(0)?,
-                    row.get::<_, i64>(1)?,
-                    row.get::<_, i64>(2)?,
-                    row.get::<_, String>(3)?,
-                    row.get::<_, String>(4)?,
-                    row.get::<_, String>(5)?,
-                ))
-            },
+            step_id,
+            run_index,
         )?;
         rows.into_iter()
-            .map(|(sequence, run, stored, request, result, activity)| {
+            .map(|event| {
                 Ok(TrialRecord {
-                    sequence,
-                    run: run_index.get(&run).copied().unwrap_or_default(),
-                    stored_unix_ns: ns(stored),
-                    request: self.parsed("a trial's request", &request)?,
-                    result: self.parsed("a trial's result", &result)?,
-                    activity: self.parsed("the machine's activity", &activity)?,
+                    sequence: event.sequence,
+                    run: event.run,
+                    stored_unix_ns: event.stored_unix_ns,
+                    request: self.parsed("a trial's request", &event.asked)?,
+                    result: self.parsed("a trial's result", &event.seen)?,
+                    activity: self.parsed("the machine's activity", &event.activity)?,
                 })
             })
             .collect()
+    }
+
+    /// What happened in one step, by a question for the columns of an [`Event`].
+    fn events(
+        &self,
+        question: &str,
+        step_id: i64,
+        run_index: &HashMap<i64, usize>,
+    ) -> Result<Vec<Event>, StoreError> {
+        self.rows(question, [step_id], |row| {
+            let run: i64 = row.get(1)?;
+            Ok(Event {
+                sequence: row.get(0)?,
+                run: run_index.get(&run).copied().unwrap_or_default(),
+                stored_unix_ns: ns(row.get(2)?),
+                asked: row.get(3)?,
+                seen: row.get(4)?,
+                activity: row.get(5)?,
+            })
+        })
     }
 
     fn steps(&self, run_index: &HashMap<i64, usize>) -> Result<Vec<StepRecord>, StoreError> {

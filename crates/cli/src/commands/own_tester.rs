@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The built-in tester, as every command that sends frames takes its options and opens it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_host::CpuList;
+use quietwire_host::settings::REALTIME_RUNTIME;
+use quietwire_host::threads::online_cpus;
+use quietwire_tester::{Limits, Preparation, Tester, TesterOptions};
+
+use crate::exit::{Usage, require_memory, require_root};
+
+/// How long a peer may take to connect.
+pub(super) const LINK_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What the tester runs on.
+#[derive(Debug, Args)]
+pub(super) struct OwnTesterArgs {
+    /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports. A calibration is cited only with the same CPUs.
+    #[arg(long, value_name = "LIST", default_value = "0")]
+    cpus: CpuList,
+    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none. The kernel stops real-time
+    /// threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
+    realtime_priority: u8,
+    /// Descriptors in each receive and transmit ring, a power of two from 32 to 16384.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    ring_size: u16,
+    /// Memory for frames, MiB.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    memory_mib: u32,
+    /// Run on ordinary pages even where huge pages are free.
+    #[arg(long)]
+    no_huge: bool,
+}
+
+impl OwnTesterArgs {
+    /// The CPUs as numbers, known to be there.
+    pub(super) fn cpus(&self) -> Result<Vec<u32>> {
+        if self.cpus.is_empty() {
+            bail!(Usage(
+                "--cpus is empty; name a CPU for the tester".to_owned()
+            ));
+        }
+        let online = online_cpus(Path::new("/"))?;
+        let absent = self.cpus.difference(&online);
+        if !absent.is_empty() {
+            bail!(Usage(format!(
+                "--cpus: CPU {absent} is not online; this machine has {online} online"
+            )));
+        }
+        Ok(self.cpus.iter().map(|cpu| cpu.0).collect())
+    }
+
+    /// Whether these ports can be opened here, as far as can be known before.
+    pub(super) fn check_machine(&self, ports: &[PortUri]) -> Result<()> {
+        if ports.iter().any(is_of_the_machine) {
+            require_root("the tester takes over a network interface")?;
+        }
+        require_memory(self.memory_mib)
+    }
+
+    /// Tells when the kernel may stop a real-time tester that is busy for so many seconds.
+    pub(super) fn warn_of_throttling(&self, busy_s: f64) {
+        if self.realtime_priority > 0 {
+            warn_of_throttling(busy_s);
+        }
+    }
+
+    /// DPDK, on the tester's CPUs.
+    pub(super) fn start_dpdk(&self, cpus: &[u32], ports: &[PortUri]) -> Result<Eal> {
+        Ok(Eal::start(&EalOptions {
+            control_cpus: cpus.to_vec(),
+            memory_mib: self.memory_mib,
+            huge_pages: if self.no_huge {
+                HugePages::Never
+            } else {
+                HugePages::Auto
+            },
+            pci_devices: pci_devices(ports),
+            file_prefix: format!("quietwire-tester-{}", std::process::id()),
+        })?)
+    }
+
+    /// The tester with its ports, p0 and p1.
+    pub(super) fn open(
+        &self,
+        eal: &Eal,
+        cpus: Vec<u32>,
+        ports: &[PortUri],
+        frame_size_max: u16,
+        preparation: Preparation,
+    ) -> Result<Tester> {
+        let ports: Vec<(String, PortUri)> = ports
+            .iter()
+            .enumerate()
+            .map(|(index, uri)| (format!("p{index}"), uri.clone()))
+            .collect();
+        let options = TesterOptions {
+            cpus,
+            realtime_priority: (self.realtime_priority > 0).then_some(self.realtime_priority),
+            ring_size: self.ring_size,
+            frame_size_max,
+            limits: Limits::default(),
+            preparation,
+        };
+        Ok(Tester::open(eal, "tester", &ports, options)?)
+    }
+}
+
+/// Says so when the kernel will stop a real-time tester in the midst of the trial (sched(7), "Limiting the CPU usage of
+/// real-time and deadline processes").
+fn warn_of_throttling(busy_s: f64) {
+    let number = |path: &str| {
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    };
+    let Some(runtime_us) = number(REALTIME_RUNTIME).filter(|runtime_us| *runtime_us >= 0.0) else {
+        return;
+    };
+    if busy_s * 1e6 > runtime_us {
+        tracing::warn!(
+            "kernel.sched_rt_runtime_us is {runtime_us}, so the kernel may stop this real-time tester once in each second, \
+             which looks like loss; while another CPU stays free for the system, \
+             `sysctl -w kernel.sched_rt_runtime_us=-1` ends that (from Linux 6.12 on, also keep others off the tester's CPU)"
+        );
+    }
+}
+
+fn is_of_the_machine(uri: &PortUri) -> bool {
+    uri.interface().is_some() || matches!(uri, PortUri::Pci { .. } | PortUri::Tap { .. })
+}
+
+fn pci_devices(ports: &[PortUri]) -> Vec<String> {
+    ports
+        .iter()
+        .filter_map(|uri| match uri {
+            PortUri::Pci { address, .. } => Some(address.clone()),
+            _ => None,
+        })
+        .collect()
+}
