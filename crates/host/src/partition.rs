@@ -4,6 +4,8 @@
 //! made from the plan.
 
 mod derive;
+#[cfg(test)]
+pub(crate) mod parts;
 mod plan;
 mod solve;
 mod wishes;

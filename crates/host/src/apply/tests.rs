@@ -7,9 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::*;
 use crate::files::Disk;
-use crate::partition::{
-    Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Role,
-};
+use crate::partition::parts::{class, group, list};
+use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, Role};
 use crate::resctrl::fake::{FakeGroup, FakeResctrl, Rules};
 
 /// Files of a machine with 4 CPUs, of which 2 and 3 are to forward.
@@ -60,37 +59,6 @@ const SECOND_VERSION: &[(&str, &str)] = &[
     ("sys/fs/cgroup/machine.slice/cpuset.cpus", "\n"),
 ];
 
-fn list(cpus: &str) -> crate::CpuList {
-    cpus.parse().unwrap()
-}
-
-fn group(role: Role, name: &str, cpus: &str) -> Group {
-    Group {
-        role,
-        name: name.to_owned(),
-        cpus: list(cpus),
-        nodes: vec![0],
-        memory_mib: 0,
-        class: None,
-    }
-}
-
-fn class(name: &str, cpus: &str, mask: u64, limit: u32) -> Class {
-    Class {
-        name: name.to_owned(),
-        is_default: name == "default",
-        cpus: list(cpus),
-        masks: (0..2)
-            .map(|domain| CacheMask {
-                level: 3,
-                domain,
-                mask,
-            })
-            .collect(),
-        bandwidth: vec![Bandwidth { domain: 0, limit }],
-    }
-}
-
 fn plan() -> Plan {
     Plan {
         groups: vec![
@@ -100,9 +68,9 @@ fn plan() -> Plan {
             group(Role::Guest, "db", "3"),
         ],
         classes: vec![
-            class("default", "0-1", 0x7f0, 60),
-            class("forwarding", "2", 0xc, 100),
-            class("db", "3", 0x3, 25),
+            class("default", "0-1", 0x7f0, 60, 2),
+            class("forwarding", "2", 0xc, 100, 2),
+            class("db", "3", 0x3, 25, 2),
         ],
         huge_pages: vec![HugePages {
             node: 0,

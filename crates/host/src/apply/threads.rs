@@ -120,6 +120,7 @@ impl ThreadStep {
 mod tests {
     use super::*;
     use crate::partition::Group;
+    use crate::partition::parts;
     use crate::tasks::DataPlane;
 
     fn task(tid: i32, pid: i32, name: &str, cpus: &str) -> Task {
@@ -136,14 +137,7 @@ mod tests {
     }
 
     fn group(role: Role, cpus: &str) -> Group {
-        Group {
-            role,
-            name: role.name().to_owned(),
-            cpus: cpus.parse().unwrap(),
-            nodes: Vec::new(),
-            memory_mib: 0,
-            class: None,
-        }
+        parts::group(role, role.name(), cpus)
     }
 
     #[test]

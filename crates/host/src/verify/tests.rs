@@ -4,39 +4,8 @@
 use std::fs;
 
 use super::*;
-use crate::partition::{
-    Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan,
-    QueueCpu,
-};
-
-fn list(cpus: &str) -> CpuList {
-    cpus.parse().unwrap()
-}
-
-fn group(role: Role, name: &str, cpus: &str) -> Group {
-    Group {
-        role,
-        name: name.to_owned(),
-        cpus: list(cpus),
-        nodes: vec![0],
-        memory_mib: 0,
-        class: None,
-    }
-}
-
-fn class(name: &str, cpus: &str, mask: u64, limit: u32) -> Class {
-    Class {
-        name: name.to_owned(),
-        is_default: name == "default",
-        cpus: list(cpus),
-        masks: vec![CacheMask {
-            level: 3,
-            domain: 0,
-            mask,
-        }],
-        bandwidth: vec![Bandwidth { domain: 0, limit }],
-    }
-}
+use crate::partition::parts::{class, group, list};
+use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, QueueCpu};
 
 /// 6 CPUs of 3 cores: the host on the first, forwarding on the second with its sibling idle, and a guest.
 fn plan() -> Plan {
@@ -53,8 +22,8 @@ fn plan() -> Plan {
             group(Role::Guest, "db", "2,5"),
         ],
         classes: vec![
-            class("default", "0,3", 0x7f0, 60),
-            class("forwarding", "1,4", 0xc, 100),
+            class("default", "0,3", 0x7f0, 60, 1),
+            class("forwarding", "1,4", 0xc, 100, 1),
         ],
         huge_pages: vec![HugePages {
             node: 0,
