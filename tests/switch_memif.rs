@@ -10,6 +10,8 @@ mod changes;
 mod gateways;
 #[path = "switch_memif/metrics.rs"]
 mod metrics;
+#[path = "switch_memif/requirements.rs"]
+mod requirements;
 #[path = "switch_memif/router.rs"]
 mod router;
 #[path = "switch_memif/vlans.rs"]

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the RFCs ask of the router, requirement by requirement: `requirements.py` has scapy make what is sent and all that
+//! has to come of it, and tells which requirements the code names without there being a case for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use quietwire_switch::report::StatsReport;
+use serde::Deserialize;
+
+use crate::bench::{Bench, Peer, output, until};
+
+/// The router that the cases are about. Both hosts and both ways are set, so that nobody needs to be asked for.
+const CONFIG: &str = r#"
+[[interface]]
+name = "a0"
+port = "a"
+mac = "02:00:00:00:00:0a"
+addresses = ["192.0.2.1/24", "2001:db8:a::1/64"]
+
+[[interface]]
+name = "b0"
+port = "b"
+mac = "02:00:00:00:00:0b"
+addresses = ["198.51.100.1/24", "2001:db8:b::1/64"]
+
+[[interface]]
+name = "strict"
+port = "a"
+vlan = 20
+mac = "02:00:00:00:00:2a"
+addresses = ["10.20.0.1/24"]
+urpf = "strict"
+
+[[interface]]
+name = "loose"
+port = "a"
+vlan = 30
+mac = "02:00:00:00:00:3a"
+addresses = ["10.30.0.1/24"]
+urpf = "loose"
+
+[[interface]]
+name = "two"
+port = "a"
+vlan = 50
+mac = "02:00:00:00:00:5a"
+addresses = ["10.0.0.0/31"]
+
+[[interface]]
+name = "small"
+port = "b"
+vlan = 40
+mac = "02:00:00:00:00:4b"
+addresses = ["10.40.0.1/24"]
+mtu = 600
+
+[[interface]]
+name = "small6"
+port = "b"
+vlan = 41
+mac = "02:00:00:00:00:4c"
+addresses = ["2001:db8:41::1/64"]
+mtu = 1280
+"#;
+
+/// Interface, address, MAC address.
+const NEIGHBOURS: [(&str, &str, &str); 11] = [
+    ("a0", "192.0.2.7", "02:00:00:00:00:01"),
+    ("a0", "2001:db8:a::7", "02:00:00:00:00:01"),
+    ("two", "10.0.0.1", "02:00:00:00:00:01"),
+    ("b0", "198.51.100.9", "02:00:00:00:00:02"),
+    ("b0", "2001:db8:b::9", "02:00:00:00:00:02"),
+    ("small", "10.40.0.9", "02:00:00:00:00:02"),
+    ("small6", "2001:db8:41::9", "02:00:00:00:00:02"),
+    ("b0", "198.51.100.10", "02:00:00:00:00:12"),
+    ("b0", "198.51.100.11", "02:00:00:00:00:13"),
+    ("b0", "2001:db8:b::10", "02:00:00:00:00:12"),
+    ("b0", "2001:db8:b::11", "02:00:00:00:00:13"),
+];
+
+/// Prefix, and where it leads: a kind, or one gateway or more.
+const ROUTES: [(&str, &[&str]); 14] = [
+    ("10.50.0.0/16", &["198.51.100.10"]),
+    ("10.50.1.0/24", &["198.51.100.11"]),
+    ("10.50.1.7/32", &["198.51.100.10"]),
+    ("2001:db8:50::/48", &["2001:db8:b::10"]),
+    ("2001:db8:50:1::/64", &["2001:db8:b::11"]),
+    ("2001:db8:50:1::7/128", &["2001:db8:b::10"]),
+    ("10.99.0.0/16", &["198.51.100.10", "198.51.100.11"]),
+    ("2001:db8:99::/48", &["2001:db8:b::10", "2001:db8:b::11"]),
+    ("169.254.0.0/16", &["198.51.100.9"]),
+    ("203.0.113.0/26", &["prohibit"]),
+    ("203.0.113.64/26", &["unreachable"]),
+    ("203.0.113.128/25", &["blackhole"]),
+    ("2001:db8:f0::/48", &["prohibit"]),
+    ("2001:db8:f1::/48", &["blackhole"]),
+];
+
+#[derive(Deserialize)]
+struct Document {
+    cases: Vec<Case>,
+    /// Frames that the router may send again at any time: questions for its neighbours.
+    background: BTreeSet<String>,
+    named: usize,
+    uncovered: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    covers: Vec<String>,
+    steps: Vec<Step>,
+}
+
+#[derive(Default, Deserialize)]
+struct Step {
+    at: String,
+    send: Vec<String>,
+    /// By port; each frame is one of several.
+    expect: BTreeMap<String, Vec<Vec<String>>>,
+    drops: BTreeMap<String, u64>,
+    together: bool,
+    apart: bool,
+    /// While one of these comes, the router has not got there, and the frames are sent again.
+    before: Vec<String>,
+}
+
+fn document() -> Document {
+    let python = std::env::var("QUIETWIRE_PYTHON")
+        .expect("QUIETWIRE_PYTHON names a Python with scapy; `make test` installs one and says so");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = output(
+        Command::new(python)
+            .arg(root.join("tests/switch_memif/requirements.py"))
+            .arg(root.join("crates/switch/src")),
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn octets(hex: &str) -> Vec<u8> {
+    let octet = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(octet).collect()
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// Whether that is the frame, if need be filled up to the shortest that Ethernet has (60 octets without FCS).
+fn is(got: &str, expected: &str) -> bool {
+    let filled = || format!("{expected:0<120}");
+    got == expected || (expected.len() < 120 && got == filled())
+}
+
+fn start() -> Bench {
+    let mut config = CONFIG.to_owned();
+    for (interface, address, mac) in NEIGHBOURS {
+        config += &format!(
+            "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
+        );
+    }
+    for (prefix, ways) in ROUTES {
+        let to = match ways {
+            [kind @ ("prohibit" | "unreachable" | "blackhole")] => format!("kind = \"{kind}\""),
+            ways => {
+                let each = ways.iter().map(|way| format!("{{ address = \"{way}\" }}"));
+                format!("via = [{}]", each.collect::<Vec<_>>().join(", "))
+            }
+        };
+        config += &format!("\n[[route]]\nprefix = \"{prefix}\"\n{to}\n");
+    }
+    let mut bench = Bench::new(&["a", "b"], &[]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, config).unwrap();
+    bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    bench
+}
+
+struct Player<'a> {
+    bench: &'a Bench,
+    peers: BTreeMap<&'static str, Peer>,
+    background: BTreeSet<String>,
+}
+
+impl Player<'_> {
+    fn drops(&self) -> BTreeMap<String, u64> {
+        let stats: StatsReport = self.bench.show("stats");
+        stats.router.dropped.into_iter().collect()
+    }
+
+    /// Takes what has come at a port off what is expected there, in its order; true when the step has to be played again.
+    fn take(&mut self, port: &str, step: &Step, came: &mut Vec<String>) -> bool {
+        let expected = step.expect.get(port).map_or(&[][..], Vec::as_slice);
+        let mut is_before = false;
+        for frame in self.peers.get_mut(port).unwrap().receive_now() {
+            let frame = hex(&frame);
+            match expected.get(came.len()) {
+                Some(one) if one.iter().any(|one| is(&frame, one)) => came.push(frame),
+                _ if step.before.iter().any(|one| is(&frame, one)) => is_before = true,
+                next => assert!(
+                    self.background.iter().any(|one| is(&frame, one)),
+                    "port {port}, after {} frames: {frame}\nexpected: {next:?}",
+                    came.len()
+                ),
+            }
+        }
+        is_before
+    }
+
+    fn send(&mut self, step: &Step) {
+        let frames: Vec<Vec<u8>> = step.send.iter().map(|frame| octets(frame)).collect();
+        let peer = self.peers.get_mut(step.at.as_str()).unwrap();
+        peer.send(&frames);
+    }
+
+    fn play(&mut self, step: &Step) {
+        let before = (!step.drops.is_empty()).then(|| self.drops());
+        self.send(step);
+        let mut came: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+        until("all frames that are due come", || {
+            let mut is_due = false;
+            for (port, expected) in &step.expect {
+                let came = came.entry(port).or_default();
+                if self.take(port, step, came) {
+                    self.send(step);
+                }
+                is_due |= came.len() < expected.len();
+            }
+            (!is_due).then_some(())
+        });
+        if let Some(before) = before {
+            self.check_drops(before, &step.drops);
+        }
+        let ways: BTreeSet<&str> = came.values().flatten().map(|frame| &frame[..12]).collect();
+        assert!(!step.together || ways.len() == 1, "one flow, {ways:?}");
+        assert!(!step.apart || ways.len() > 1, "all flows, {ways:?}");
+    }
+
+    /// So many more are dropped for these reasons, and no others.
+    fn check_drops(&self, before: BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+        let mut expected = before;
+        for (reason, count) in more {
+            *expected.entry(reason.clone()).or_default() += count;
+        }
+        until("all frames that have to be dropped are", || {
+            let drops = self.drops();
+            let mut reasons = more.keys();
+            reasons
+                .all(|reason| drops.get(reason) >= expected.get(reason))
+                .then_some(())
+        });
+        assert_eq!(self.drops(), expected);
+    }
+
+    /// Nothing came that was not due.
+    fn nothing_more(&mut self) {
+        let nothing = Step::default();
+        for port in ["a", "b"] {
+            self.take(port, &nothing, &mut Vec::new());
+        }
+    }
+}
+
+#[test]
+fn the_router_does_what_the_rfcs_ask() {
+    let document = document();
+    assert!(document.named > 0 && !document.cases.is_empty());
+    assert!(
+        document.uncovered.is_empty(),
+        "named in the code, and by no case of requirements.py: RFC {}",
+        document.uncovered.join(", RFC ")
+    );
+    let bench = start();
+    let peers = ["a", "b"].map(|name| (name, bench.peer(name)));
+    let mut player = Player {
+        bench: &bench,
+        peers: peers.into(),
+        background: document.background,
+    };
+    for case in &document.cases {
+        let _said = OnPanic(format!(
+            "{} (RFC {})",
+            case.name,
+            case.covers.join(", RFC ")
+        ));
+        for step in &case.steps {
+            player.play(step);
+        }
+        player.nothing_more();
+    }
+}
+
+/// Names the case that failed.
+struct OnPanic(String);
+
+impl Drop for OnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the case that failed: {}", self.0);
+        }
+    }
+}
