@@ -6,6 +6,8 @@ mod address_caching;
 mod address_learning_rate;
 mod back_to_back;
 mod bisection;
+#[cfg(test)]
+mod buffer_time;
 mod desk;
 mod reset;
 mod system_recovery;

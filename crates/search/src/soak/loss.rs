@@ -62,7 +62,9 @@ fn integral_erfc(x: f64) -> f64 {
     // The recurrence of the repeated integrals, downwards: all terms are positive, so nothing cancels in the tail.
     let (mut above, mut here) = (0.0, 1e-200);
     let mut scale = 0.0;
-    for n in (1..=100).rev() {
+    // The further out, the sooner the recurrence forgets what it began with.
+    let terms = (100.0 / (x * x)).clamp(14.0, 100.0) as u32;
+    for n in (1..=terms).rev() {
         let below = 2.0 * f64::from(n + 1) * above + 2.0 * x * here;
         (above, here) = (here, below);
         if here > 1e200 {

@@ -3,6 +3,8 @@
 //! draft-vpolak-bmwg-plrsearch).
 
 mod loss;
+#[cfg(test)]
+mod oracle;
 mod posterior;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 mod beside_library;
 mod by_hand;
 mod devices;
+mod golden;
 mod properties;
 
 use crate::{LossRatio, MlrGoal, MlrSearchConfig};
