@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TRex in stateless mode as the traffic generator, over its JSON-RPC (TRex, "The TRex RPC Server").
 //!
-//! Never run against a real TRex: tests play a session written from its documentation.
+//! Never run against a real TRex: tests play a session written from the sources of its server, version 3.08
+//! (`src/stx/common/trex_rpc_cmds_common.cpp`, `src/stx/stl/trex_stl_rpc_cmds.cpp`, `src/rpc-server`).
 
 mod frame;
 #[cfg(test)]
@@ -98,7 +99,10 @@ impl Trex {
         for port in 0..count.min(2) {
             let handle = trex.call(
                 "acquire",
-                json!({ "port_id": port, "user": "quietwire", "session_id": 1, "force": false }),
+                // Two runs at once are two sessions, and a port belongs to one.
+                json!({
+                    "port_id": port, "user": "quietwire", "session_id": std::process::id(), "force": false,
+                }),
             )?;
             let Some(handle) = handle.as_str() else {
                 return Err(told(format!(
@@ -126,8 +130,10 @@ impl Trex {
             .map_err(|error| told(format!("the answer to {method} is not understood: {error}")))?;
         if let Some(error) = answer.get("error") {
             let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-            let what = format!("{} {}", field("message"), field("specific_err"));
-            return Err(told(format!("{method} was refused: {}", what.trim())));
+            let what = format!("{}: {}", field("message"), field("specific_err"));
+            // Some of its messages have several lines.
+            let words: Vec<&str> = what.split_whitespace().collect();
+            return Err(told(format!("{method} was refused: {}", words.join(" "))));
         }
         if answer.get("id") != Some(&json!(self.next_id)) {
             return Err(told(format!("{method} got the answer to another question")));
@@ -153,7 +159,7 @@ impl Trex {
         (0..self.ports.len())
             .map(|index| {
                 let stats = self.of_port("get_port_stats", index, &json!({}))?;
-                // The documentation and the server's own client have different names.
+                // The server says opackets (main_dpdk.cpp, port_stats_to_json), its documentation total_tx_pkts.
                 let either = |one, other| number(&stats, one).or_else(|_| number(&stats, other));
                 Ok(Counters {
                     sent: either("opackets", "total_tx_pkts")?,
@@ -169,7 +175,8 @@ impl Trex {
             let start = json!({
                 "duration": seconds,
                 "mul": { "type": "raw", "op": "abs", "value": 1.0 },
-                "force": true,
+                // A link that is down and a rate above the line are refused.
+                "force": false,
                 "core_mask": u64::MAX,
             });
             self.of_port("start_traffic", index, &start)?;

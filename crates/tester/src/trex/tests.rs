@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server that plays sessions written from TRex's documentation of its messages.
+//! A server that plays sessions written from the sources of TRex 3.08.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -99,13 +99,13 @@ fn session() -> Value {
 }
 
 #[test]
-fn a_trial_is_a_session_as_documented() {
+fn a_trial_is_a_session_as_the_server_plays_it() {
     let (address, server) = serve(session());
     let mut trex = Trex::connect(&address).unwrap();
     let identity = trex.identity().unwrap();
     assert_eq!(
         (identity.name.as_str(), identity.version.as_str()),
-        ("trex", "v3.04")
+        ("trex", "v3.08")
     );
     let result = trex.run(&trial()).unwrap();
     assert!(result.is_valid(), "{:?}", result.validity);
@@ -136,19 +136,47 @@ fn a_trial_is_a_session_as_documented() {
         )
         .unwrap();
     assert_eq!(frame.len(), 60);
-    assert_eq!(stream["params"]["handler"], "AQokC3ZA");
+    // Each port has a handle of its own, and every question about it but the first carries that.
+    for question in &asked {
+        let handle = match question["params"]["port_id"].as_u64() {
+            Some(0) => "AQokC3ZA",
+            Some(1) => "hO9kDb2Q",
+            _ => continue,
+        };
+        if question["method"] != "acquire" {
+            assert_eq!(question["params"]["handler"], handle, "{question}");
+        }
+    }
+    for start in asked.iter().filter(|it| it["method"] == "start_traffic") {
+        let params = &start["params"];
+        assert_eq!(
+            (params["force"].as_bool(), params["duration"].as_f64()),
+            (Some(false), Some(0.1))
+        );
+        assert_eq!(
+            params["mul"],
+            json!({ "type": "raw", "op": "abs", "value": 1.0 })
+        );
+    }
 }
 
 #[test]
 fn a_refused_version_and_an_unknown_one_are_told() {
-    let refusal = json!([{ "method": "api_sync_v2", "answer": { "error": {
-        "code": -32000, "message": "Execution error",
-        "specific_err": "API type 'STL' - version mismatch: server '6.0', client '5.1'",
-    }}}]);
-    let (address, server) = serve(refusal);
-    let error = Trex::connect(&address).unwrap_err().to_string();
-    assert!(error.contains("version mismatch"), "{error}");
-    server.join().unwrap();
+    // As `TrexRpcAPIVersion::verify` says it: an older client, a newer one, a server in another mode.
+    for what in [
+        "RPC version mismatch: a newer client version is required\n(API type 'STL' - server: '6.0', client: '5.1')",
+        "Version mismatch: your client version is too new to be supported by the server\n(API type 'STL' - server: '4.9', client: '5.1')",
+        "RPC configuration mismatch - server RPC configuration: 'ASTF', client RPC configuration: 'STL'",
+    ] {
+        let refusal = json!([{ "method": "api_sync_v2", "answer": { "error": {
+            "code": -32000, "message": "Failed To Execute Method", "specific_err": what,
+        }}}]);
+        let (address, server) = serve(refusal);
+        let error = Trex::connect(&address).unwrap_err().to_string();
+        assert!(error.contains(&what.replace('\n', " ")), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        server.join().unwrap();
+    }
 
     let mut other = session();
     for turn in other.as_array_mut().unwrap() {
@@ -159,6 +187,39 @@ fn a_refused_version_and_an_unknown_one_are_told() {
     let (address, server) = serve(other);
     let error = Trex::connect(&address).unwrap_err().to_string();
     assert!(error.contains("v9.1"), "{error}");
+    server.join().unwrap();
+
+    let mut taken = session();
+    for turn in taken.as_array_mut().unwrap() {
+        if turn["method"] == "acquire" {
+            turn["answer"] = json!({ "error": {
+                "code": -32000, "message": "Failed To Execute Method",
+                "specific_err": "port is already taken by 'somebody'",
+            }});
+        }
+    }
+    let (address, server) = serve(taken);
+    let error = Trex::connect(&address).unwrap_err().to_string();
+    assert!(error.contains("already taken by 'somebody'"), "{error}");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_port_that_may_not_send_ends_the_trial_with_what_the_server_says() {
+    let mut down = session();
+    for turn in down.as_array_mut().unwrap() {
+        if turn["method"] == "start_traffic" {
+            turn["answer"] = json!({ "error": {
+                "code": -32000, "message": "Failed To Execute Method", "specific_err": "Link state is DOWN.",
+            }});
+        }
+    }
+    let (address, server) = serve(down);
+    let mut trex = Trex::connect(&address).unwrap();
+    let error = trex.run(&trial()).unwrap_err().to_string();
+    assert!(error.contains("start_traffic was refused"), "{error}");
+    assert!(error.contains("Link state is DOWN."), "{error}");
+    drop(trex);
     server.join().unwrap();
 }
 
