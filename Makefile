@@ -26,6 +26,8 @@ page := $(RESULTS)/$(study_name).html
 quietwire := $(target_dir)/release/quietwire
 # The Python that has scapy, for tests that compare with it.
 export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv/bin/python
+# tuned's files, unpacked for tests.
+export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
 .PHONY: help setup build demo test lint bench fuzz deny clean-lab
 

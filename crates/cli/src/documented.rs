@@ -239,6 +239,7 @@ fn wishes_in_the_guide_are_understood_and_the_switch_takes_its_file() {
         role,
         name: role.name().to_owned(),
         cpus: cpus.parse().unwrap(),
+        cores: Vec::new(),
         nodes: vec![0],
         memory_mib: 0,
         class: None,

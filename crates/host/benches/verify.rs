@@ -20,6 +20,7 @@ fn group(role: Role, cpus: &str) -> Group {
         role,
         name: role.name().to_owned(),
         cpus: cpus.parse().unwrap(),
+        cores: Vec::new(),
         nodes: vec![0],
         memory_mib: 0,
         class: None,

@@ -2,6 +2,7 @@
 //! Brings a plan to the machine while it runs, each change written down first; and takes it back to exactly what was
 //! there. What takes a reboot is written to files and called pending, never done.
 
+mod classes;
 mod cpusets;
 mod settings;
 mod state;

@@ -113,6 +113,9 @@ impl Drawer<'_> {
         {
             lines.push(format!("offline, and not drawn: {offline}"));
         }
+        if !machine.high_priority().is_empty() {
+            lines.push("★ runs faster than the others (SST-BF)".to_owned());
+        }
         Block::leaf(&lines, "none", DARK).plain()
     }
 
@@ -174,8 +177,9 @@ impl Drawer<'_> {
             .filter(|pool| Some(pool.node) == node)
         {
             title += &format!(
-                " · {} huge pages of {} planned",
+                " · {} huge page{} of {} planned",
                 pool.pages,
+                if pool.pages == 1 { "" } else { "s" },
                 memory_kib(pool.page_kib)
             );
         }

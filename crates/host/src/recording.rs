@@ -2,6 +2,9 @@
 //! A machine to take away: the files of `/proc` and `/sys` that the inventory reads, in one compressed archive, and
 //! nothing else. Where another part of the tool takes a root directory, it takes such an archive, too.
 
+#[cfg(test)]
+mod committed;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -53,8 +56,8 @@ const OCTETS_MAX: u64 = 512 << 20;
 /// Compression: the machine is read longer than it is compressed.
 const LEVEL: i32 = 9;
 
-/// Parameters of the command line that are recorded with their values. All others may hold a secret, and are recorded by
-/// their names only.
+/// Parameters of the command line that are recorded. All others may hold a secret, or tell whose machine it is, and stay
+/// behind by name and value, with the arguments of the first process.
 const PARAMETERS: [&str; 26] = [
     "isolcpus",
     "nohz_full",
@@ -86,6 +89,10 @@ const PARAMETERS: [&str; 26] = [
 
 /// Kinds of file systems whose mounts are recorded.
 const FILE_SYSTEMS: [&str; 4] = ["cgroup", "cgroup2", "resctrl", "hugetlbfs"];
+/// The option of a mount that is recorded with its value; of others only those without one are.
+const PAGE_SIZE: &str = "pagesize=";
+/// Stands before the arguments of the first process (kernel documentation: admin-guide/kernel-parameters.rst).
+const NO_MORE: &str = "--";
 
 /// Records the machine below `root` into `file`, which only its owner may read. Gives the number of files in it.
 ///
@@ -151,24 +158,39 @@ fn without_secrets(path: &str, text: &str) -> String {
     };
     match path {
         "proc/cmdline" => {
-            let words = text.split_whitespace().map(parameter_without_secret);
-            words.collect::<Vec<_>>().join(" ") + "\n"
+            let words = text.split_whitespace().take_while(|word| *word != NO_MORE);
+            let words: Vec<&str> = words.filter(|word| is_recorded(word)).collect();
+            words.join(" ") + "\n"
         }
-        "proc/self/mounts" => lines(&|line| {
-            let kind = line.split_whitespace().nth(2);
-            kind.is_some_and(|kind| FILE_SYSTEMS.contains(&kind))
-        }),
+        "proc/self/mounts" => text.lines().filter_map(mount).collect(),
+        // What stands behind the numbers is whoever built it.
+        "proc/sys/kernel/osrelease" => {
+            let is_number = |c: char| c.is_ascii_digit() || c == '.';
+            let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
+            format!("{}\n", &text[..end])
+        }
         // Boards of Arm's architecture tell their serial number here.
         "proc/cpuinfo" => lines(&|line| !line.starts_with("Serial")),
         _ => text.to_owned(),
     }
 }
 
-fn parameter_without_secret(word: &str) -> String {
-    match word.split_once('=') {
-        Some((name, _)) if !PARAMETERS.contains(&name) => format!("{name}=..."),
-        _ => word.to_owned(),
-    }
+fn is_recorded(word: &str) -> bool {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    PARAMETERS.contains(&name)
+}
+
+/// A line of the mounts, without its device and what options may tell.
+fn mount(line: &str) -> Option<String> {
+    let [_, place, kind, options, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    let options = options.split(',');
+    let plain = |option: &&str| !option.contains('=') || option.starts_with(PAGE_SIZE);
+    let options: Vec<&str> = options.filter(plain).collect();
+    let options = options.join(",");
+    let is_recorded = FILE_SYSTEMS.contains(&kind);
+    is_recorded.then(|| format!("{kind} {place} {kind} {options} 0 0\n"))
 }
 
 /// Where a machine's files are: a directory, or a recording that was unpacked and goes away with this.
@@ -296,6 +318,7 @@ mod tests {
         // What changes by itself is left out of the comparison, and what is not recorded in full.
         let steady = |mut machine: Inventory| {
             machine.kernel_command_line = None;
+            machine.kernel_release = None;
             machine.huge_pages.clear();
             machine.huge_pages_2mib = None;
             machine.irqs.clear();
@@ -316,15 +339,17 @@ mod tests {
 
     #[test]
     fn secrets_stay_behind() {
-        let line = "BOOT_IMAGE=/vmlinuz quiet isolcpus=2-3 rd.luks.key=abc token=x";
+        let line = "BOOT_IMAGE=/vmlinuz quiet isolcpus=2-3 rd.luks.key=abc nosmt token=x -- --auth nohz_full=2";
         let recorded = without_secrets("proc/cmdline", line);
+        assert_eq!(recorded, "isolcpus=2-3 nosmt\n");
+        let mounts = "//server/private /mnt cifs user=me,password=x 0 0\nours /sys/fs/cgroup/cpuset cgroup rw,cpuset,release_agent=/home/me/x 0 0\nh /huge hugetlbfs rw,gid=7,pagesize=2M 0 0\n";
+        let recorded = without_secrets("proc/self/mounts", mounts);
         assert_eq!(
             recorded,
-            "BOOT_IMAGE=... quiet isolcpus=2-3 rd.luks.key=... token=...\n"
+            "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\nhugetlbfs /huge hugetlbfs rw,pagesize=2M 0 0\n"
         );
-        let mounts = "//server/private /mnt cifs user=me,password=x 0 0\ncgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n";
-        let recorded = without_secrets("proc/self/mounts", mounts);
-        assert!(recorded.starts_with("cgroup /sys") && !recorded.contains("password"));
+        let release = without_secrets("proc/sys/kernel/osrelease", "6.18.5-me.on.host+\n");
+        assert_eq!(release, "6.18.5\n");
         let cpuinfo = "processor : 0\nSerial\t: 00001234\n";
         assert_eq!(without_secrets("proc/cpuinfo", cpuinfo), "processor : 0\n");
     }

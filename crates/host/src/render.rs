@@ -2,7 +2,10 @@
 //! The plan in the words of whoever needs it: one file here for each program. All is made from the plan and nothing
 //! else, so that no two programs are told different things.
 
+#[cfg(test)]
+mod accepted;
 mod grub;
+mod guest;
 mod irqbalance;
 mod kernel_cmdline;
 mod kubelet;

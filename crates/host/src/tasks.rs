@@ -57,10 +57,14 @@ pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
     if numbered("vpp_wk_") {
         return Some(DataPlane::Vpp);
     }
-    // DPDK names its workers so; the second and third are of releases before 22.11 and 21.
-    let is_worker =
-        numbered("dpdk-worker") || numbered("lcore-worker-") || numbered("lcore-slave-");
-    if is_worker {
+    // DPDK names its workers so: from 23.03 on, in 22.11, before, and before 21.
+    let names = [
+        "dpdk-worker",
+        "rte-worker-",
+        "lcore-worker-",
+        "lcore-slave-",
+    ];
+    if names.iter().any(|name| numbered(name)) {
         return Some(if is_vrouter {
             DataPlane::Vrouter
         } else {
@@ -73,15 +77,9 @@ pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
 /// Whether a process is one with a data plane in it, by the names of its threads.
 #[must_use]
 pub fn is_data_plane_thread(thread: &str) -> bool {
-    [
-        "eal-intr-thread",
-        "rte_mp_handle",
-        "dpdk-intr",
-        "dpdk-mp",
-        "dpdk-",
-    ]
-    .iter()
-    .any(|name| thread.starts_with(name))
+    ["eal-intr-thread", "rte_mp_", "telemetry-v", "dpdk-"]
+        .iter()
+        .any(|name| thread.starts_with(name))
 }
 
 /// One thread.
@@ -205,6 +203,7 @@ mod tests {
             ("vpp_wk_0", "vpp_main", Some(DataPlane::Vpp)),
             ("vpp_main", "vpp_main", None),
             ("dpdk-worker1", "dpdk-testpmd", Some(DataPlane::Dpdk)),
+            ("rte-worker-1", "dpdk-testpmd", Some(DataPlane::Dpdk)),
             ("lcore-worker-2", "dpdk-testpmd", Some(DataPlane::Dpdk)),
             ("lcore-slave-2", "testpmd", Some(DataPlane::Dpdk)),
             (
@@ -217,7 +216,15 @@ mod tests {
         ] {
             assert_eq!(forwards_for(thread, process), wanted, "{thread}");
         }
-        assert!(is_data_plane_thread("dpdk-mp-msg") && is_data_plane_thread("eal-intr-thread"));
+        for name in [
+            "dpdk-mp-msg",
+            "dpdk-intr",
+            "eal-intr-thread",
+            "rte_mp_handle",
+            "telemetry-v2",
+        ] {
+            assert!(is_data_plane_thread(name), "{name}");
+        }
         assert!(!is_data_plane_thread("bash"));
     }
 

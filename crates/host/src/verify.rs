@@ -174,6 +174,12 @@ impl<'a> Machine<'a> {
         self.root.join(below)
     }
 
+    /// A file's name on the machine itself, wherever its files are looked at.
+    fn shown(&self, path: &Path) -> String {
+        let below = path.strip_prefix(self.root).unwrap_or(path);
+        Path::new("/").join(below).display().to_string()
+    }
+
     /// A set of CPUs in a file that is to have none of the isolated ones.
     fn keeps_off(
         &self,

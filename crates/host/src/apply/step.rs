@@ -7,15 +7,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::classes::{ClassStep, ClassTasksStep};
 use super::cpusets::SetStep;
 use super::threads::ThreadStep;
-use super::{Target, cpusets, settings, threads};
-use crate::CpuList;
+use super::{Target, classes, cpusets, settings, threads};
 use crate::files::{named, text};
 use crate::journal::same::same;
 use crate::journal::{Change, Journal};
 use crate::partition::Plan;
-use crate::resctrl::{Resctrl, Schemata};
 
 /// Where the machine is not as the plan has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -72,6 +71,9 @@ pub enum Step {
     /// A class of service is to be there.
     #[doc(hidden)]
     Class(ClassStep),
+    /// Forwarding threads are to be in their classes of service.
+    #[doc(hidden)]
+    ClassTasks(ClassTasksStep),
     /// A CPU set is to be there.
     #[doc(hidden)]
     Set(SetStep),
@@ -88,56 +90,13 @@ pub struct Setting {
     pub(super) kind: Kind,
 }
 
-/// A class of service that is to be there; the default one has no name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassStep {
-    pub(super) resctrl: Resctrl,
-    pub(super) name: String,
-    pub(super) schemata: Schemata,
-    pub(super) cpus: Option<CpuList>,
-}
-
 /// Everything that the plan wants, in order.
 pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
     let mut steps = settings::steps(target, plan);
-    steps.extend(classes(target, plan));
+    steps.extend(classes::steps(target, plan));
     steps.extend(cpusets::steps(target, plan));
     steps.extend(threads::steps(target, plan));
     steps
-}
-
-/// Classes of service. The default one comes last: until then nobody has less than what is there in the end.
-fn classes(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
-    let Some(resctrl) = Resctrl::find(target.files, &target.root) else {
-        return Vec::new();
-    };
-    let caches = resctrl.info(target.files).caches;
-    let mut classes: Vec<_> = plan.classes.iter().collect();
-    classes.sort_by_key(|class| class.is_default);
-    let class = |class: &crate::partition::Class| {
-        let mut schemata = Schemata::default();
-        for mask in &class.masks {
-            // With code and data apart there are two masks, and both get the same.
-            let plain = format!("L{}", mask.level);
-            for resource in caches.keys().filter(|name| name.starts_with(&plain)) {
-                schemata.set(resource, mask.domain, mask.mask);
-            }
-        }
-        for bandwidth in &class.bandwidth {
-            schemata.set("MB", bandwidth.domain, u64::from(bandwidth.limit));
-        }
-        Step::Class(ClassStep {
-            resctrl: resctrl.clone(),
-            name: if class.is_default {
-                String::new()
-            } else {
-                class.name.clone()
-            },
-            schemata,
-            cpus: (!class.is_default).then(|| class.cpus.clone()),
-        })
-    };
-    classes.into_iter().map(class).collect()
 }
 
 impl Step {
@@ -145,11 +104,9 @@ impl Step {
     pub(super) fn places(&self, target: &Target<'_>) -> Vec<PathBuf> {
         match self {
             Self::Setting(setting) => vec![setting.path.clone()],
-            Self::Class(class) if class.name.is_empty() => {
-                vec![class.resctrl.mount.join("schemata")]
-            }
-            Self::Class(class) => vec![class.resctrl.group(&class.name)],
+            Self::Class(class) => class.places(),
             Self::Set(set) => set.places(target),
+            Self::ClassTasks(tasks) => tasks.places(),
             Self::Threads(_) => Vec::new(),
         }
     }
@@ -159,6 +116,7 @@ impl Step {
         match self {
             Self::Setting(setting) => setting.difference(target).into_iter().collect(),
             Self::Class(class) => class.difference(target).into_iter().collect(),
+            Self::ClassTasks(tasks) => tasks.differences(target),
             Self::Set(set) => set.difference(target).into_iter().collect(),
             Self::Threads(threads) => threads.difference().into_iter().collect(),
         }
@@ -174,6 +132,7 @@ impl Step {
         let made = match self {
             Self::Setting(setting) => return setting.make(target, journal, &difference.now),
             Self::Class(class) => class.make(target, journal),
+            Self::ClassTasks(tasks) => tasks.make(target, journal, difference),
             Self::Set(set) => return set.make(target, journal),
             Self::Threads(threads) => threads.make(journal),
         };
@@ -258,51 +217,6 @@ fn is_fixed(error: &io::Error) -> bool {
         errno,
         Some(Errno::EIO | Errno::EPERM | Errno::EINVAL | Errno::ENOSPC)
     )
-}
-
-impl ClassStep {
-    fn difference(&self, target: &Target<'_>) -> Option<Difference> {
-        let place = self.resctrl.group(&self.name);
-        let rounded = self.schemata.rounded(&self.resctrl.info(target.files));
-        let wanted = self.describe(&rounded, self.cpus.as_ref());
-        let groups = match self.resctrl.groups(target.files) {
-            Ok(groups) => groups,
-            Err(error) => {
-                return Some(Difference {
-                    place,
-                    now: error.to_string(),
-                    wanted,
-                });
-            }
-        };
-        let now = groups.iter().find(|group| group.name == self.name);
-        let now = now.map(|group| {
-            let cpus = self.cpus.is_some().then_some(&group.cpus);
-            self.describe(&group.schemata.restricted_to(&self.schemata), cpus)
-        });
-        let now = now.unwrap_or_else(|| "not there".to_owned());
-        (now != wanted).then_some(Difference { place, now, wanted })
-    }
-
-    fn describe(&self, schemata: &Schemata, cpus: Option<&CpuList>) -> String {
-        let mut text: Vec<String> = schemata.to_string().lines().map(str::to_owned).collect();
-        text.extend(cpus.map(|cpus| format!("CPUs {cpus}")));
-        text.join(" ")
-    }
-
-    fn make(&self, target: &Target<'_>, journal: &mut Journal) -> io::Result<()> {
-        let (files, resctrl) = (target.files, &self.resctrl);
-        if !self.name.is_empty() {
-            resctrl.create(files, journal, &self.name)?;
-        }
-        if !self.schemata.0.is_empty() {
-            resctrl.set_schemata(files, journal, &self.name, &self.schemata)?;
-        }
-        if let Some(cpus) = &self.cpus {
-            resctrl.set_cpus(files, journal, &self.name, cpus)?;
-        }
-        Ok(())
-    }
 }
 
 /// Names in a directory of the machine's, in order; none when it is not there.

@@ -9,6 +9,7 @@ use super::*;
 use crate::files::Disk;
 use crate::partition::parts::{class, group, list};
 use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, Role};
+use crate::resctrl::Resctrl;
 use crate::resctrl::fake::{FakeGroup, FakeResctrl, Rules};
 
 /// Files of a machine with 4 CPUs, of which 2 and 3 are to forward.
@@ -127,8 +128,29 @@ impl Rig {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let fake = FakeResctrl::new(root.path(), Rules::default(), &[]);
+        // This very process, as a thread that forwards on CPU 2.
+        let own = std::process::id();
+        let at = root.path().join(format!("proc/{own}"));
+        fs::create_dir_all(at.join(format!("task/{own}"))).unwrap();
+        fs::write(at.join("comm"), "dpdk-testpmd\n").unwrap();
+        let status = "Name:\tdpdk-worker2\nVmSize:\t1 kB\nCpus_allowed_list:\t2\n";
+        fs::write(at.join(format!("task/{own}/status")), status).unwrap();
+        let tasks = [i32::try_from(own).unwrap()];
+        let fake = FakeResctrl::new(root.path(), Rules::default(), &tasks);
         Self { root, fake }
+    }
+
+    /// The group of resctrl that this process is in.
+    fn own_group(&self) -> String {
+        let resctrl = Resctrl::find(&self.fake, self.root.path()).unwrap();
+        let groups = resctrl.groups(&self.fake).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let of_own = groups
+            .into_iter()
+            .filter(|group| group.tasks.contains(&own));
+        let names: Vec<String> = of_own.map(|group| group.name).collect();
+        assert_eq!(names.len(), 1, "a task is in one group: {names:?}");
+        names.concat()
     }
 
     fn target(&self) -> Target<'_> {
@@ -197,6 +219,7 @@ fn a_plan_is_applied_once_and_taken_back() {
             rig.holds("sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs"),
             "4"
         );
+        assert_eq!(rig.own_group(), "forwarding");
         let pending: Vec<&str> = report
             .pending
             .iter()
@@ -366,6 +389,65 @@ fn the_second_who_applies_is_told_of_the_first() {
     drop(held);
     apply(&target, &plan(), None).unwrap();
     assert_eq!(status(&target).unwrap().busy, None);
+}
+
+#[test]
+fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
+    let rig = Rig::new(FIRST_VERSION);
+    let target = rig.target();
+    let theirs = rig.root.path().join("sys/fs/resctrl/theirs");
+    let own = format!("{}\n", std::process::id());
+    rig.fake.make_directory(&theirs).unwrap();
+    rig.fake.write(&theirs.join("tasks"), &own).unwrap();
+    let before = rig.contents();
+    let told = differences(&target, &plan());
+    let told = told
+        .iter()
+        .find(|one| one.place.ends_with("forwarding/tasks"));
+    assert!(
+        told.is_some_and(|one| one.now.starts_with("1 forwarding thread")),
+        "{told:?}"
+    );
+    apply(&target, &plan(), None).unwrap();
+    assert_eq!(rig.own_group(), "forwarding");
+    assert_eq!(differences(&target, &plan()), []);
+    rig.roll_back();
+    assert_eq!(rig.own_group(), "theirs");
+    assert_eq!(rig.contents(), before);
+
+    // The group that it came from went meanwhile.
+    apply(&target, &plan(), None).unwrap();
+    rig.fake.remove_directory(&theirs).unwrap();
+    rig.roll_back();
+    assert_eq!(rig.own_group(), "");
+
+    // Somebody else moved it since.
+    apply(&target, &plan(), None).unwrap();
+    rig.fake.make_directory(&theirs).unwrap();
+    rig.fake.write(&theirs.join("tasks"), &own).unwrap();
+    let left = roll_back(&target, false).unwrap();
+    let is_left = |(_, outcome): &&(Change, Undone)| matches!(outcome, Undone::ChangedSince(_));
+    assert_eq!(left.iter().filter(is_left).count(), 1, "{left:?}");
+    assert_eq!(rig.own_group(), "theirs");
+    roll_back(&target, true).unwrap();
+    assert_eq!(rig.own_group(), "");
+    rig.fake.remove_directory(&theirs).unwrap();
+
+    // To the default class it goes as well, and stays there when that is applied again.
+    rig.fake.make_directory(&theirs).unwrap();
+    rig.fake.write(&theirs.join("tasks"), &own).unwrap();
+    let mut one_class = plan();
+    one_class.classes.truncate(1);
+    one_class.classes[0].cpus = list("0-3");
+    apply(&target, &one_class, None).unwrap();
+    let again = apply(&target, &one_class, None).unwrap();
+    assert!(
+        again.undone.is_empty() && again.applied.is_empty(),
+        "{again:?}"
+    );
+    assert_eq!(rig.own_group(), "");
+    rig.roll_back();
+    assert_eq!(rig.own_group(), "theirs");
 }
 
 #[test]

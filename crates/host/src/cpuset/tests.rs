@@ -2,32 +2,23 @@
 //! CPU sets, on this very machine where it has them, and on a version 2 tree of plain files.
 
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 use crate::journal::{self, Undone};
 use crate::process::wait_until;
 
-/// The machine has one tree of CPU sets, and what one test confines are another's processes too.
-static TREE: Mutex<()> = Mutex::new(());
-
-/// CPU sets of this machine, and the right to change them; none, said aloud, where they cannot be changed.
-fn real_sets() -> Option<(Cpusets, MutexGuard<'static, ()>)> {
-    let sets = Cpusets::find(Path::new("/"));
-    match sets {
-        Ok(sets) if nix::unistd::geteuid().is_root() => {
-            // Whoever failed while holding it has undone its changes.
-            Some((sets, TREE.lock().unwrap_or_else(PoisonError::into_inner)))
-        }
-        Ok(_) => {
-            eprintln!("not tried: CPU sets are root's");
-            None
-        }
-        Err(error) => {
-            eprintln!("not tried: {error}");
-            None
-        }
-    }
+/// CPU sets of this machine, and the right to change them: the machine has one tree of them, and what one test confines are
+/// another's processes too, also one of another program's.
+fn real_sets() -> (Cpusets, fs::File) {
+    let sets = Cpusets::find(Path::new("/")).unwrap();
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "CPU sets are root's: run tests as root"
+    );
+    let turn = fs::File::create(std::env::temp_dir().join("quietwire-tests.lock")).unwrap();
+    let is_ours = wait_until(Duration::from_secs(120), || turn.try_lock().is_ok());
+    assert!(is_ours, "another test has the machine for two minutes");
+    (sets, turn)
 }
 
 fn allowed(pid: u32) -> String {
@@ -53,9 +44,7 @@ impl Drop for Tidy {
 
 #[test]
 fn a_real_set_holds_its_process_and_goes_without_trace() {
-    let Some((sets, _alone)) = real_sets() else {
-        return;
-    };
+    let (sets, _turn) = real_sets();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let mut journal = Journal::open(&path).unwrap();
@@ -112,9 +101,7 @@ fn a_real_set_holds_its_process_and_goes_without_trace() {
 
 #[test]
 fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
-    let Some((sets, _alone)) = real_sets() else {
-        return;
-    };
+    let (sets, _turn) = real_sets();
     let online = crate::threads::online_cpus(Path::new("/")).unwrap();
     let aside: CpuList = online.first().into_iter().collect();
     let directory = tempfile::tempdir().unwrap();

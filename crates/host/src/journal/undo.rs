@@ -161,19 +161,39 @@ impl Undoing<'_> {
         came.outcome()
     }
 
-    /// Gives tasks back to the groups that they were in. Those that are in no file of `to` any more were moved since.
+    /// Where the group is gone, its tasks went to the one above, and so does this one.
+    fn give_back(&self, task: &ProcessId, former: &Path) -> io::Result<()> {
+        let line = format!("{}\n", task.pid);
+        let above = former.parent().and_then(Path::parent);
+        match (self.files.write(former, &line), above) {
+            (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => {
+                self.files.write(&above.join("tasks"), &line)
+            }
+            (written, _) => written,
+        }
+    }
+
+    /// Gives tasks back to the groups that they were in. Those that are in neither were moved by somebody else since.
     fn tasks(&self, tasks: &[TaskPlace], to: &Path) -> Undone {
-        let inside = match self.files.read(to) {
-            Ok(inside) => inside,
+        let listed = |file: &Path, pid: i32| match self.files.read(file) {
+            Ok(text) => Ok(text.lines().any(|line| line.trim().parse() == Ok(pid))),
             // The group went, and its tasks went to the one above.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Undone::Failed(error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         };
-        let is_inside = |pid: i32| inside.lines().any(|line| line.trim().parse() == Ok(pid));
         let mut came = Came::default();
-        for TaskPlace { task, former } in tasks {
-            if task.is_alive() && (is_inside(task.pid) || self.force) {
-                came.tried(task, self.files.write(former, &format!("{}\n", task.pid)));
+        for place in tasks.iter().filter(|place| place.task.is_alive()) {
+            let TaskPlace { task, former } = place;
+            let is_back = listed(former, task.pid);
+            let is_ours = listed(to, task.pid);
+            match (is_ours, is_back) {
+                (Ok(false), Ok(true)) => {}
+                (Ok(false), Ok(false)) if !self.force => {
+                    let text = format!("task {} is in another group", task.pid);
+                    came.changed.push(text);
+                }
+                (Ok(_), Ok(_)) => came.tried(task, self.give_back(task, former)),
+                (Err(error), _) | (_, Err(error)) => came.failures.push(error.to_string()),
             }
         }
         came.outcome()

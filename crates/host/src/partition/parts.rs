@@ -14,6 +14,10 @@ pub(crate) fn group(role: Role, name: &str, cpus: &str) -> Group {
         role,
         name: name.to_owned(),
         cpus: list(cpus),
+        cores: list(cpus)
+            .iter()
+            .map(|cpu| [cpu].into_iter().collect())
+            .collect(),
         nodes: vec![0],
         memory_mib: 0,
         class: None,

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Idle;
+use crate::inventory::Vendor;
 use crate::{CpuId, CpuList};
 
 /// What a CPU is for. A CPU has one role.
@@ -68,6 +69,10 @@ pub struct Group {
     pub name: String,
     /// Its CPUs.
     pub cpus: CpuList,
+    /// Its CPUs core by core: threads of one core stand together, cores in the order of their lowest. Empty in plans of
+    /// earlier releases.
+    #[serde(default)]
+    pub cores: Vec<CpuList>,
     /// NUMA nodes that its CPUs are on.
     pub nodes: Vec<u32>,
     /// Huge-page memory that is set aside for it, MiB.
@@ -218,6 +223,9 @@ pub struct Plan {
     pub tx_ring_size: u16,
     /// What a forwarding CPU does when there is nothing to forward.
     pub idle: Idle,
+    /// Who made the processor: guests are told of their threads in ways that differ. None in plans of earlier releases.
+    #[serde(default)]
+    pub vendor: Option<Vendor>,
     /// Why.
     pub reasons: Vec<Reason>,
 }

@@ -181,6 +181,7 @@ impl<'a> Attempt<'a> {
             rx_ring_size: self.wishes.forwarding.rx_ring_size.unwrap_or(RING_SIZE),
             tx_ring_size: self.wishes.forwarding.tx_ring_size.unwrap_or(RING_SIZE),
             idle: self.wishes.forwarding.idle,
+            vendor: Some(self.machine.vendor()),
             ..Plan::default()
         };
         self.share_caches(&mut plan);
@@ -321,6 +322,7 @@ impl<'a> Attempt<'a> {
             Group {
                 role: member.role,
                 name: member.name.clone(),
+                cores: self.cores.by_core(&cpus),
                 nodes: self.cores.nodes_of(&cpus),
                 cpus,
                 memory_mib: 0,

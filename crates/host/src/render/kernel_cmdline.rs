@@ -24,4 +24,6 @@ pub(super) fn check(text: &str, plan: &Plan) {
     assert_eq!(list("nohz_full").unwrap(), plan.isolated());
     assert_eq!(list("rcu_nocbs").unwrap(), plan.isolated());
     assert_eq!(list("irqaffinity").unwrap(), plan.housekeeping);
+    let planned: Vec<String> = plan.boot.iter().map(ToString::to_string).collect();
+    assert_eq!(text.split_whitespace().collect::<Vec<_>>(), planned);
 }

@@ -32,6 +32,7 @@ pub(super) fn for_pods(plan: &Plan) -> CpuList {
 #[cfg(test)]
 pub(super) fn check(text: &str, plan: &Plan) {
     use super::tests::{between, cpus};
+    assert!(text.contains("\ncpuManagerPolicy: static\n"));
     let reserved = cpus(&between(text, "reservedSystemCPUs: \"", "\""));
     assert!(plan.cpus(Role::Forwarding).difference(&reserved).is_empty());
     assert!(plan.cpus(Role::Idle).difference(&reserved).is_empty());

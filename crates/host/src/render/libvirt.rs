@@ -2,10 +2,8 @@
 //! A domain for each guest: what concerns CPUs and memory, to be merged into its definition (libvirt's formatdomain).
 
 use super::Rendered;
+use super::guest::{memory_mib, needs_topoext, virtual_cpus};
 use crate::partition::{Group, Plan, Role};
-
-/// A guest for which no memory was wished still needs some, MiB.
-const LEAST_MIB: u64 = 512;
 
 pub(super) fn render(plan: &Plan) -> Vec<Rendered> {
     let guests = plan.groups.iter().filter(|group| group.role == Role::Guest);
@@ -18,8 +16,15 @@ pub(super) fn render(plan: &Plan) -> Vec<Rendered> {
 }
 
 fn domain(plan: &Plan, guest: &Group) -> String {
-    let pins: String = guest
-        .cpus
+    let virtual_cpus = virtual_cpus(guest);
+    let (cores, threads) = (virtual_cpus.cores, virtual_cpus.threads);
+    let feature = if needs_topoext(plan, &virtual_cpus) {
+        "    <feature policy='require' name='topoext'/>\n"
+    } else {
+        ""
+    };
+    let pins: String = virtual_cpus
+        .pins
         .iter()
         .enumerate()
         .map(|(vcpu, cpu)| format!("    <vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n"))
@@ -33,11 +38,7 @@ fn domain(plan: &Plan, guest: &Group) -> String {
     let backing = page_kib.map_or(String::new(), |size| {
         format!("  <memoryBacking>\n    <hugepages>\n      <page size='{size}' unit='KiB'/>\n    </hugepages>\n    <nosharepages/>\n    <locked/>\n    <access mode='shared'/>\n  </memoryBacking>\n")
     });
-    let memory = if guest.memory_mib > 0 {
-        guest.memory_mib
-    } else {
-        LEAST_MIB
-    };
+    let memory = memory_mib(guest);
     format!(
         "<domain type='kvm'>
   <name>{}</name>
@@ -52,7 +53,9 @@ fn domain(plan: &Plan, guest: &Group) -> String {
   <os>
     <type>hvm</type>
   </os>
-  <cpu mode='host-passthrough'/>
+  <cpu mode='host-passthrough'>
+    <topology sockets='1' dies='1' cores='{cores}' threads='{threads}'/>
+{feature}  </cpu>
 </domain>
 ",
         guest.name,
@@ -68,10 +71,23 @@ pub(super) fn check(text: &str, plan: &Plan) {
     use super::tests::{between, cpus};
     let guest = plan.group(&between(text, "<name>", "<")).unwrap();
     let pins = text.lines().filter(|line| line.contains("<vcpupin"));
-    let pinned: Vec<_> = pins
-        .map(|line| cpus(&between(line, "cpuset='", "'")).first().unwrap())
+    let pins: Vec<_> = pins
+        .enumerate()
+        .map(|(vcpu, line)| {
+            assert_eq!(between(line, "vcpu='", "'"), vcpu.to_string());
+            cpus(&between(line, "cpuset='", "'")).first().unwrap()
+        })
         .collect();
-    assert_eq!(pinned, guest.cpus.iter().collect::<Vec<_>>());
+    let number = |start: &str| between(text, start, "'").parse().unwrap();
+    super::guest::check(guest, &pins, number("cores='"), number("threads='"));
+    assert_eq!(
+        cpus(&between(text, "placement='static' cpuset='", "'")),
+        guest.cpus
+    );
+    assert_eq!(
+        between(text, "<memory unit='MiB'>", "<"),
+        memory_mib(guest).to_string()
+    );
     assert_eq!(
         cpus(&between(text, "<emulatorpin cpuset='", "'")),
         plan.housekeeping

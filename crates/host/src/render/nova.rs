@@ -39,4 +39,25 @@ pub(super) fn check(text: &str, plan: &Plan) {
         .lines()
         .find_map(|line| line.strip_prefix("cpu_dedicated_set = "));
     assert_eq!(guests.map(cpus).unwrap_or_default(), plan.cpus(Role::Guest));
+    // What is kept from guests is what the data plane has of each pool, to the page.
+    let reserved: Vec<(u32, u64, u64)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("reserved_huge_pages = "))
+        .map(|pool| {
+            let mut values = pool
+                .split(',')
+                .map(|part| part.split_once(':').unwrap().1.parse::<u64>().unwrap());
+            let mut next = || values.next().unwrap();
+            (u32::try_from(next()).unwrap(), next(), next())
+        })
+        .collect();
+    let pools = plan
+        .huge_pages
+        .iter()
+        .filter(|pool| pool.data_plane_mib > 0);
+    assert_eq!(reserved.len(), pools.clone().count());
+    for ((node, page_kib, count), pool) in reserved.into_iter().zip(pools) {
+        assert_eq!((node, page_kib), (pool.node, pool.page_kib));
+        assert!(count * page_kib >= pool.data_plane_mib * 1024 && count <= pool.pages);
+    }
 }

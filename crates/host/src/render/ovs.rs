@@ -47,12 +47,14 @@ ovs-vsctl --no-wait set Open_vSwitch . \\
 
 #[cfg(test)]
 pub(super) fn check(text: &str, plan: &Plan) {
-    use super::tests::{cpus, word};
+    use super::tests::{between, cpus, word};
     assert_eq!(
         cpus(&word(text, "pmd-cpu-mask=")),
         plan.cpus(Role::Forwarding)
     );
     assert_eq!(cpus(&word(text, "dpdk-lcore-mask=")), super::control(plan));
+    let memory = between(text, "dpdk-socket-mem='\"", "\"");
+    assert_eq!(memory, super::socket_memory(plan));
     let affinities = text
         .lines()
         .filter_map(|line| line.split_once("pmd-rxq-affinity="))

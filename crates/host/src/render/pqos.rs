@@ -34,8 +34,13 @@ pub(super) fn check(text: &str, plan: &Plan) {
             class.cpus
         );
         for mask in &class.masks {
-            let written = between(text, &format!("llc@{}:{number}=0x", mask.domain), ";'");
+            let cache = if mask.level == 2 { "l2" } else { "llc" };
+            let written = between(text, &format!("{cache}@{}:{number}=0x", mask.domain), ";'");
             assert_eq!(u64::from_str_radix(&written, 16), Ok(mask.mask));
+        }
+        for limit in &class.bandwidth {
+            let written = between(text, &format!("mba@{}:{number}=", limit.domain), ";'");
+            assert_eq!(written.parse(), Ok(limit.limit));
         }
     }
 }

@@ -2,10 +2,8 @@
 //! QEMU without libvirt: options for CPUs and memory, and the pinning of its threads, which it leaves to others.
 
 use super::Rendered;
+use super::guest::{memory_mib, needs_topoext, virtual_cpus};
 use crate::partition::{Group, Plan, Role};
-
-/// A guest for which no memory was wished still needs some, MiB.
-const LEAST_MIB: u64 = 512;
 
 pub(super) fn render(plan: &Plan) -> Vec<Rendered> {
     let guests = plan.groups.iter().filter(|group| group.role == Role::Guest);
@@ -18,18 +16,21 @@ pub(super) fn render(plan: &Plan) -> Vec<Rendered> {
 }
 
 fn script(plan: &Plan, guest: &Group) -> String {
-    let memory = if guest.memory_mib > 0 {
-        guest.memory_mib
-    } else {
-        LEAST_MIB
-    };
+    let memory = memory_mib(guest);
     let has_pages = guest.memory_mib > 0 && !plan.huge_pages.is_empty();
     let backend = if has_pages {
         "memory-backend-file,mem-path=/dev/hugepages,prealloc=on"
     } else {
         "memory-backend-memfd"
     };
-    let cpus: Vec<String> = guest.cpus.iter().map(|cpu| cpu.to_string()).collect();
+    let virtual_cpus = virtual_cpus(guest);
+    let cpus: Vec<String> = virtual_cpus.pins.iter().map(ToString::to_string).collect();
+    let (cores, threads) = (virtual_cpus.cores, virtual_cpus.threads);
+    let feature = if needs_topoext(plan, &virtual_cpus) {
+        ",topoext=on"
+    } else {
+        ""
+    };
     let places: String = guest
         .nodes
         .iter()
@@ -41,7 +42,7 @@ fn script(plan: &Plan, guest: &Group) -> String {
 set -eu
 pid_file=$(mktemp)
 taskset --cpu-list {} qemu-system-x86_64 -name {name},debug-threads=on -pidfile \"$pid_file\" -daemonize -display none \\
-    -machine q35,accel=kvm,memory-backend=memory -cpu host -smp {count} -m {memory}M \\
+    -machine q35,accel=kvm,memory-backend=memory -cpu host{feature} -smp {count},sockets=1,cores={cores},threads={threads} -m {memory}M \\
     -object {backend},id=memory,size={memory}M,share=on{places},policy=bind \"$@\"
 pid=$(cat \"$pid_file\")
 vcpu=0
@@ -62,13 +63,14 @@ done
 pub(super) fn check(text: &str, plan: &Plan) {
     use super::tests::{between, cpus, word};
     let guest = plan.group(&between(text, "-name ", ",")).unwrap();
-    assert_eq!(
-        cpus(&between(text, "for cpu in ", ";").replace(' ', ",")),
-        guest.cpus
-    );
-    assert_eq!(
-        word(text, "-smp ").parse::<usize>().unwrap(),
-        guest.cpus.len()
-    );
+    let pins = between(text, "for cpu in ", ";");
+    let pins: Vec<_> = pins
+        .split(' ')
+        .map(|cpu| cpus(cpu).first().unwrap())
+        .collect();
+    let number = |start: &str| between(text, start, ", ").parse().unwrap();
+    super::guest::check(guest, &pins, number(",cores="), number(",threads="));
+    assert_eq!(number("-smp "), guest.cpus.len());
+    assert_eq!(word(text, "-m "), format!("{}M", memory_mib(guest)));
     assert_eq!(cpus(&word(text, "taskset --cpu-list ")), plan.housekeeping);
 }

@@ -36,8 +36,17 @@ pub(super) fn check(text: &str, plan: &Plan) {
     assert_eq!(list("forwarding-cpus"), plan.cpus(Role::Forwarding));
     assert_eq!(list("service-cpus"), super::service(plan));
     assert_eq!(list("control-cpus"), super::control(plan));
-    let ports = table
-        .get("port")
-        .map_or(0, |ports| ports.as_array().unwrap().len());
-    assert_eq!(ports, plan.nics.len());
+    assert_eq!(
+        table["rx-ring-size"].as_integer(),
+        Some(i64::from(plan.rx_ring_size))
+    );
+    let ports = table.get("port").and_then(toml::Value::as_array);
+    let ports = ports.map_or(&[][..], Vec::as_slice);
+    assert_eq!(ports.len(), plan.nics.len());
+    for (port, nic) in ports.iter().zip(&plan.nics) {
+        let text = |key: &str| port[key].as_str().unwrap();
+        assert_eq!(text("uri"), format!("pci:{}", nic.pci_address));
+        let polling: crate::CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
+        assert_eq!(cpus(text("rx-cpus")), polling);
+    }
 }

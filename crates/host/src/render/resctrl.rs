@@ -55,20 +55,42 @@ pub(super) fn check(text: &str, plan: &Plan) {
         } else {
             format!("{}/schemata", class.name)
         };
-        let line = text
-            .lines()
-            .find(|line| line.contains("'L3:") && line.ends_with(&format!("> {file}")));
-        if !class.masks.is_empty() {
-            let (_, masks) = line.unwrap().split_once("L3:").unwrap();
-            let (masks, _) = masks.split_once('\\').unwrap();
-            for (part, planned) in masks.split(';').zip(&class.masks) {
-                let (domain, mask) = part.split_once('=').unwrap();
-                assert_eq!(
-                    (domain.parse(), u64::from_str_radix(mask, 16)),
-                    (Ok(planned.domain), Ok(planned.mask))
-                );
-            }
-        }
+        // Pairs of a domain and its value, of a line `printf 'L3:0=f;1=f\n' > FILE`.
+        let pairs = |resource: &str| -> Vec<(u32, String)> {
+            let start = format!("printf '{resource}:");
+            let line = text.lines().map(str::trim).find_map(|line| {
+                let values = line
+                    .strip_prefix(&start)?
+                    .strip_suffix(&format!("\\n' > {file}"))?;
+                Some(values.to_owned())
+            });
+            let line = line.unwrap_or_default();
+            let pairs = line.split(';').filter_map(|part| part.split_once('='));
+            pairs
+                .map(|(domain, value)| (domain.parse().unwrap(), value.to_owned()))
+                .collect()
+        };
+        let masks = ["L2", "L3"].map(&pairs).concat();
+        let masks: Vec<(u32, u64)> = masks
+            .into_iter()
+            .map(|(domain, mask)| (domain, u64::from_str_radix(&mask, 16).unwrap()))
+            .collect();
+        let planned: Vec<(u32, u64)> = class
+            .masks
+            .iter()
+            .map(|mask| (mask.domain, mask.mask))
+            .collect();
+        assert_eq!(masks, planned);
+        let limits: Vec<(u32, u32)> = pairs("MB")
+            .into_iter()
+            .map(|(domain, limit)| (domain, limit.parse().unwrap()))
+            .collect();
+        let planned: Vec<(u32, u32)> = class
+            .bandwidth
+            .iter()
+            .map(|limit| (limit.domain, limit.limit))
+            .collect();
+        assert_eq!(limits, planned);
         if !class.is_default {
             let end = format!(" > {}/cpus_list", class.name);
             let list = text

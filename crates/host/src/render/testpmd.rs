@@ -42,6 +42,18 @@ pub(super) fn check(text: &str, plan: &Plan) {
     );
     assert_eq!(listed.difference(&main), plan.cpus(Role::Forwarding));
     assert!(super::control(plan).union(&main) == super::control(plan));
+    assert_eq!(word(text, "--socket-mem "), super::socket_memory(plan));
+    let devices = text.split_whitespace().skip_while(|word| *word != "-a");
+    let devices: Vec<&str> = devices
+        .take_while(|word| *word != "--")
+        .filter(|word| *word != "-a")
+        .collect();
+    let planned: Vec<&str> = plan
+        .nics
+        .iter()
+        .map(|nic| nic.pci_address.as_str())
+        .collect();
+    assert_eq!(devices, planned);
     assert_eq!(
         word(text, "--nb-cores=").parse::<usize>().unwrap(),
         plan.cpus(Role::Forwarding).len()

@@ -44,6 +44,13 @@ pub(super) fn check(text: &str, plan: &Plan) {
         plan.cpus(Role::Host)
     );
     assert_eq!(cpus(&value("OvsPmdCoreList")), plan.cpus(Role::Forwarding));
+    assert_eq!(
+        maybe_cpus(&value("NovaComputeCpuDedicatedSet")),
+        plan.cpus(Role::Guest)
+    );
+    assert_eq!(cpus(&value("OvsDpdkCoreList")), super::control(plan));
+    assert_eq!(value("OvsDpdkSocketMemory"), super::socket_memory(plan));
     assert_eq!(cpus(&value("SERVICE_CORE_MASK")), super::service(plan));
+    assert_eq!(cpus(&value("DPDK_CTRL_THREAD_MASK")), super::control(plan));
     super::kernel_cmdline::check(&value("KernelArgs"), plan);
 }

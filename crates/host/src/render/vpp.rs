@@ -11,10 +11,9 @@ pub(super) fn render(plan: &Plan) -> String {
         "cpu {{\n{main}  corelist-workers {}\n}}\n",
         plan.cpus(Role::Forwarding)
     );
-    if plan.huge_pages.is_empty() {
-        return text;
+    if !plan.huge_pages.is_empty() {
+        text += "buffers {\n  page-size default-hugepage\n}\n";
     }
-    text += "buffers {\n  page-size default-hugepage\n}\n";
     if plan.nics.is_empty() {
         return text;
     }
@@ -54,9 +53,29 @@ pub(super) fn check(text: &str, plan: &Plan) {
         super::control(plan).contains(crate::CpuId(value(text, "  main-core ").parse().unwrap()))
     );
     assert_eq!(text.matches('{').count(), text.matches('}').count());
-    let devices = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("dev "))
-        .count();
-    assert!(devices == plan.nics.len() || plan.huge_pages.is_empty());
+    // Each device with the CPUs of its workers, which are counted in the order of the list above.
+    let forwarding: Vec<_> = plan.cpus(Role::Forwarding).iter().collect();
+    let lines = text.lines().map(str::trim);
+    let devices = lines.clone().filter_map(|line| line.strip_prefix("dev "));
+    let workers = lines.filter_map(|line| line.strip_prefix("workers "));
+    let devices: Vec<(&str, Vec<_>)> = devices
+        .zip(workers)
+        .map(|(device, workers)| {
+            let workers = workers
+                .split(',')
+                .map(|at| forwarding[at.parse::<usize>().unwrap()]);
+            (device.split(' ').next().unwrap(), workers.collect())
+        })
+        .collect();
+    let planned: Vec<(&str, Vec<_>)> = plan
+        .nics
+        .iter()
+        .map(|nic| {
+            (
+                nic.pci_address.as_str(),
+                nic.queues.iter().map(|queue| queue.cpu).collect(),
+            )
+        })
+        .collect();
+    assert_eq!(devices, planned);
 }

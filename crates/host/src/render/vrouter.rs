@@ -34,4 +34,10 @@ pub(super) fn check(text: &str, plan: &Plan) {
         word(text, "--vr_dpdk_rx_ring_sz "),
         plan.rx_ring_size.to_string()
     );
+    assert_eq!(
+        word(text, "--vr_dpdk_tx_ring_sz "),
+        plan.tx_ring_size.to_string()
+    );
+    let yields = u8::from(plan.idle == Idle::Yield);
+    assert_eq!(word(text, "--yield_option "), yields.to_string());
 }

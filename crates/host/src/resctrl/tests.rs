@@ -175,11 +175,9 @@ proptest! {
 }
 
 #[test]
+#[ignore = "needs a processor that shares out caches, resctrl mounted at /sys/fs/resctrl, and root"]
 fn the_machine_s_own_is_used_and_left_as_it_was() {
-    let Some(resctrl) = Resctrl::find(&Disk, Path::new("/")) else {
-        eprintln!("not tried: no /sys/fs/resctrl");
-        return;
-    };
+    let resctrl = Resctrl::find(&Disk, Path::new("/")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
     let before = resctrl.groups(&Disk).unwrap();

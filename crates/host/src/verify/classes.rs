@@ -37,15 +37,15 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         .plan
         .classes
         .iter()
-        .map(|class| class_check(class, &resctrl, &groups))
+        .map(|class| class_check(machine, class, &resctrl, &groups))
         .collect();
     checks.push(tasks(machine, &groups));
     checks
 }
 
-fn class_check(class: &Class, resctrl: &Resctrl, groups: &[Group]) -> Check {
+fn class_check(machine: &Machine<'_>, class: &Class, resctrl: &Resctrl, groups: &[Group]) -> Check {
     let name = if class.is_default { "" } else { &class.name };
-    let file = resctrl.group(name).display().to_string();
+    let file = machine.shown(&resctrl.group(name));
     let mut wanted: Vec<String> = Vec::new();
     let mut wrong = Vec::new();
     let group = groups.iter().find(|group| group.name == name);

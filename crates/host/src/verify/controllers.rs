@@ -47,20 +47,28 @@ fn of_nic(machine: &Machine<'_>, nic: &NicPlan) -> Vec<Check> {
 
 /// The CPUs that poll it are on its node.
 fn node(machine: &Machine<'_>, nic: &NicPlan, at: &str) -> Check {
-    let file = format!("/{at}/local_cpulist");
+    let files = format!("/{at}/numa_node, local_cpulist");
     let polling: CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
-    let expected = format!("CPUs {polling}, which poll it, among them");
-    match machine.value::<CpuList>(&format!("{at}/local_cpulist")) {
-        None => Check::cannot_tell("controller-node", file, expected, UNREADABLE),
-        Some(local) => Check::new(
-            "controller-node",
-            file,
-            expected,
-            format!("CPUs {local}"),
-            polling.difference(&local).is_empty(),
-            "poll it from CPUs of its node, or put it into a slot of the other node",
-        ),
+    let mut expected = format!("CPUs {polling}, which poll it, among those near it");
+    // -1 is the kernel's word for not known.
+    let now = machine.value::<i64>(&format!("{at}/numa_node"));
+    let now = now.filter(|node| *node >= 0);
+    let planned = nic.node.map(i64::from).filter(|_| now.is_some());
+    if let Some(planned) = planned {
+        expected += &format!(", and node {planned}");
     }
+    let Some(local) = machine.value::<CpuList>(&format!("{at}/local_cpulist")) else {
+        return Check::cannot_tell("controller-node", files, expected, UNREADABLE);
+    };
+    let node = now.map_or("node not known".to_owned(), |node| format!("node {node}"));
+    Check::new(
+        "controller-node",
+        files,
+        expected,
+        format!("CPUs {local}, {node}"),
+        polling.difference(&local).is_empty() && (planned.is_none() || planned == now),
+        "poll it from CPUs of its node, or put it into a slot of the other node; where the slot changed, plan anew",
+    )
 }
 
 fn link(machine: &Machine<'_>, below: &str) -> Option<String> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPU sets: whose may use isolated CPUs (cpuset(7); kernel documentation: admin-guide/cgroup-v2.rst).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{APPLY, Check, Machine, some_of};
+use super::{APPLY, Check, Machine, UNREADABLE, some_of};
 use crate::CpuList;
 use crate::cpuset::{Cpusets, Version, child_sets, processes};
 use crate::partition::Role;
@@ -21,8 +21,114 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         )];
     };
     let mut checks = vec![others(machine, &sets)];
-    checks.extend(partition(&sets));
+    match sets.version {
+        Version::V1 => checks.push(balance(machine, &sets)),
+        Version::V2 => {
+            checks.extend(partition(machine, &sets));
+            checks.push(exclusive(machine, &sets));
+        }
+    }
     checks
+}
+
+/// Sets of version 1 whose CPUs the scheduler balances: no other balancing counts for CPUs that are in such a set. Those
+/// that the kernel was started to isolate it leaves out whatever the sets say.
+fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
+    let name = "cpu-set-balance";
+    let files = format!(
+        "{}/**/cpuset.sched_load_balance",
+        machine.shown(&sets.mount)
+    );
+    let started = machine.value::<CpuList>("sys/devices/system/cpu/isolated");
+    let isolated = machine.isolated.difference(&started.unwrap_or_default());
+    let expected = format!("0 in every set that has some of the isolated CPUs {isolated}");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for set in below(&sets.mount) {
+        let Some(balanced) = read(&set.join("cpuset.sched_load_balance")) else {
+            continue;
+        };
+        seen += 1;
+        let both = cpus_in(sets, &set).intersection(&isolated);
+        // A set without CPUs has none to balance, and those of one CPU have nobody to balance with.
+        if balanced == "1" && !both.is_empty() && cpus_in(sets, &set).len() > 1 {
+            wrong.push(format!("{} (CPUs {both})", named(sets, &set)));
+        }
+    }
+    if seen == 0 {
+        return Check::cannot_tell(name, files, expected, UNREADABLE);
+    }
+    let is_fine = wrong.is_empty();
+    let told = if is_fine {
+        format!("{seen} sets, none of them balances isolated CPUs")
+    } else {
+        some_of(&wrong)
+    };
+    Check::new(name, files, expected, told, is_fine, APPLY)
+}
+
+/// CPUs that another set of version 2 has claimed for itself alone cannot be in a partition of ours.
+fn exclusive(machine: &Machine<'_>, sets: &Cpusets) -> Check {
+    let name = "cpu-set-exclusive";
+    let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
+    let files = format!("{}/**/cpuset.cpus.exclusive", machine.shown(&sets.mount));
+    let expected = format!("no set but our own with some of the isolated CPUs {allowed}");
+    let mut wrong = Vec::new();
+    for set in below(&sets.mount).into_iter().filter(|set| !is_ours(set)) {
+        let claimed = read(&set.join("cpuset.cpus.exclusive"));
+        let claimed: Option<CpuList> = claimed.and_then(|cpus| cpus.parse().ok());
+        let both = claimed.unwrap_or_default().intersection(&allowed);
+        if !both.is_empty() {
+            wrong.push(format!("{} (CPUs {both})", named(sets, &set)));
+        }
+    }
+    let is_fine = wrong.is_empty();
+    let told = if is_fine {
+        "none".to_owned()
+    } else {
+        some_of(&wrong)
+    };
+    let remedy = "take the CPUs out of the set's cpuset.cpus.exclusive";
+    Check::new(name, files, expected, told, is_fine, remedy)
+}
+
+fn is_ours(set: &Path) -> bool {
+    let name = set.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| name.starts_with(crate::apply::SET_PREFIX))
+}
+
+/// The top set and all below it, as deep as is looked.
+fn below(top: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut looking = vec![(top.to_owned(), 0)];
+    while let Some((set, depth)) = looking.pop() {
+        if depth < DEPTH_MAX {
+            let below = child_sets(&set).unwrap_or_default();
+            looking.extend(below.into_iter().map(|set| (set, depth + 1)));
+        }
+        found.push(set);
+    }
+    found.sort_unstable();
+    found
+}
+
+fn named(sets: &Cpusets, set: &Path) -> String {
+    format!(
+        "/{}",
+        set.strip_prefix(&sets.mount).unwrap_or(set).display()
+    )
+}
+
+fn effective(sets: &Cpusets) -> &'static str {
+    match sets.version {
+        Version::V1 => "cpuset.effective_cpus",
+        Version::V2 => "cpuset.cpus.effective",
+    }
+}
+
+/// CPUs that tasks of a set may use.
+fn cpus_in(sets: &Cpusets, set: &Path) -> CpuList {
+    let cpus = read(&set.join(effective(sets))).or_else(|| read(&set.join("cpuset.cpus")));
+    cpus.and_then(|cpus| cpus.parse().ok()).unwrap_or_default()
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -32,54 +138,41 @@ fn read(path: &Path) -> Option<String> {
 
 /// Sets with processes in them that may use isolated CPUs, and are neither ours nor a guest's.
 fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
-    let effective = match sets.version {
-        Version::V1 => "cpuset.effective_cpus",
-        Version::V2 => "cpuset.cpus.effective",
-    };
+    let name = "cpu-sets";
+    let files = format!("{}/**/{}", machine.shown(&sets.mount), effective(sets));
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
-    let mut wrong = Vec::new();
-    let mut looking = vec![(sets.mount.clone(), 0)];
-    while let Some((set, depth)) = looking.pop() {
-        let is_ours = set
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with(crate::apply::SET_PREFIX));
-        if is_ours {
+    let expected = format!("no set but our own with processes on the isolated CPUs {allowed}");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for set in below(&sets.mount) {
+        // What is below a set of ours is whose it is.
+        if set.ancestors().any(is_ours) {
             continue;
         }
-        if depth < DEPTH_MAX {
-            let below = child_sets(&set).unwrap_or_default();
-            looking.extend(below.into_iter().map(|set| (set, depth + 1)));
-        }
-        let cpus = read(&set.join(effective)).or_else(|| read(&set.join("cpuset.cpus")));
-        let cpus: CpuList = cpus.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
-        let both = cpus.intersection(&allowed);
+        let Ok(inside) = processes(&set) else {
+            continue;
+        };
+        seen += 1;
+        let both = cpus_in(sets, &set).intersection(&allowed);
         if both.is_empty() {
             continue;
         }
-        let inside = processes(&set).unwrap_or_default();
         // The kernel's own threads that are bound to their CPUs stay in the top set.
         let inside = inside.iter().filter(|pid| is_free(machine, **pid)).count();
         if inside > 0 {
-            let name = set.strip_prefix(&sets.mount).unwrap_or(&set);
-            wrong.push(format!(
-                "/{} ({inside} processes, CPUs {both})",
-                name.display()
-            ));
+            let set = named(sets, &set);
+            wrong.push(format!("{set} ({inside} processes, CPUs {both})"));
         }
     }
-    let seen = if wrong.is_empty() {
+    if seen == 0 {
+        return Check::cannot_tell(name, files, expected, UNREADABLE);
+    }
+    let is_fine = wrong.is_empty();
+    let told = if is_fine {
         "none".to_owned()
     } else {
         some_of(&wrong)
     };
-    Check::new(
-        "cpu-sets",
-        format!("{}/**/{effective}", sets.mount.display()),
-        format!("no set but our own with processes on the isolated CPUs {allowed}"),
-        seen,
-        wrong.is_empty(),
-        APPLY,
-    )
+    Check::new(name, files, expected, told, is_fine, APPLY)
 }
 
 fn is_free(machine: &Machine<'_>, pid: i32) -> bool {
@@ -88,7 +181,7 @@ fn is_free(machine: &Machine<'_>, pid: i32) -> bool {
 }
 
 /// Partitions of version 2 that could not be made say so.
-fn partition(sets: &Cpusets) -> Vec<Check> {
+fn partition(machine: &Machine<'_>, sets: &Cpusets) -> Vec<Check> {
     let mut checks = Vec::new();
     for set in child_sets(&sets.mount).unwrap_or_default() {
         let file = set.join("cpuset.cpus.partition");
@@ -97,7 +190,7 @@ fn partition(sets: &Cpusets) -> Vec<Check> {
         };
         checks.push(Check::new(
             "cpu-set-partition",
-            file.display().to_string(),
+            machine.shown(&file),
             "isolated or root",
             &state,
             !state.contains("invalid"),

@@ -135,26 +135,33 @@ fn machine_checks(machine: &Machine<'_>) -> Check {
 
 /// How long a CPU may take to wake up. One that polls never sleeps.
 fn wake_up(machine: &Machine<'_>) -> Option<Check> {
-    let cpu = machine.forwarding.first()?;
+    let name = "wake-up";
+    machine.forwarding.first()?;
     let files = format!("/{CPUS}/cpu*/power/pm_qos_resume_latency_us");
     if machine.plan.idle == Idle::Poll {
         let seen = "forwarding CPUs poll, and sleep never";
-        return Some(Check::new("wake-up", files, "any", seen, true, ""));
+        return Some(Check::new(name, files, "any", seen, true, ""));
     }
-    let file = format!("{CPUS}/cpu{cpu}/power/pm_qos_resume_latency_us");
     let expected = "a limit, as forwarding CPUs sleep";
-    let Some(now) = machine.text(&file) else {
-        return Some(Check::cannot_tell("wake-up", files, expected, UNREADABLE));
+    let (mut wrong, mut seen) = (Vec::new(), Vec::new());
+    for cpu in machine.forwarding.iter() {
+        let file = format!("{CPUS}/cpu{cpu}/power/pm_qos_resume_latency_us");
+        let Some(now) = machine.text(&file) else {
+            return Some(Check::cannot_tell(name, files, expected, UNREADABLE));
+        };
+        // 0 stands for no limit, and n/a for a CPU that may not sleep at all.
+        if now == "0" {
+            wrong.push(format!("CPU {cpu}"));
+        }
+        seen.push(format!("CPU {cpu} {now}"));
+    }
+    let is_fine = wrong.is_empty();
+    let told = if is_fine {
+        some_of(&seen)
+    } else {
+        format!("none for {}", some_of(&wrong))
     };
-    // 0 stands for no limit, and n/a for a CPU that may not sleep at all.
     let remedy =
         "write the microseconds that a packet may wait into the file of each forwarding CPU";
-    Some(Check::new(
-        "wake-up",
-        files,
-        expected,
-        &now,
-        now != "0",
-        remedy,
-    ))
+    Some(Check::new(name, files, expected, told, is_fine, remedy))
 }

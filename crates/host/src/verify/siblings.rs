@@ -44,13 +44,17 @@ fn online(machine: &Machine<'_>) -> Check {
 /// No core is split between forwarding and anything else.
 fn siblings(machine: &Machine<'_>) -> Check {
     let name = "siblings";
-    let files = format!("/{CPUS}/cpu*/topology/thread_siblings_list");
+    let files = format!("/{CPUS}/smt/active, cpu*/topology/thread_siblings_list");
     let expected = "threads of forwarding cores forward or are idle";
+    let smt = machine.value::<u32>(&format!("{CPUS}/smt/active"));
     let (mut split, mut unknown) = (Vec::new(), Vec::new());
     for cpu in machine.forwarding.iter() {
         let file = format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list");
         let Some(siblings) = machine.value::<CpuList>(&file) else {
-            unknown.push(format!("CPU {cpu}"));
+            // Without simultaneous threads a CPU is a core.
+            if smt != Some(0) {
+                unknown.push(format!("CPU {cpu}"));
+            }
             continue;
         };
         for sibling in siblings.iter().filter(|sibling| *sibling != cpu) {

@@ -2,7 +2,7 @@
 //! Where the kernel takes received packets on with (kernel documentation: networking/scaling.rst), and how many receive
 //! queues there are.
 
-use super::{APPLY, Check, Machine, some_of};
+use super::{APPLY, Check, Machine, UNREADABLE, some_of};
 
 const INTERFACES: &str = "sys/class/net";
 
@@ -20,23 +20,30 @@ fn queues(machine: &Machine<'_>, interface: &str) -> Vec<String> {
 
 fn steering(machine: &Machine<'_>) -> Check {
     let files = format!("/{INTERFACES}/*/queues/rx-*/rps_cpus");
-    let mut wrong = Vec::new();
+    let (mut wrong, mut seen) = (Vec::new(), 0);
     for interface in machine.names(INTERFACES) {
         for queue in queues(machine, &interface) {
             let file = format!("{INTERFACES}/{interface}/queues/{queue}/rps_cpus");
-            let both = machine.mask(&file).unwrap_or_default();
-            let both = both.intersection(&machine.isolated);
+            let Some(cpus) = machine.mask(&file) else {
+                continue;
+            };
+            seen += 1;
+            let both = cpus.intersection(&machine.isolated);
             if !both.is_empty() {
                 wrong.push(format!("{interface} {queue} to CPUs {both}"));
             }
         }
     }
+    let expected = format!("nothing to the isolated CPUs {}", machine.isolated);
+    // A machine without interfaces steers nothing; one whose queues do not say so cannot be judged.
+    if seen == 0 && !machine.path(INTERFACES).is_dir() {
+        return Check::cannot_tell("receive-steering", files, expected, UNREADABLE);
+    }
     let seen = if wrong.is_empty() {
-        "none".to_owned()
+        format!("{seen} queues, none of them")
     } else {
         some_of(&wrong)
     };
-    let expected = format!("nothing to the isolated CPUs {}", machine.isolated);
     Check::new(
         "receive-steering",
         files,

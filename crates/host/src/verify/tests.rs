@@ -94,6 +94,8 @@ const MACHINE: &[(&str, &str)] = &[
     ("sys/fs/cgroup/system.slice/cpuset.cpus", ""),
     ("sys/fs/cgroup/system.slice/cpuset.cpus.effective", "0,3"),
     ("sys/fs/cgroup/system.slice/cgroup.procs", "20\n"),
+    ("sys/fs/cgroup/system.slice/cpuset.cpus.exclusive", ""),
+    ("sys/fs/cgroup/cgroup.procs", ""),
     ("sys/fs/cgroup/quietwire-data-plane/cpuset.cpus", "1"),
     (
         "sys/fs/cgroup/quietwire-data-plane/cpuset.cpus.partition",
@@ -111,6 +113,7 @@ const MACHINE: &[(&str, &str)] = &[
         "60",
     ),
     ("sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "0-5"),
+    ("sys/bus/pci/devices/0000:3b:00.0/numa_node", "0"),
     ("sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs", "4"),
     ("sys/fs/resctrl/schemata", "    L3:0=7f0\n    MB:0=60\n"),
     ("sys/fs/resctrl/cpus_list", "0,2-3,5"),
@@ -326,7 +329,6 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
             &["interrupts-to-come"],
         ),
         ("proc/irq/25/smp_affinity_list", "0-5", &["interrupts"]),
-        ("proc/irq/24/effective_affinity_list", "1", &["interrupts"]),
         (
             "sys/devices/virtual/workqueue/cpumask",
             "3f",
@@ -356,6 +358,11 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
             "sys/fs/cgroup/quietwire-data-plane/cpuset.cpus.partition",
             "isolated invalid (Cpu list in cpuset.cpus not exclusive)",
             &["cpu-set-partition"],
+        ),
+        (
+            "sys/fs/cgroup/system.slice/cpuset.cpus.exclusive",
+            "1",
+            &["cpu-set-exclusive"],
         ),
         (
             "proc/10/task/11/status",
@@ -410,6 +417,11 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
             &["controller-node"],
         ),
         (
+            "sys/bus/pci/devices/0000:3b:00.0/numa_node",
+            "1",
+            &["controller-node"],
+        ),
+        (
             "sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs",
             "0",
             &["functions"],
@@ -459,6 +471,92 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
             assert!(check.remedy.is_some(), "{check:?}");
         }
     }
+}
+
+/// CPU sets of version 1, and forwarding CPUs that sleep.
+#[test]
+fn balance_of_sets_and_waking_are_judged_where_they_count() {
+    let made = Made::new();
+    let sets = "sys/fs/cgroup/cpuset";
+    made.write(
+        "proc/self/mounts",
+        "c /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0",
+    );
+    for (set, cpus, balance) in [
+        ("", "0-5", "0"),
+        ("/quietwire-host", "0,3", "1"),
+        ("/db", "1-2", "0"),
+    ] {
+        made.write(&format!("{sets}{set}/cpuset.cpus"), cpus);
+        made.write(&format!("{sets}{set}/cpuset.effective_cpus"), cpus);
+        made.write(&format!("{sets}{set}/cpuset.sched_load_balance"), balance);
+        made.write(&format!("{sets}{set}/cgroup.procs"), "");
+    }
+    assert_eq!(failed(&made.checks()), [""; 0]);
+    let balanced = format!("{sets}/db/cpuset.sched_load_balance");
+    let checks = made.spoilt(&balanced, "1", || made.checks());
+    assert_eq!(
+        failed(&checks),
+        [""; 0],
+        "the kernel was started to leave them out"
+    );
+    made.write(&format!("{CPUS}/isolated"), "");
+    made.write("proc/cmdline", "nohz_full=1-5 nosoftlockup");
+    let checks = made.spoilt(&balanced, "1", || made.checks());
+    assert_eq!(failed(&checks), ["command-line", "cpu-set-balance"]);
+
+    let mut sleeping = plan();
+    sleeping.idle = crate::partition::Idle::Interrupt;
+    let verdict = || {
+        let checks = static_checks(made.0.path(), &sleeping);
+        let found = checks.into_iter().find(|check| check.name == "wake-up");
+        found.unwrap().verdict
+    };
+    assert_eq!(verdict(), Verdict::CannotTell);
+    let file = format!("{CPUS}/cpu1/power/pm_qos_resume_latency_us");
+    for (text, wanted) in [
+        ("0", Verdict::Fail),
+        ("20", Verdict::Pass),
+        ("n/a", Verdict::Pass),
+    ] {
+        made.write(&file, text);
+        assert_eq!(verdict(), wanted, "{text}");
+    }
+}
+
+/// A recording holds no processes and no control groups: what is not there is not called fine.
+#[test]
+fn what_is_not_in_a_recording_is_not_said_to_be_fine() {
+    let root = tempfile::tempdir().unwrap();
+    crate::machines::two_packages_with_clusters()
+        .write(root.path())
+        .unwrap();
+    let checks = static_checks(root.path(), &plan());
+    for name in [
+        "cpu-sets",
+        "irqbalance",
+        "receive-steering",
+        "affinity",
+        "work-queues",
+    ] {
+        let check = checks.iter().find(|check| check.name == name);
+        assert_eq!(check.unwrap().verdict, Verdict::CannotTell, "{check:?}");
+    }
+}
+
+/// An interrupt that was sent elsewhere and has not come since is neither right nor wrong.
+#[test]
+fn an_interrupt_that_has_yet_to_move_is_told() {
+    let made = Made::new();
+    let file = "proc/irq/24/effective_affinity_list";
+    let checks = made.spoilt(file, "1", || made.checks());
+    let check = checks
+        .iter()
+        .find(|check| check.name == "interrupts")
+        .unwrap();
+    assert_eq!(check.verdict, Verdict::CannotTell, "{check:?}");
+    assert!(check.seen.contains("24 (CPUs 0,3)"), "{check:?}");
+    assert!(failed(&checks).is_empty());
 }
 
 #[test]

@@ -158,6 +158,16 @@ impl Cores {
         owned.map(|(cpu, _)| *cpu).collect()
     }
 
+    /// Some CPUs core by core, in the order of each core's lowest.
+    pub(super) fn by_core(&self, cpus: &CpuList) -> Vec<CpuList> {
+        let of_core = |core: &Core| -> CpuList {
+            let threads = core.cpus.iter().copied();
+            threads.filter(|cpu| cpus.contains(*cpu)).collect()
+        };
+        let cores = self.all.iter().map(of_core);
+        cores.filter(|threads| !threads.is_empty()).collect()
+    }
+
     /// Nodes of some CPUs, in order.
     pub(super) fn nodes_of(&self, cpus: &CpuList) -> Vec<u32> {
         let mut nodes: Vec<u32> = cpus.iter().filter_map(|cpu| self.node_of(cpu)).collect();

@@ -23,7 +23,7 @@ fn cpus(text: &str) -> CpuList {
 }
 
 /// What holds of every plan.
-fn check(machine: &Inventory, plan: &Plan) {
+pub(crate) fn check(machine: &Inventory, plan: &Plan) {
     let online = machine.cpus_online.clone().unwrap();
     let mut seen = CpuList::new();
     let mut names = BTreeSet::new();

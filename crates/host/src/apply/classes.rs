@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Classes of service of a plan, as groups of resctrl: their ways, bandwidth and CPUs; and the forwarding threads that run,
+//! each in the class of its CPU. A thread that somebody put into another group would keep that one's ways wherever it ran.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use super::Target;
+use super::step::{Difference, Step};
+use crate::CpuList;
+use crate::journal::Journal;
+use crate::partition::{Class, Plan};
+use crate::process::ProcessId;
+use crate::resctrl::{Resctrl, Schemata};
+use crate::tasks;
+
+/// A class of service that is to be there; the default one has no name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassStep {
+    resctrl: Resctrl,
+    name: String,
+    schemata: Schemata,
+    cpus: Option<CpuList>,
+}
+
+/// Forwarding threads are to be in the class of their CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassTasksStep {
+    resctrl: Resctrl,
+    classes: Vec<Class>,
+}
+
+/// Classes of service. The default one comes last: until then nobody has less than what is there in the end.
+pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
+    let Some(resctrl) = Resctrl::find(target.files, &target.root) else {
+        return Vec::new();
+    };
+    let caches = resctrl.info(target.files).caches;
+    let mut classes: Vec<_> = plan.classes.iter().collect();
+    classes.sort_by_key(|class| class.is_default);
+    let class = |class: &Class| {
+        let mut schemata = Schemata::default();
+        for mask in &class.masks {
+            // With code and data apart there are two masks, and both get the same.
+            let plain = format!("L{}", mask.level);
+            for resource in caches.keys().filter(|name| name.starts_with(&plain)) {
+                schemata.set(resource, mask.domain, mask.mask);
+            }
+        }
+        for bandwidth in &class.bandwidth {
+            schemata.set("MB", bandwidth.domain, u64::from(bandwidth.limit));
+        }
+        Step::Class(ClassStep {
+            resctrl: resctrl.clone(),
+            name: directory_of(class),
+            schemata,
+            cpus: (!class.is_default).then(|| class.cpus.clone()),
+        })
+    };
+    let mut steps: Vec<Step> = classes.into_iter().map(class).collect();
+    if !plan.classes.is_empty() {
+        steps.push(Step::ClassTasks(ClassTasksStep {
+            resctrl: resctrl.clone(),
+            classes: plan.classes.clone(),
+        }));
+    }
+    steps
+}
+
+/// The default class is the mount itself.
+fn directory_of(class: &Class) -> String {
+    if class.is_default {
+        String::new()
+    } else {
+        class.name.clone()
+    }
+}
+
+impl ClassStep {
+    pub(super) fn places(&self) -> Vec<PathBuf> {
+        if self.name.is_empty() {
+            vec![self.resctrl.mount.join("schemata")]
+        } else {
+            vec![self.resctrl.group(&self.name)]
+        }
+    }
+
+    pub(super) fn difference(&self, target: &Target<'_>) -> Option<Difference> {
+        let place = self.resctrl.group(&self.name);
+        let rounded = self.schemata.rounded(&self.resctrl.info(target.files));
+        let wanted = self.describe(&rounded, self.cpus.as_ref());
+        let groups = match self.resctrl.groups(target.files) {
+            Ok(groups) => groups,
+            Err(error) => {
+                return Some(Difference {
+                    place,
+                    now: error.to_string(),
+                    wanted,
+                });
+            }
+        };
+        let now = groups.iter().find(|group| group.name == self.name);
+        let now = now.map(|group| {
+            let cpus = self.cpus.is_some().then_some(&group.cpus);
+            self.describe(&group.schemata.restricted_to(&self.schemata), cpus)
+        });
+        let now = now.unwrap_or_else(|| "not there".to_owned());
+        (now != wanted).then_some(Difference { place, now, wanted })
+    }
+
+    fn describe(&self, schemata: &Schemata, cpus: Option<&CpuList>) -> String {
+        let mut text: Vec<String> = schemata.to_string().lines().map(str::to_owned).collect();
+        text.extend(cpus.map(|cpus| format!("CPUs {cpus}")));
+        text.join(" ")
+    }
+
+    pub(super) fn make(&self, target: &Target<'_>, journal: &mut Journal) -> io::Result<()> {
+        let (files, resctrl) = (target.files, &self.resctrl);
+        if !self.name.is_empty() {
+            resctrl.create(files, journal, &self.name)?;
+        }
+        if !self.schemata.0.is_empty() {
+            resctrl.set_schemata(files, journal, &self.name, &self.schemata)?;
+        }
+        if let Some(cpus) = &self.cpus {
+            resctrl.set_cpus(files, journal, &self.name, cpus)?;
+        }
+        Ok(())
+    }
+}
+
+impl ClassTasksStep {
+    pub(super) fn places(&self) -> Vec<PathBuf> {
+        let directories = self.classes.iter().map(directory_of);
+        directories
+            .map(|name| self.resctrl.group(&name).join("tasks"))
+            .collect()
+    }
+
+    /// Forwarding threads that are in another group than the class of their CPU's, by the class's directory.
+    fn elsewhere(&self, target: &Target<'_>) -> BTreeMap<String, Vec<ProcessId>> {
+        let Ok(groups) = self.resctrl.groups(target.files) else {
+            // The classes themselves say so.
+            return BTreeMap::new();
+        };
+        let mut found: BTreeMap<String, Vec<ProcessId>> = BTreeMap::new();
+        for task in tasks::all(&target.root) {
+            if task.forwards_for.is_none() || task.cpus.is_empty() {
+                continue;
+            }
+            let mut classes = self.classes.iter();
+            let class = classes.find(|class| task.cpus.difference(&class.cpus).is_empty());
+            let Some(name) = class.map(directory_of) else {
+                continue;
+            };
+            let is_in = groups
+                .iter()
+                .any(|group| group.name == name && group.tasks.contains(&task.tid));
+            if !is_in {
+                found
+                    .entry(name)
+                    .or_default()
+                    .extend(ProcessId::of(task.tid));
+            }
+        }
+        found.retain(|_, tasks| !tasks.is_empty());
+        found
+    }
+
+    pub(super) fn differences(&self, target: &Target<'_>) -> Vec<Difference> {
+        let found = self.elsewhere(target).into_iter();
+        found
+            .map(|(class, tasks)| {
+                let first = tasks.first().map_or(0, |task| task.pid);
+                Difference {
+                    place: self.resctrl.group(&class).join("tasks"),
+                    now: format!(
+                        "{} forwarding threads of its CPUs elsewhere, thread {first} for one",
+                        tasks.len()
+                    ),
+                    wanted: "all of them".to_owned(),
+                }
+            })
+            .collect()
+    }
+
+    pub(super) fn make(
+        &self,
+        target: &Target<'_>,
+        journal: &mut Journal,
+        difference: &Difference,
+    ) -> io::Result<()> {
+        for (class, tasks) in self.elsewhere(target) {
+            if self.resctrl.group(&class).join("tasks") == difference.place {
+                let (files, resctrl) = (target.files, &self.resctrl);
+                resctrl.move_tasks(files, journal, &class, &tasks)?;
+            }
+        }
+        Ok(())
+    }
+}
