@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The real binary partitions a machine and takes that back: a made one, killed at every point, and the one that runs.
-//! Wants root and two CPUs.
+//! Wants root and two CPUs; data planes of others come from `scripts/setup --with-tests`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "partition/data_planes.rs"]
+mod data_planes;
 #[path = "partition/made.rs"]
 mod made;
+#[path = "partition/rig.rs"]
+mod rig;
 #[path = "partition/running.rs"]
 mod running;
+#[path = "partition/watching.rs"]
+mod watching;
 
 use std::path::Path;
 use std::process::{Command, Output};

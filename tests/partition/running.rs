@@ -1,131 +1,244 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine that runs: with CPU sets of version 1, as far as it has them.
+//! The machine that runs: everything that it has of what is applied, a neighbour under load, and kills half way.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::{done, name, partition, text};
+use quietwire_host::tasks::DataPlane;
+use serde_json::Value;
 
-/// CPU 0 for the host, CPU 1 to forward.
-const PLAN: &str = r#"{
-  "groups": [
-    {"role": "host", "name": "host", "cpus": "0", "nodes": [0], "memory_mib": 0, "class": null},
-    {"role": "forwarding", "name": "forwarding", "cpus": "1", "nodes": [0], "memory_mib": 0, "class": null}
-  ],
-  "classes": [], "huge_pages": [], "nics": [], "frequencies": [], "boot": [],
-  "housekeeping": "0", "rx_ring_size": 1024, "tx_ring_size": 1024, "idle": "poll", "reasons": []
-}"#;
-const SETS: &str = "/sys/fs/cgroup/cpuset";
-const DEADLINE: Duration = Duration::from_secs(20);
+use crate::rig::{Checks, Machine, SETS, allowed, forwards_for, settings, until};
+use crate::{done, partition, text};
 
-/// Ends what was started, and takes back what was applied, however the test ends.
-struct Cleaner(Vec<Child>);
+const SPIN: &str = "while :; do :; done";
 
-impl Drop for Cleaner {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        partition(&["rollback", "--force"]);
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        text(&output)
+    );
+}
+
+/// An interface whose received packets the kernel takes on with both CPUs; gone with this value.
+struct Steered(String);
+
+impl Steered {
+    fn new() -> Self {
+        let interface = Self(format!("qwp{}", std::process::id()));
+        run("ip", &["link", "add", &interface.0, "type", "veth"]);
+        fs::write(interface.file(), "3").unwrap();
+        interface
+    }
+
+    fn file(&self) -> PathBuf {
+        format!("/sys/class/net/{}/queues/rx-0/rps_cpus", self.0).into()
+    }
+
+    fn cpus(&self) -> u64 {
+        let mask = fs::read_to_string(self.file()).unwrap();
+        u64::from_str_radix(&mask.trim().replace(',', ""), 16).unwrap()
     }
 }
 
-fn allowed(pid: u32) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    line.unwrap().trim().to_owned()
+impl Drop for Steered {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "del", &self.0]).status();
+    }
 }
 
-/// Settings of the machine that applying changes.
-fn settings() -> Vec<Option<String>> {
-    [
-        "/proc/irq/default_smp_affinity",
-        "/sys/devices/virtual/workqueue/cpumask",
-        "/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
-    ]
-    .map(|path| fs::read_to_string(path).ok())
-    .to_vec()
+/// A CPU set that somebody else made, with both CPUs; gone with this value.
+struct Foreign(PathBuf);
+
+impl Foreign {
+    fn new() -> Self {
+        let set = Self(Path::new(SETS).join(format!("theirs-{}", std::process::id())));
+        fs::create_dir(&set.0).unwrap();
+        for (file, text) in [("cpuset.mems", "0"), ("cpuset.cpus", "0-1")] {
+            fs::write(set.0.join(file), text).unwrap();
+        }
+        set
+    }
 }
 
-fn verdict(checks: &serde_json::Value, name: &str) -> String {
-    let check = checks
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|check| check["name"] == name);
-    check.unwrap_or_else(|| panic!("no check {name}"))["verdict"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let began = Instant::now();
+        // What was started there is ended, and leaves it a moment later.
+        while fs::remove_dir(&self.0).is_err() && began.elapsed() < Duration::from_secs(5) {
+            for pid in fs::read_to_string(self.0.join("cgroup.procs"))
+                .unwrap_or_default()
+                .lines()
+            {
+                let _ = Command::new("kill").args(["-9", pid]).status();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 #[test]
-fn a_neighbour_leaves_and_a_forwarding_thread_is_known() {
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-    if online.trim() != "0-1" || !Path::new(SETS).join("cpuset.cpus").exists() {
-        eprintln!("not tried: this needs two CPUs and CPU sets of version 1");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let plan = directory.path().join("plan.json");
-    fs::write(&plan, PLAN).unwrap();
-    let before = settings();
-    let spin = "while :; do :; done";
-    let neighbour = Command::new("sh").args(["-c", spin]).spawn().unwrap();
-    let pid = neighbour.id();
-    let mut cleaner = Cleaner(vec![neighbour]);
-    assert_eq!(allowed(pid), "0-1");
-
-    done(&["apply", "--plan", name(&plan)]);
-    assert_eq!(allowed(pid), "0");
-    // As DPDK names its workers.
-    let worker = format!(
-        "echo $$ > {SETS}/quietwire-data-plane/cgroup.procs && taskset -pc 1 $$ > /dev/null && echo dpdk-worker1 > /proc/$$/comm && {spin}"
+fn a_neighbour_leaves_and_everything_comes_back() {
+    const PAGES: u64 = 8;
+    let mut machine = Machine::new(PAGES);
+    let steered = Steered::new();
+    let foreign = Foreign::new();
+    machine.before = settings();
+    // Under load, with threads that come and go.
+    let load = machine.start(Command::new("stress-ng").args([
+        "--cpu",
+        "2",
+        "--fork",
+        "1",
+        "--timeout",
+        "120",
+        "--quiet",
+    ]));
+    let theirs = machine.start(Command::new("sh").args(["-c", SPIN]));
+    fs::write(foreign.0.join("cgroup.procs"), theirs.to_string()).unwrap();
+    assert_eq!(
+        (allowed(load), allowed(theirs)),
+        ("0-1".to_owned(), "0-1".to_owned())
     );
-    let worker = Command::new("sh").args(["-c", &worker]).spawn().unwrap();
-    let comm = format!("/proc/{}/comm", worker.id());
-    cleaner.0.push(worker);
-    let began = Instant::now();
-    while fs::read_to_string(&comm).unwrap().trim() != "dpdk-worker1" {
-        assert!(began.elapsed() < DEADLINE);
-        std::thread::sleep(Duration::from_millis(10));
+    let pool: u64 = machine.before
+        [Path::new("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages")]
+    .trim()
+    .parse()
+    .unwrap();
+
+    let dry = done(&["apply", "--plan", machine.plan(), "--dry-run"]);
+    assert!(dry.contains("rps_cpus: 3 -> 1"), "{dry}");
+    assert!(
+        dry.contains(&format!("nr_hugepages: {pool} -> {}", pool + PAGES)),
+        "{dry}"
+    );
+    assert_eq!(settings(), machine.before, "a dry run changes nothing");
+    done(&["apply", "--plan", machine.plan()]);
+    assert_eq!(allowed(load), "0");
+    assert_eq!(allowed(theirs), "0", "its set has both CPUs still");
+    assert_eq!(steered.cpus(), 1);
+    let masks = [
+        "/proc/irq/default_smp_affinity",
+        "/sys/devices/virtual/workqueue/cpumask",
+    ];
+    for file in masks {
+        let mask = fs::read_to_string(file).unwrap();
+        assert_eq!(mask.trim().trim_start_matches(['0', ',']), "1", "{file}");
     }
-    let output = partition(&["verify", "--for", "1s", "--json"]);
-    let checks: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
-    for name in [
-        "forwarding-threads",
-        "forwarding-migrations",
-        "system-calls",
-    ] {
-        assert_eq!(verdict(&checks, name), "pass", "{name}: {}", text(&output));
-    }
-    // A loop of the shell's is no neighbour where it is wanted; one that gets there is.
-    let intruder = Command::new("sh")
-        .args(["-c", &format!("echo $$ > {SETS}/quietwire-data-plane/cgroup.procs && taskset -pc 1 $$ > /dev/null && {spin}")])
-        .spawn()
-        .unwrap();
-    let id = intruder.id();
-    cleaner.0.push(intruder);
-    let began = Instant::now();
-    while allowed(id) != "1" {
-        assert!(began.elapsed() < DEADLINE);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let output = partition(&["verify", "--for", "1s", "--json"]);
-    assert_eq!(output.status.code(), Some(1));
-    let checks: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    for name in ["intruders", "who-ran", "forwarding-switches"] {
-        assert_eq!(verdict(&checks, name), "fail", "{name}: {}", text(&output));
+    let is_moved =
+        |(path, list): &(PathBuf, String)| path.starts_with("/proc/irq") && list.trim() == "0";
+    let moved = settings().into_iter().filter(is_moved).count();
+    assert!(
+        moved > 3,
+        "{moved} interrupts keep to CPU 0: {:?}",
+        settings()
+    );
+    let again = done(&["apply", "--plan", machine.plan()]);
+    assert!(
+        !again.contains("workqueue") && !again.contains("nr_hugepages"),
+        "{again}"
+    );
+
+    let checks = Checks::over("1s");
+    checks.assert(
+        "pass",
+        &[
+            "interrupts-to-come",
+            "work-queues",
+            "write-back",
+            "receive-steering",
+            "huge-pages",
+        ],
+    );
+    for tid in [load, theirs] {
+        checks.assert_unblamed(tid, &["intruders", "who-ran", "forwarding-threads"]);
     }
 
     done(&["rollback"]);
-    assert_eq!(settings(), before);
-    assert_eq!(allowed(pid), "0-1");
-    assert!(!Path::new(SETS).join("quietwire-host").exists());
+    assert_eq!(settings(), machine.before);
+    assert_eq!(
+        (allowed(load), allowed(theirs)),
+        ("0-1".to_owned(), "0-1".to_owned())
+    );
+    assert_eq!(steered.cpus(), 3);
+    machine.end_all();
+}
+
+#[test]
+fn who_gets_onto_a_forwarding_cpu_is_named() {
+    let mut machine = Machine::new(0);
+    done(&["apply", "--plan", machine.plan()]);
+    // As DPDK names its workers.
+    let worker = format!("taskset -pc 1 $$ > /dev/null; echo dpdk-worker1 > /proc/$$/comm; {SPIN}");
+    let worker = machine.start_in_data_plane(&worker);
+    until("the worker has its name", || {
+        let comm = fs::read_to_string(format!("/proc/{worker}/comm")).unwrap();
+        (comm.trim() == "dpdk-worker1").then_some(())
+    });
+    assert_eq!(forwards_for(worker), Some(DataPlane::Dpdk));
+    Checks::over("1s").assert_unblamed(
+        worker,
+        &[
+            "forwarding-threads",
+            "forwarding-migrations",
+            "system-calls",
+            "who-ran",
+        ],
+    );
+    let intruder = machine.start_in_data_plane(&format!("taskset -pc 1 $$ > /dev/null; {SPIN}"));
+    until("the intruder is there", || {
+        (allowed(intruder) == "1").then_some(())
+    });
+    let checks = Checks::over("1s");
+    assert_eq!(checks.code, Some(1));
+    checks.assert("fail", &["intruders", "who-ran", "forwarding-switches"]);
+    assert!(
+        checks.seen("who-ran").contains(&intruder.to_string()),
+        "{}",
+        checks.seen("who-ran")
+    );
+    machine.end_all();
+    done(&["rollback"]);
+    assert_eq!(settings(), machine.before);
+}
+
+#[test]
+fn a_kill_half_way_is_taken_back_on_the_running_machine() {
+    const SIGKILL: i32 = 9;
+    let machine = Machine::new(4);
+    // Each change is a point before and a point after it is written down.
+    done(&["apply", "--plan", machine.plan()]);
+    let status: Value = serde_json::from_str(&done(&["status", "--json"])).unwrap();
+    let points = 2 * status["changes"].as_array().unwrap().len();
+    assert!(points > 10, "{points}");
+    done(&["rollback"]);
+    assert_eq!(settings(), machine.before);
+    for point in [
+        1,
+        2,
+        points / 4,
+        points / 2,
+        points * 3 / 4,
+        points - 1,
+        points,
+    ] {
+        let point = point.to_string();
+        let output = partition(&["apply", "--plan", machine.plan(), "--die-at", &point]);
+        assert_eq!(
+            output.status.signal(),
+            Some(SIGKILL),
+            "{point}: {}",
+            text(&output)
+        );
+        done(&["rollback"]);
+        assert_eq!(
+            settings(),
+            machine.before,
+            "killed at point {point} of {points}"
+        );
+    }
 }

@@ -15,7 +15,9 @@ use quietwire_host::apply::{STATE_DIRECTORY, Target};
 use quietwire_host::files::Disk;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::{Plan, Wishes, plan};
+use quietwire_host::recording::Root;
 
+use crate::commands::host::open;
 use crate::exit::Usage;
 
 /// Who gets which CPUs, cache, memory and interrupts.
@@ -51,32 +53,58 @@ pub(crate) fn run(args: &PartitionArgs) -> Result<()> {
 /// Which machine.
 #[derive(Debug, Args)]
 struct MachineArgs {
-    /// Where /proc, /sys and /etc of the machine are.
-    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    /// Where /proc, /sys and /etc of the machine are; to be looked at, it may be a recording as well.
+    #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
     root: PathBuf,
     /// Where the journal of changes is kept [default: /run/quietwire/partition below the root]
     #[arg(long, value_name = "DIRECTORY")]
     state_directory: Option<PathBuf>,
 }
 
+/// A machine whose files are read, and where its state is kept.
+struct OpenMachine {
+    root: Root,
+    state_directory: PathBuf,
+}
+
 impl MachineArgs {
-    fn target(&self) -> Target<'static> {
-        Target {
-            files: &Disk,
-            root: self.root.clone(),
-            state_directory: self.state_directory(),
-        }
+    /// The machine to look at: a recording is unpacked.
+    fn open(&self) -> Result<OpenMachine> {
+        let root = open(&self.root)?;
+        let state_directory = self.state_directory.clone();
+        let state_directory = state_directory
+            .unwrap_or_else(|| root.path().join(STATE_DIRECTORY.trim_start_matches('/')));
+        Ok(OpenMachine {
+            root,
+            state_directory,
+        })
     }
 
-    fn state_directory(&self) -> PathBuf {
-        let below = STATE_DIRECTORY.trim_start_matches('/');
-        let given = self.state_directory.clone();
-        given.unwrap_or_else(|| self.root.join(below))
+    /// The machine to change, or whose state is asked for: a recording has none.
+    fn open_directory(&self) -> Result<OpenMachine> {
+        if self.root.is_file() {
+            let text = format!(
+                "{} is a recording, which can be looked at (plan, verify, apply --dry-run) and not be changed",
+                self.root.display()
+            );
+            return Err(Usage(text).into());
+        }
+        self.open()
     }
 
     /// Whether it is the machine that runs.
     fn is_live(&self) -> bool {
         self.root == Path::new("/")
+    }
+}
+
+impl OpenMachine {
+    fn target(&self) -> Target<'static> {
+        Target {
+            files: &Disk,
+            root: self.root.path().to_owned(),
+            state_directory: self.state_directory.clone(),
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire partition apply`, `rollback` and `status`.
 
+use std::path::Path;
+
 use anyhow::Result;
 use clap::Args;
 use nix::sys::signal::{Signal, raise};
@@ -70,10 +72,15 @@ fn may_change(machine: &MachineArgs) -> Result<()> {
 }
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
-    let plan = args.plan.read(&args.machine.root)?;
+    let machine = if args.dry_run {
+        args.machine.open()?
+    } else {
+        args.machine.open_directory()?
+    };
+    let plan = args.plan.read(machine.root.path())?;
     let plan =
         plan.ok_or_else(|| Usage("name what to apply with --config or --plan".to_owned()))?;
-    let target = args.machine.target();
+    let target = machine.target();
     if args.dry_run {
         return dry_run(args, &target, &plan);
     }
@@ -109,10 +116,18 @@ fn dry_run(
     target: &Target<'_>,
     plan: &quietwire_host::partition::Plan,
 ) -> Result<()> {
-    let dry = DryRun {
+    let mut dry = DryRun {
         differences: apply::differences(target, plan),
         pending: apply::pending(target, plan),
     };
+    if args.machine.root.is_file() {
+        // Where it was unpacked to is nobody's business.
+        for difference in &mut dry.differences {
+            if let Ok(below) = difference.place.strip_prefix(&target.root) {
+                difference.place = Path::new("/").join(below);
+            }
+        }
+    }
     if args.json {
         return print(serde_json::to_string_pretty(&dry)?);
     }
@@ -180,7 +195,7 @@ fn tell_pending(pending: &[Pending]) -> Result<()> {
 
 pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
     may_change(&args.machine)?;
-    let undone = apply::roll_back(&args.machine.target(), args.force)?;
+    let undone = apply::roll_back(&args.machine.open_directory()?.target(), args.force)?;
     if args.json {
         print(serde_json::to_string_pretty(&undone)?)?;
     } else if undone.is_empty() {
@@ -203,7 +218,7 @@ pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
 }
 
 pub(crate) fn run_status(args: &StatusArgs) -> Result<()> {
-    let status = apply::status(&args.machine.target())?;
+    let status = apply::status(&args.machine.open_directory()?.target())?;
     if args.json {
         return print(serde_json::to_string_pretty(&status)?);
     }

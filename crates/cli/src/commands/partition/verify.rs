@@ -63,14 +63,15 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
-    let root = &args.machine.root;
     let is_timed = args.watch || args.interval.is_some();
     if is_timed && !args.machine.is_live() {
         let what = "what runs can be looked at on this machine only, not below another --root";
         return Err(Usage(what.to_owned()).into());
     }
+    let machine = args.machine.open()?;
+    let root = machine.root.path();
     let named = args.plan.read(root)?;
-    let applied = || applied_plan(&args.machine.state_directory());
+    let applied = || applied_plan(&machine.state_directory);
     let plan = match named {
         Some(plan) => plan,
         None => applied()?.ok_or_else(|| {

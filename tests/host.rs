@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The real binary tells what a machine is, here and of a recording, draws it, and measures its jitter.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn quietwire(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+    command.args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let (out, error) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(error)
+    )
+}
+
+fn done(arguments: &[&str]) -> String {
+    let output = quietwire(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&done(arguments)).unwrap()
+}
+
+/// A virtual machine that was recorded, in the repository.
+fn recording() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/recordings/virtual-machine.tar.zst")
+}
+
+#[test]
+fn a_machine_that_was_recorded_here_is_shown_as_this_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("machine.tar.zst");
+    let file = file.to_str().unwrap();
+    done(&["host", "record", file]);
+    let (here, recorded) = (
+        json(&["host", "show", "--json"]),
+        json(&["host", "show", "--json", "--root", file]),
+    );
+    for key in [
+        "cpu_model",
+        "cpus_online",
+        "cpus",
+        "caches",
+        "cgroup_version",
+        "nics",
+        "rdt",
+    ] {
+        assert_eq!(here[key], recorded[key], "{key}");
+    }
+    let told = done(&["host", "show", "--root", file]);
+    assert!(told.contains("CPUs online"), "{told}");
+}
+
+#[test]
+fn a_recording_is_planned_for_drawn_and_verified() {
+    let recording = recording();
+    let recording = recording.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(
+        at("wishes.toml"),
+        done(&["partition", "derive", "--root", recording]),
+    )
+    .unwrap();
+    let config = at("wishes.toml");
+    let input = ["--root", recording, "--config", &config];
+    let with = |command: &[&str], more: &[&str]| -> Vec<String> {
+        let words = command.iter().chain(&input).chain(more);
+        words.map(|word| (*word).to_owned()).collect()
+    };
+    let run = |command: &[&str], more: &[&str]| {
+        let words = with(command, more);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        quietwire(&words)
+    };
+    let planned = run(&["partition", "plan"], &[]);
+    assert!(
+        text(&planned).contains("forwarding       CPUs 1"),
+        "{}",
+        text(&planned)
+    );
+    let picture = at("machine.svg");
+    let drawn = run(&["host", "show"], &["--svg", &picture]);
+    assert!(drawn.status.success(), "{}", text(&drawn));
+    let picture = fs::read_to_string(&picture).unwrap();
+    assert!(picture.contains("CPU 1: forwarding"), "{picture}");
+
+    // It was not started with the plan's parameters, and holds no processes to judge.
+    let verified = run(&["partition", "verify"], &["--json"]);
+    assert_eq!(verified.status.code(), Some(1), "{}", text(&verified));
+    let checks: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    let verdict = |name: &str| {
+        let mut checks = checks.as_array().unwrap().iter();
+        let check = checks.find(|check| check["name"] == name);
+        check.map_or("none", |check| check["verdict"].as_str().unwrap())
+    };
+    assert_eq!(
+        ["online", "command-line", "affinity", "cpu-sets"].map(verdict),
+        ["pass", "fail", "cannot-tell", "cannot-tell"]
+    );
+    let text_of = text(&verified);
+    assert!(
+        !text_of.contains("/tmp/"),
+        "files are told as on the machine: {text_of}"
+    );
+    let dry = run(&["partition", "apply", "--dry-run"], &[]);
+    assert!(dry.status.success(), "{}", text(&dry));
+    assert!(
+        text(&dry).contains("\n/sys/devices/system/node/") || text(&dry).starts_with("/"),
+        "{}",
+        text(&dry)
+    );
+    // What would change it says that it cannot.
+    for command in [
+        &["partition", "apply"][..],
+        &["partition", "status"],
+        &["partition", "rollback"],
+    ] {
+        let output = if command[1] == "apply" {
+            run(command, &[])
+        } else {
+            quietwire(&[command, &["--root", recording]].concat())
+        };
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{command:?}: {}",
+            text(&output)
+        );
+        assert!(
+            text(&output).contains("is a recording"),
+            "{}",
+            text(&output)
+        );
+    }
+    let live = run(&["partition", "verify"], &["--for", "1s"]);
+    assert_eq!(live.status.code(), Some(2), "{}", text(&live));
+}
+
+#[test]
+fn what_is_no_machine_is_bad_input() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "no archive").unwrap();
+    let (directory, file) = (directory.path().to_str().unwrap(), file.to_str().unwrap());
+    for arguments in [
+        &["host", "show", "--root", "/nowhere"][..],
+        &["host", "show", "--root", directory],
+        &["host", "show", "--root", file],
+        &["host", "show", "--config", file],
+        &["partition", "verify", "--root", file],
+        &["partition", "status", "--root", "/nowhere"],
+        &["partition", "plan", "--root", directory],
+        &["host", "jitter", "--cpus", "4095", "--for", "10ms"],
+        &["host", "jitter", "--cpus", "x"],
+        &["host", "jitter", "--cpus", "0", "--for", "0s"],
+    ] {
+        let output = quietwire(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            text(&output)
+        );
+        assert!(!output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn jitter_has_gaps_of_each_cpu_and_says_where_they_came_from_or_why_not() {
+    let report = json(&["host", "jitter", "--cpus", "0", "--for", "300ms", "--json"]);
+    let cpu = &report["cpus"][0];
+    assert_eq!(cpu["cpu"], 0);
+    assert!(cpu["duration_ns"].as_u64().unwrap() >= 290_000_000, "{cpu}");
+    assert!(!cpu["histogram"].as_array().unwrap().is_empty(), "{cpu}");
+    let is_untraced = report["untraced"].is_string();
+    assert_ne!(is_untraced, report["untraced"].is_null());
+    let told = done(&["host", "jitter", "--cpus", "0", "--for", "50ms"]);
+    assert!(told.contains("gaps of 1 us and more"), "{told}");
+}
+
+/// Where the kernel has the tracer, gaps have names, and nothing of the tracer stays.
+#[test]
+#[ignore = "needs a kernel with the osnoise tracer (CONFIG_OSNOISE_TRACER, Linux 6.1 and later), tracefs mounted, and root"]
+fn jitter_is_traced_by_the_kernel() {
+    let tracing = Path::new("/sys/kernel/tracing");
+    let state = || {
+        let read = |file: &str| fs::read_to_string(tracing.join(file)).unwrap();
+        (
+            read("osnoise/options"),
+            read("osnoise/cpus"),
+            read("current_tracer"),
+        )
+    };
+    let before = state();
+    let report = json(&["host", "jitter", "--cpus", "0", "--for", "2s", "--json"]);
+    assert!(report["untraced"].is_null(), "{report}");
+    let sources = report["cpus"][0]["sources"].as_array().unwrap();
+    assert!(
+        !sources.is_empty(),
+        "two seconds without a timer's interrupt: {report}"
+    );
+    assert_eq!(state(), before);
+    assert!(!tracing.join("instances/quietwire-jitter").exists());
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The machine that runs, for one test at a time.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use quietwire_host::tasks::{self, DataPlane};
+use serde_json::Value;
+
+use crate::{name, partition, text};
+
+/// CPU sets of version 1.
+pub(crate) const SETS: &str = "/sys/fs/cgroup/cpuset";
+/// Where the data plane is started.
+pub(crate) const DATA_PLANE: &str = "/sys/fs/cgroup/cpuset/quietwire-data-plane/cgroup.procs";
+const POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+const DEADLINE: Duration = Duration::from_secs(60);
+/// For the machine, which others may have first.
+const TURN: Duration = Duration::from_secs(300);
+
+/// Polls until there is something.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(
+            began.elapsed() < DEADLINE,
+            "not within {DEADLINE:?}: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// CPU 0 for the host, CPU 1 to forward, and so many huge pages for the data plane.
+fn plan(pages: u64) -> String {
+    format!(
+        r#"{{
+  "groups": [
+    {{"role": "host", "name": "host", "cpus": "0", "nodes": [0], "memory_mib": 0, "class": null}},
+    {{"role": "forwarding", "name": "forwarding", "cpus": "1", "nodes": [0], "memory_mib": 0, "class": null}}
+  ],
+  "classes": [], "nics": [], "frequencies": [], "boot": [],
+  "huge_pages": [{{"node": 0, "page_kib": 2048, "pages": {pages}, "data_plane_mib": {}}}],
+  "housekeeping": "0", "rx_ring_size": 1024, "tx_ring_size": 1024, "idle": "poll", "reasons": []
+}}"#,
+        pages * 2
+    )
+}
+
+/// Everything of the machine that applying may change, by file: it has to be the same after taking back.
+pub(crate) fn settings() -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut add = |path: PathBuf| {
+        if let Ok(text) = fs::read_to_string(&path) {
+            found.insert(path, text);
+        }
+    };
+    for path in [
+        "/proc/irq/default_smp_affinity",
+        "/sys/devices/virtual/workqueue/cpumask",
+        "/sys/bus/workqueue/devices/writeback/cpumask",
+        "/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
+        POOL,
+    ] {
+        add(path.into());
+    }
+    for irq in entries("/proc/irq") {
+        add(irq.join("smp_affinity_list"));
+    }
+    for interface in entries("/sys/class/net") {
+        for queue in entries(interface.join("queues")) {
+            add(queue.join("rps_cpus"));
+        }
+    }
+    for cpu in entries("/sys/devices/system/machinecheck") {
+        add(cpu.join("ignore_ce"));
+    }
+    for set in entries(SETS) {
+        let ours = set
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("quietwire-"));
+        if ours {
+            found.insert(set, "a set that was left behind".to_owned());
+        }
+    }
+    found
+}
+
+fn entries(directory: impl AsRef<Path>) -> Vec<PathBuf> {
+    let listed = fs::read_dir(directory).into_iter().flatten();
+    listed.flatten().map(|entry| entry.path()).collect()
+}
+
+/// The running machine with a plan for it: what was applied is taken back and what was started is ended, however the
+/// test ends. Tests take turns, also those of other processes, as the machine has one set of all that is changed.
+pub(crate) struct Machine {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) plan: PathBuf,
+    pub(crate) before: BTreeMap<PathBuf, String>,
+    children: Vec<Child>,
+    _turn: File,
+}
+
+impl Machine {
+    pub(crate) fn new(pages: u64) -> Self {
+        let turn = File::create(std::env::temp_dir().join("quietwire-tests.lock")).unwrap();
+        let began = Instant::now();
+        while let Err(error) = turn.try_lock() {
+            assert!(matches!(error, TryLockError::WouldBlock), "{error}");
+            assert!(
+                began.elapsed() < TURN,
+                "others have the machine for {TURN:?}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        assert!(
+            online.trim() != "0" && Path::new(SETS).join("cpuset.cpus").exists(),
+            "this test wants two CPUs, and CPU sets of version 1 at {SETS}"
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plan.json");
+        let pool: u64 = fs::read_to_string(POOL).unwrap().trim().parse().unwrap();
+        fs::write(&path, plan(pool + pages)).unwrap();
+        Self {
+            directory,
+            plan: path,
+            before: settings(),
+            children: Vec::new(),
+            _turn: turn,
+        }
+    }
+
+    pub(crate) fn plan(&self) -> &str {
+        name(&self.plan)
+    }
+
+    pub(crate) fn start(&mut self, command: &mut Command) -> u32 {
+        let child = command.spawn().unwrap();
+        let pid = child.id();
+        self.children.push(child);
+        pid
+    }
+
+    /// Starts it where the data plane is to be.
+    pub(crate) fn start_in_data_plane(&mut self, script: &str) -> u32 {
+        let script = format!("echo $$ > {DATA_PLANE}; {script}");
+        self.start(Command::new("sh").args(["-euc", &script]))
+    }
+
+    /// Ends everything that was started.
+    pub(crate) fn end_all(&mut self) {
+        for mut child in self.children.drain(..) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.end_all();
+        partition(&["rollback", "--force"]);
+    }
+}
+
+/// What `verify` finds over an interval.
+pub(crate) struct Checks {
+    pub(crate) code: Option<i32>,
+    checks: Value,
+}
+
+impl Checks {
+    pub(crate) fn over(interval: &str) -> Self {
+        let output = partition(&["verify", "--for", interval, "--json"]);
+        let checks = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+        Self {
+            code: output.status.code(),
+            checks,
+        }
+    }
+
+    fn named(&self, name: &str) -> &Value {
+        let mut checks = self.checks.as_array().unwrap().iter();
+        let found = checks.find(|check| check["name"] == name);
+        found.unwrap_or_else(|| panic!("no check {name}: {}", self.checks))
+    }
+
+    pub(crate) fn seen(&self, name: &str) -> &str {
+        self.named(name)["seen"].as_str().unwrap()
+    }
+
+    /// That these do not name a thread: on a machine that others use as well they may well fail for those.
+    pub(crate) fn assert_unblamed(&self, tid: u32, names: &[&str]) {
+        for name in names {
+            let check = self.named(name);
+            let is_named = self.seen(name).contains(&format!("({tid}"));
+            assert!(
+                check["verdict"] != "cannot-tell" && !is_named,
+                "thread {tid}: {check:#}"
+            );
+        }
+    }
+
+    pub(crate) fn assert(&self, verdict: &str, names: &[&str]) {
+        for name in names {
+            let check = self.named(name);
+            assert_eq!(check["verdict"], verdict, "{check:#}");
+        }
+    }
+}
+
+/// What a thread is taken to forward for, by how it looks to everybody.
+pub(crate) fn forwards_for(tid: u32) -> Option<DataPlane> {
+    let tid = i32::try_from(tid).unwrap();
+    let task = tasks::all(Path::new("/"))
+        .into_iter()
+        .find(|task| task.tid == tid);
+    task?.forwards_for
+}
+
+/// CPUs that a thread may use.
+pub(crate) fn allowed(tid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap().trim().to_owned()
+}
