@@ -55,7 +55,7 @@ lint: ## Formatting, clippy, licence lines, directions between crates, documenta
 	cargo fmt --all --check
 	@scripts/check-sources
 	@scripts/check-directions
-	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE '^#!.*bash' scripts/* .ci/*); \
+	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

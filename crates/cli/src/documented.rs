@@ -17,7 +17,7 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 16] = [
+const PAGES: [(&str, &str); 17] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -32,6 +32,7 @@ const PAGES: [(&str, &str); 16] = [
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),
     ("lab clean", "docs/lab.md"),
+    ("guest-agent", "docs/guests.md"),
     ("host", "docs/host.md"),
     ("partition", "docs/partition.md"),
 ];

@@ -38,6 +38,9 @@ enum Command {
     Tester(commands::tester::TesterArgs),
     Host(commands::host::HostArgs),
     Partition(commands::partition::PartitionArgs),
+    /// Answer the host from within a guest: run by a guest's init.
+    #[command(hide = true)]
+    GuestAgent,
 }
 
 fn main() -> ExitCode {
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Tester(args) => commands::tester::run(&args),
         Command::Host(args) => commands::host::run(&args),
         Command::Partition(args) => commands::partition::run(&args),
+        Command::GuestAgent => quietwire_lab::guest::agent::serve::serve().map_err(Into::into),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -72,6 +72,44 @@ pub enum LabError {
         /// How they were started.
         command: String,
     },
+    /// A guest that makes no sense.
+    #[error("{0}")]
+    GuestSpec(String),
+    /// A guest did not come up, or died.
+    #[error(
+        "the guest '{name}' {what}. Its console's last lines:\n{console}\n(the command was: {command})"
+    )]
+    Guest {
+        /// Its name.
+        name: String,
+        /// What happened.
+        what: String,
+        /// The end of its console's log.
+        console: String,
+        /// How it was started.
+        command: String,
+    },
+    /// The agent in a guest did not do what it was asked to do.
+    #[error("the agent in the guest '{name}': {what}")]
+    Agent {
+        /// The guest's name.
+        name: String,
+        /// What happened.
+        what: String,
+    },
+    /// The image that guests boot could not be built.
+    #[error("the image of guests could not be built: {said}")]
+    Image {
+        /// What the build said.
+        said: String,
+        /// Whether the machine lacks something.
+        is_lacking: bool,
+    },
+    /// KVM was asked for, and no guest boots under it.
+    #[error(
+        "guests cannot run under KVM here: {0}; ask for software emulation, or for whatever there is"
+    )]
+    NoKvm(String),
     /// Options that stress-ng does not take.
     #[error(
         "[neighbours] stressors: stress-ng does not take `{stressors}`: {said}; `stress-ng --help` lists its options"
@@ -134,11 +172,16 @@ impl LabError {
             Self::Cpus(_)
             | Self::NoNamespace(_)
             | Self::BadIperf(_)
+            | Self::GuestSpec(_)
             | Self::Roles(_)
             | Self::Stressors { .. }
             | Self::NoDirectory(_) => Fault::BadInput,
             Self::Cpuset(CpusetError::Unavailable)
             | Self::MissingProgram { .. }
+            | Self::NoKvm(_)
+            | Self::Image {
+                is_lacking: true, ..
+            }
             | Self::Memory { .. } => Fault::Lacks,
             // Not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })

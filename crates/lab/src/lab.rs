@@ -447,7 +447,7 @@ fn device_cpuset(
     )?)
 }
 
-fn make_directory(path: &Path) -> Result<(), LabError> {
+pub(crate) fn make_directory(path: &Path) -> Result<(), LabError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

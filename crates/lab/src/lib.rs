@@ -8,6 +8,7 @@ mod adapters;
 mod clean;
 mod device;
 mod error;
+pub mod guest;
 pub mod iperf;
 mod lab;
 mod neighbours;

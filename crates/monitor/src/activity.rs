@@ -55,6 +55,12 @@ pub struct Activity {
 /// USER_HZ where the system does not tell (man 5 proc: it is 100 on all architectures of interest).
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// Ticks in which the kernel counts CPU time, each second (sysconf(3), _SC_CLK_TCK).
+pub(crate) fn ticks_per_second() -> f64 {
+    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+    ticks.map_or(TICKS_PER_SECOND, |ticks| ticks as f64)
+}
+
 impl Snapshot {
     /// Reads the counters below `root`, and those of all threads of `pids`. A process that is gone has no threads.
     ///
@@ -76,10 +82,9 @@ impl Snapshot {
         let interrupts = fs::read_to_string(root.join("proc/interrupts"))
             .map(|text| interrupts::parse(&text))
             .unwrap_or_default();
-        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
         Ok(Self {
             taken: Instant::now(),
-            ticks_per_second: ticks.map_or(TICKS_PER_SECOND, |ticks| ticks as f64),
+            ticks_per_second: ticks_per_second(),
             cpus,
             threads: pids
                 .iter()

@@ -77,6 +77,18 @@ pub(crate) fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
     cpus
 }
 
+/// Time of each CPU in each state since the machine was booted, from the text of `/proc/stat`.
+#[must_use]
+pub fn cpu_times(stat: &str) -> Vec<CpuActivity> {
+    let ticks_per_second = crate::activity::ticks_per_second();
+    // Nothing is before zero.
+    let mut anomalies = Vec::new();
+    let since_boot = |(cpu, ticks): (u32, CpuTicks)| {
+        CpuActivity::between(cpu, &[0; STATES], &ticks, ticks_per_second, &mut anomalies)
+    };
+    parse(stat).into_iter().map(since_boot).collect()
+}
+
 impl CpuActivity {
     pub(crate) fn between(
         cpu: u32,

@@ -8,6 +8,6 @@ mod interrupts;
 mod threads;
 
 pub use activity::{Activity, MonitorError, Snapshot};
-pub use cpus::CpuActivity;
+pub use cpus::{CpuActivity, cpu_times};
 pub use interrupts::InterruptCount;
 pub use threads::ThreadActivity;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Guests: virtual machines (QEMU) with a kernel of their own, under KVM where guests really boot under it and in software
+//! emulation elsewhere; the image that they boot, and the agent that works in them.
+
+pub mod agent;
+mod command;
+pub mod console;
+mod image;
+mod kvm;
+mod lines;
+mod qmp;
+mod running;
+mod spec;
+
+pub use agent::client::Agent;
+pub use command::port_address;
+pub use image::Image;
+pub use kvm::{Acceleration, Accelerator, acceleration};
+pub use running::{Guest, GuestPlaces, GuestRecord, VcpuThread};
+pub use spec::{AcceleratorChoice, GuestPort, GuestSpec, PORTS_MAX, SocketRole};

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The host's side of the agent. What it asks has a deadline, whatever is on the other side.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use quietwire_host::CpuList;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::protocol::{
+    Answer, Ask, CpuStates, Hello, Outcome, PortCounters, Question, Ran, Started, VERSION, Vnf,
+};
+use crate::error::LabError;
+use crate::guest::lines::{LineError, Lines};
+
+/// How long an agent may take to answer what takes no time.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a network function may take until it forwards; in software emulation it takes seconds.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Answers to questions of former connections that are passed over before an answer is found wanting.
+const STALE_MAX: usize = 64;
+
+/// A connection to an agent.
+#[derive(Debug)]
+pub struct Agent {
+    guest: String,
+    lines: Lines,
+    next_id: u64,
+    hello: Hello,
+}
+
+impl Agent {
+    /// Connects to the agent of a guest by the guest's agent socket. The guest may still be booting.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`]: nobody there, silence, nonsense, another version.
+    pub fn connect(guest: &str, socket: &Path, patience: Duration) -> Result<Self, LabError> {
+        let agent_error = |what: String| LabError::Agent {
+            name: guest.to_owned(),
+            what,
+        };
+        let lines = Lines::connect(socket)
+            .map_err(|error| agent_error(format!("{}: {error}", socket.display())))?;
+        // Unlike those of former connections, whose answers may be under way still.
+        let now = std::time::SystemTime::now();
+        let since = now
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut agent = Self {
+            guest: guest.to_owned(),
+            lines,
+            next_id: since.as_micros() as u64,
+            hello: Hello {
+                version: 0,
+                quietwire: String::new(),
+                kernel: String::new(),
+                cpus: CpuList::new(),
+                ports: Vec::new(),
+            },
+        };
+        agent.hello = agent.ask(&Ask::Hello, patience)?;
+        if agent.hello.version != VERSION {
+            return Err(agent.failed(format!(
+                "it speaks version {} of the protocol, and this program {VERSION}; build the image again with this program in it",
+                agent.hello.version
+            )));
+        }
+        Ok(agent)
+    }
+
+    /// What it said of itself.
+    #[must_use]
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    fn failed(&self, what: String) -> LabError {
+        LabError::Agent {
+            name: self.guest.clone(),
+            what,
+        }
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, ask: &Ask, patience: Duration) -> Result<T, LabError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let outcome = self
+            .exchange(id, ask, patience)
+            .map_err(|error| self.failed(error))?;
+        match outcome {
+            Outcome::Ok(value) => serde_json::from_value(value)
+                .map_err(|error| self.failed(format!("it answered something else: {error}"))),
+            Outcome::Error(why) => Err(self.failed(why)),
+        }
+    }
+
+    fn exchange(&mut self, id: u64, ask: &Ask, patience: Duration) -> Result<Outcome, String> {
+        let until = Instant::now() + patience;
+        let question = Question {
+            version: VERSION,
+            id,
+            ask: ask.clone(),
+        };
+        let question = serde_json::to_value(question).map_err(|error| error.to_string())?;
+        self.lines
+            .send(&question, patience)
+            .map_err(|error| error.to_string())?;
+        for _ in 0..STALE_MAX {
+            let left = until.saturating_duration_since(Instant::now());
+            let line = self.lines.receive(left).map_err(|error| match error {
+                LineError::Silent(_) => {
+                    format!("it did not answer in {} s", patience.as_secs_f64())
+                }
+                error => error.to_string(),
+            })?;
+            let answer: Answer = serde_json::from_value(line.clone())
+                .map_err(|error| format!("it answered '{}': {error}", shortened(&line)))?;
+            match answer.outcome {
+                outcome if answer.id == id => return Ok(outcome),
+                // What it could not read at all: of this connection, since it is a line of it.
+                Outcome::Error(why) if answer.id == 0 => return Err(why),
+                _ => {}
+            }
+        }
+        Err(format!(
+            "it answered {STALE_MAX} questions that were not asked"
+        ))
+    }
+
+    /// Starts a network function on all ports of the guest; returns when it forwards.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`] with the last words of what did not come up.
+    pub fn start(&mut self, vnf: &Vnf) -> Result<Started, LabError> {
+        self.ask(&Ask::Start(vnf.clone()), START_PATIENCE)
+    }
+
+    /// What the network function's ports have counted since it was started.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn counters(&mut self) -> Result<Vec<PortCounters>, LabError> {
+        self.ask(&Ask::Counters, PATIENCE)
+    }
+
+    /// The last lines that the network function said.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn log(&mut self) -> Result<String, LabError> {
+        self.ask(&Ask::Log, PATIENCE)
+    }
+
+    /// Stops the network function; the ports are free for another then.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`] when it had to be killed.
+    pub fn stop(&mut self) -> Result<(), LabError> {
+        self.ask(&Ask::Stop, PATIENCE)
+    }
+
+    /// Time of each CPU of the guest in each state since it booted.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn cpu_states(&mut self) -> Result<CpuStates, LabError> {
+        self.ask(&Ask::CpuStates, PATIENCE)
+    }
+
+    /// Gaps that a thread alone on its CPU sees in the guest: a report as that of `quietwire host jitter --json`.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn jitter(&mut self, cpus: &CpuList, duration: Duration) -> Result<Value, LabError> {
+        let ask = Ask::Jitter {
+            cpus: cpus.clone(),
+            duration_ms: duration.as_millis() as u64,
+        };
+        self.ask(&ask, duration + PATIENCE)
+    }
+
+    /// Runs a command in the guest.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`] when it cannot be started.
+    pub fn run(&mut self, command: &[&str], deadline: Duration) -> Result<Ran, LabError> {
+        let ask = Ask::Run {
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            deadline_ms: deadline.as_millis() as u64,
+        };
+        self.ask(&ask, deadline + PATIENCE)
+    }
+}
+
+fn shortened(line: &Value) -> String {
+    crate::guest::lines::excerpt(line.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::super::protocol::PortCounters;
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(20);
+
+    const HELLO: &str = r#"{"id":ID,"ok":{"version":1,"quietwire":"0.1.0","kernel":"6.1","cpus":"0-1","ports":[]}}"#;
+
+    /// An agent that answers question after question with these, `ID` in them being the question's number.
+    fn with_agent<T>(
+        answers: &[&str],
+        patience: Duration,
+        ask: impl FnOnce(Result<Agent, LabError>) -> T,
+    ) -> T {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("agent");
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let (stream, _) = listener.accept().unwrap();
+                let mut out = stream.try_clone().unwrap();
+                let mut questions = BufReader::new(stream).lines();
+                for answer in answers {
+                    let Some(Ok(line)) = questions.next() else {
+                        return;
+                    };
+                    let question: Question = serde_json::from_str(&line).unwrap();
+                    let answer = answer.replace("ID", &question.id.to_string());
+                    // The host may have heard enough.
+                    let _ = writeln!(out, "{answer}");
+                }
+                // Silent from here on, until the host goes.
+                while questions.next().is_some_and(|line| line.is_ok()) {}
+            });
+            ask(Agent::connect("vnf-0", &socket, patience))
+        })
+    }
+
+    fn refused(answer: &str, patience: Duration) -> String {
+        with_agent(&[answer], patience, |agent| {
+            agent.map(drop).unwrap_err().to_string()
+        })
+    }
+
+    #[test]
+    fn an_agent_is_asked_and_answers() {
+        let counters =
+            r#"{"id":ID,"ok":[{"rx_frames":3,"tx_frames":2,"rx_dropped":1,"tx_dropped":0}]}"#;
+        let refusal = r#"{"id":ID,"error":"nothing runs"}"#;
+        let stale = format!("{{\"id\":5,\"ok\":1}}\n{counters}");
+        with_agent(&[HELLO, counters, refusal, &stale], LONG, |agent| {
+            let mut agent = agent.unwrap();
+            assert_eq!(agent.hello().cpus.to_string(), "0-1");
+            let expected = PortCounters {
+                rx_frames: 3,
+                tx_frames: 2,
+                rx_dropped: 1,
+                tx_dropped: 0,
+            };
+            assert_eq!(agent.counters().unwrap(), [expected]);
+            let error = agent.stop().unwrap_err().to_string();
+            assert!(
+                error.contains("'vnf-0'") && error.contains("nothing runs"),
+                "{error}"
+            );
+            assert_eq!(agent.counters().unwrap(), [expected]);
+        });
+    }
+
+    #[test]
+    fn a_broken_agent_is_an_error_and_never_a_wait_without_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let nobody = Agent::connect("vnf-0", &directory.path().join("none"), LONG);
+        assert!(matches!(nobody, Err(LabError::Agent { .. })));
+        let silence = with_agent(&[], SHORT, |agent| agent.map(drop).unwrap_err().to_string());
+        assert!(silence.contains("did not answer in 0.05 s"), "{silence}");
+        let cases = [
+            ("\u{1b}[31mKernel panic", "not JSON"),
+            ("[1, 2]", "it answered '[1,2]'"),
+            (r#"{"id":ID}"#, "it answered"),
+            (r#"{"id":ID,"ok":{"version":"x"}}"#, "something else"),
+            (r#"{"id":0,"error":"no such question"}"#, "no such question"),
+            (
+                r#"{"id":ID,"ok":{"version":9,"quietwire":"9","kernel":"6","cpus":"0","ports":[]}}"#,
+                "version 9",
+            ),
+        ];
+        for (answer, what) in cases {
+            let error = refused(answer, LONG);
+            assert!(error.contains(what), "{answer}: {error}");
+        }
+        let endless = "x".repeat(crate::guest::lines::LINE_MAX + 1);
+        assert!(refused(&endless, LONG).contains("more than"), "endless");
+        let others = "{\"id\":1,\"ok\":1}\n".repeat(STALE_MAX);
+        assert!(refused(&others, LONG).contains("not asked"));
+    }
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The guest's side of the agent: reads questions from the channel, answers each, for as long as the guest runs.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use quietwire_host::CpuList;
+use quietwire_host::process::wait_until;
+use quietwire_host::threads::online_cpus;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::ports::Bus;
+use super::protocol::{Answer, Ask, Hello, Outcome, Question, Ran, Started, VERSION};
+use super::vnf::{Function, Machine};
+use crate::error::{LabError, io_error};
+use crate::guest::command::AGENT_CHANNEL;
+use crate::guest::lines::{LINE_MAX, excerpt};
+
+/// How long the kernel may take to make the channel's device.
+const CHANNEL_DEADLINE: Duration = Duration::from_secs(20);
+/// How long to rest while no host is connected: the channel's device has nothing to wait for then.
+const REST: Duration = Duration::from_millis(20);
+/// Longest measurement of gaps, milliseconds.
+const JITTER_MAX_MS: u64 = 60_000;
+/// Longest that a command may take, milliseconds.
+const RUN_MAX_MS: u64 = 600_000;
+/// Octets of a command's words that are told.
+const OUTPUT_MAX: usize = 256 << 10;
+
+/// Serves the host until the guest ends.
+///
+/// # Errors
+/// [`LabError::Io`] when this is no guest of quietwire's, or its channel breaks.
+pub fn serve() -> Result<(), LabError> {
+    let path = channel()?;
+    let mut channel = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(io_error(&path, "opening the channel to the host"))?;
+    let bus = Bus::below(Path::new("/"));
+    let ports = bus
+        .ports()
+        .map_err(io_error(Path::new("/sys/bus/pci/devices"), "listing it"))?;
+    let cpus = online_cpus(Path::new("/")).unwrap_or_default();
+    let mut server = Server {
+        machine: Machine { bus, ports, cpus },
+        function: None,
+        held: Vec::new(),
+        is_too_long: false,
+    };
+    tracing::info!("the agent is up, with {} ports", server.machine.ports.len());
+    loop {
+        match server.pump(&mut channel) {
+            Ok(true) => {}
+            Ok(false) => std::thread::sleep(REST),
+            Err(error) => return Err(io_error(&path, "talking to the host")(error)),
+        }
+    }
+}
+
+/// The device of the channel, which the kernel names by number and whose own name is in sysfs.
+fn channel() -> Result<PathBuf, LabError> {
+    let ports = Path::new("/sys/class/virtio-ports");
+    let find = || {
+        let entries = fs::read_dir(ports).ok()?.flatten();
+        let mut named = entries.filter(|entry| {
+            let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
+            name.trim() == AGENT_CHANNEL
+        });
+        Some(Path::new("/dev").join(named.next()?.file_name()))
+    };
+    let mut found = None;
+    wait_until(CHANNEL_DEADLINE, || {
+        found = find();
+        found.as_ref().is_some_and(|path| path.exists())
+    });
+    found.ok_or_else(|| {
+        io_error(
+            ports,
+            "looking for the channel to the host; `quietwire guest-agent` is for guests of quietwire's",
+        )(ErrorKind::NotFound.into())
+    })
+}
+
+struct Server {
+    machine: Machine,
+    function: Option<Box<dyn Function>>,
+    held: Vec<u8>,
+    /// The line that is coming in is too long, and is left out up to its end.
+    is_too_long: bool,
+}
+
+impl Server {
+    /// Takes what has come and answers what is whole. False when nobody is connected.
+    fn pump(&mut self, channel: &mut (impl Read + Write)) -> io::Result<bool> {
+        let mut buffer = [0; 65536];
+        match channel.read(&mut buffer) {
+            Ok(0) => {
+                // Half a line of a host that has gone.
+                self.held.clear();
+                self.is_too_long = false;
+                return Ok(false);
+            }
+            Ok(count) => self.held.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        while let Some(end) = self.held.iter().position(|octet| *octet == b'\n') {
+            let line: Vec<u8> = self.held.drain(..=end).collect();
+            let answer = if std::mem::take(&mut self.is_too_long) {
+                refusal(0, format!("a question has {LINE_MAX} octets at most"))
+            } else {
+                self.answer(&line)
+            };
+            reply(channel, &answer);
+        }
+        if self.held.len() > LINE_MAX {
+            self.held.clear();
+            self.is_too_long = true;
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, line: &[u8]) -> Answer {
+        // The number first: a question of another version may hold what this one does not know.
+        let value: Value = match serde_json::from_slice(line) {
+            Ok(value) => value,
+            Err(error) => {
+                return refusal(0, format!("'{}' is no question: {error}", excerpt(line)));
+            }
+        };
+        let id = value["id"].as_u64().unwrap_or(0);
+        let version = value["version"].as_u64();
+        // Whoever asks for its version is told it.
+        if version != Some(u64::from(VERSION)) && value["ask"] != "hello" {
+            return refusal(
+                id,
+                format!("this agent speaks version {VERSION} of the protocol"),
+            );
+        }
+        let outcome = if value["ask"] == "hello" {
+            told(self.hello())
+        } else {
+            match serde_json::from_value::<Question>(value) {
+                Ok(question) => self.do_as_asked(question.ask),
+                Err(error) => Err(format!("the question makes no sense: {error}")),
+            }
+        };
+        Answer {
+            id,
+            outcome: outcome.map_or_else(Outcome::Error, Outcome::Ok),
+        }
+    }
+
+    fn do_as_asked(&mut self, ask: Ask) -> Result<Value, String> {
+        match ask {
+            Ask::Hello => told(self.hello()),
+            Ask::Start(vnf) => {
+                if self.function.is_some() {
+                    return Err("a network function runs already; stop it first".to_owned());
+                }
+                let function = self.machine.start(&vnf)?;
+                let commands = function.commands();
+                self.function = Some(function);
+                told(Started { commands })
+            }
+            Ask::Counters => told(self.function()?.counters()?),
+            Ask::Log => told(self.function()?.log()),
+            Ask::Stop => {
+                let mut function = self.function.take().ok_or(NOTHING)?;
+                function.stop()?;
+                Ok(Value::Null)
+            }
+            Ask::CpuStates => {
+                let stat = fs::read_to_string("/proc/stat").map_err(|error| error.to_string())?;
+                told(quietwire_monitor::cpu_times(&stat))
+            }
+            Ask::Jitter { cpus, duration_ms } => jitter(&cpus, duration_ms),
+            Ask::Run {
+                command,
+                deadline_ms,
+            } => told(run(
+                &command,
+                Duration::from_millis(deadline_ms.min(RUN_MAX_MS)),
+            )?),
+        }
+    }
+
+    fn function(&mut self) -> Result<&mut Box<dyn Function>, String> {
+        self.function.as_mut().ok_or_else(|| NOTHING.to_owned())
+    }
+
+    fn hello(&self) -> Hello {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Hello {
+            version: VERSION,
+            quietwire: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: kernel.trim().to_owned(),
+            cpus: self.machine.cpus.clone(),
+            ports: self
+                .machine
+                .ports
+                .iter()
+                .map(|port| port.address.clone())
+                .collect(),
+        }
+    }
+}
+
+const NOTHING: &str = "no network function runs; start one first";
+
+fn told(what: impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(what).map_err(|error| error.to_string())
+}
+
+fn refusal(id: u64, why: String) -> Answer {
+    Answer {
+        id,
+        outcome: Outcome::Error(why),
+    }
+}
+
+/// Sends an answer. A host that has gone does not hear it.
+fn reply(channel: &mut impl Write, answer: &Answer) {
+    let sent = serde_json::to_vec(answer)
+        .map_err(io::Error::from)
+        .and_then(|mut line| {
+            line.push(b'\n');
+            channel.write_all(&line)
+        });
+    if let Err(error) = sent {
+        tracing::warn!("an answer was not heard: {error}");
+    }
+}
+
+fn jitter(cpus: &CpuList, duration_ms: u64) -> Result<Value, String> {
+    if duration_ms > JITTER_MAX_MS {
+        return Err(format!("gaps are measured for {JITTER_MAX_MS} ms at most"));
+    }
+    let duration = Duration::from_millis(duration_ms);
+    let report = quietwire_host::jitter::measure(cpus, duration, &AtomicBool::new(false));
+    told(report.map_err(|error| error.to_string())?)
+}
+
+/// Runs a command with its words in a file: a pipe that its children keep open would be waited for.
+fn run(command: &[String], deadline: Duration) -> Result<Ran, String> {
+    use std::os::unix::process::CommandExt;
+    let (program, arguments) = command.split_first().ok_or("no command was given")?;
+    let failed = |error: io::Error| format!("`{}`: {error}", command.join(" "));
+    let mut log = tempfile::tempfile().map_err(failed)?;
+    let out = || log.try_clone().map(Stdio::from).map_err(failed);
+    let mut child = Command::new(program)
+        .args(arguments)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(out()?)
+        .stderr(out()?)
+        .spawn()
+        .map_err(failed)?;
+    let mut status = None;
+    wait_until(deadline, || {
+        status = child.try_wait().ok().flatten();
+        status.is_some()
+    });
+    if status.is_none() {
+        let group = i32::try_from(child.id()).map_err(|error| error.to_string())?;
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        child.wait().map_err(failed)?;
+    }
+    let mut said = Vec::new();
+    io::Seek::rewind(&mut log)
+        .and_then(|()| log.read_to_end(&mut said))
+        .map_err(failed)?;
+    let end = said.len().saturating_sub(OUTPUT_MAX);
+    let mut output = String::from_utf8_lossy(&said[end..]).into_owned();
+    if status.is_none() {
+        output.push_str(&format!("\n(ended after {} s)", deadline.as_secs_f64()));
+    }
+    Ok(Ran {
+        code: status.and_then(|status| status.code()),
+        output,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn server() -> Server {
+        let nowhere = tempfile::tempdir().unwrap();
+        Server {
+            machine: Machine {
+                bus: Bus::below(nowhere.path()),
+                ports: Vec::new(),
+                cpus: "0".parse().unwrap(),
+            },
+            function: None,
+            held: Vec::new(),
+            is_too_long: false,
+        }
+    }
+
+    fn answered(line: &str) -> Outcome {
+        server().answer(line.as_bytes()).outcome
+    }
+
+    fn refused(line: &str) -> String {
+        match answered(line) {
+            Outcome::Error(why) => why,
+            Outcome::Ok(value) => panic!("{line}: {value}"),
+        }
+    }
+
+    fn ask(what: &str) -> String {
+        format!(r#"{{"version":{VERSION},"id":3,"ask":{what}}}"#)
+    }
+
+    #[test]
+    fn questions_that_make_no_sense_are_refused_and_not_the_end() {
+        assert!(refused("\u{1}nonsense").contains("nonsense"));
+        assert!(refused("7").contains("version 1"));
+        assert!(refused(r#"{"version":8,"id":1,"ask":"counters"}"#).contains("version 1"));
+        assert!(refused(&ask("\"frobnicate\"")).contains("no sense"));
+        assert!(refused(&ask("\"counters\"")).contains("start one first"));
+        assert!(refused(&ask("\"stop\"")).contains("start one first"));
+        let start = r#"{"start":{"kind":"cross-connect","queues":1,"frame-size-max":1518}}"#;
+        assert!(refused(&ask(start)).contains("wants ports in pairs"));
+        let jitter = r#"{"jitter":{"cpus":"0","duration_ms":999999}}"#;
+        assert!(refused(&ask(jitter)).contains("at most"));
+        let run = r#"{"run":{"command":["/no/such"],"deadline_ms":5}}"#;
+        assert!(refused(&ask(run)).contains("/no/such"));
+        // Another version is told this one.
+        let hello = answered(r#"{"version":8,"id":1,"ask":"hello"}"#);
+        assert!(matches!(hello, Outcome::Ok(value) if value["version"] == VERSION));
+        assert!(
+            matches!(answered(&ask("\"cpu_states\"")), Outcome::Ok(value) if value[0]["idle_s"].is_number())
+        );
+    }
+
+    #[test]
+    fn a_command_is_run_with_a_deadline() {
+        let words = |script: &str| ["sh", "-c", script].map(str::to_owned);
+        let ran = run(
+            &words("echo out; echo error >&2; exit 4"),
+            Duration::from_secs(20),
+        )
+        .unwrap();
+        assert_eq!((ran.code, ran.output.as_str()), (Some(4), "out\nerror\n"));
+        let ran = run(
+            &words("echo begun; sleep 60 & sleep 60"),
+            Duration::from_millis(300),
+        )
+        .unwrap();
+        assert!(
+            ran.code.is_none() && ran.output.contains("ended after 0.3 s"),
+            "{ran:?}"
+        );
+        run(&[], Duration::from_secs(1)).unwrap_err();
+    }
+
+    #[test]
+    fn half_lines_and_endless_ones_are_survived() {
+        let (mut host, mut guest) = UnixStream::pair().unwrap();
+        let mut server = server();
+        let endless = vec![b'x'; LINE_MAX + 70000];
+        std::thread::scope(|scope| {
+            let said = scope.spawn(|| {
+                host.write_all(&endless).unwrap();
+                host.write_all(b"\n").unwrap();
+                let half = ask("\"hello\"");
+                host.write_all(&half.as_bytes()[..9]).unwrap();
+                host.write_all(&half.as_bytes()[9..]).unwrap();
+                host.write_all(b"\n").unwrap();
+                let mut lines = String::new();
+                host.shutdown(std::net::Shutdown::Write).unwrap();
+                host.read_to_string(&mut lines).unwrap();
+                lines
+            });
+            while server.pump(&mut guest).unwrap() {}
+            drop(guest);
+            let lines = said.join().unwrap();
+            let answers: Vec<Answer> = lines
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect();
+            assert_eq!(answers.len(), 2, "{lines}");
+            assert!(matches!(&answers[0].outcome, Outcome::Error(why) if why.contains("at most")));
+            assert!(matches!(&answers[1].outcome, Outcome::Ok(_)));
+        });
+    }
+}

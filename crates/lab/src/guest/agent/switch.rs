@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! quietwire's own switch as a network function: a cross-connect, a bridge, a router, or whatever its configuration says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::ports::Port;
+use super::protocol::{PortCounters, Routing, Vnf, VnfKind};
+use super::vnf::{Cpus, Function, Machine, Process};
+use crate::guest::lines::Lines;
+
+/// This very program.
+const PROGRAM: &str = "/proc/self/exe";
+/// How long the control socket may take to answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+/// Memory for frames, MiB.
+const MEMORY_MIB: u32 = 128;
+
+#[derive(Debug)]
+struct Switch {
+    process: Process,
+    control: PathBuf,
+    ports: usize,
+}
+
+pub(super) fn start(
+    machine: &Machine,
+    vnf: &Vnf,
+    cpus: &Cpus,
+    directory: &Path,
+) -> Result<Box<dyn Function>, String> {
+    let [config, control, log] =
+        ["switch.toml", "switch.sock", "switch.log"].map(|name| directory.join(name));
+    let text = configuration(&machine.ports, vnf)?;
+    fs::write(&config, text).map_err(|error| format!("writing {}: {error}", config.display()))?;
+    let program = fs::read_link(PROGRAM).map_err(|error| format!("{PROGRAM}: {error}"))?;
+    let words = command(&program, &config, &control, vnf, cpus);
+    let process =
+        Process::spawn(&words, &log)?.wait_until_up(|| ask(&control, "ports").map(|_| ()))?;
+    Ok(Box::new(Switch {
+        process,
+        control,
+        ports: machine.ports.len(),
+    }))
+}
+
+fn command(program: &Path, config: &Path, control: &Path, vnf: &Vnf, cpus: &Cpus) -> Vec<String> {
+    let forwarding = cpus.forwarding.to_string();
+    let others = cpus.control.0.to_string();
+    let mut words = vec![
+        program.display().to_string(),
+        "switch".to_owned(),
+        "run".to_owned(),
+    ];
+    let mut option = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+    option("--config", &config.display().to_string());
+    option("--control-socket", &control.display().to_string());
+    option("--forwarding-cpus", &forwarding);
+    option("--huge-pages", "require");
+    option("--memory-mib", &MEMORY_MIB.to_string());
+    option("--frame-size-max", &vnf.frame_size_max.to_string());
+    if cpus.are_apart {
+        option("--service-cpus", &others);
+        option("--control-cpus", &others);
+    } else {
+        // Its other threads have to run there as well.
+        option("--pinning", "none");
+        option("--idle", "yield");
+    }
+    words
+}
+
+fn configuration(ports: &[Port], vnf: &Vnf) -> Result<String, String> {
+    let mut config = toml::Table::new();
+    if let VnfKind::Switch(text) = &vnf.kind {
+        config = text
+            .parse()
+            .map_err(|error| format!("the switch's configuration: {error}"))?;
+    }
+    let names: Vec<String> = (0..ports.len()).map(|index| format!("p{index}")).collect();
+    let port = |(name, port): (&String, &Port)| json!({ "name": name, "uri": format!("pci:{}?queues={}", port.address, vnf.queues) });
+    add(
+        &mut config,
+        "port",
+        names.iter().zip(ports).map(port).collect(),
+    )?;
+    match &vnf.kind {
+        VnfKind::CrossConnect => {
+            let pairs = names.chunks(2).map(|pair| json!({ "ports": pair }));
+            add(&mut config, "cross-connect", pairs.collect())?;
+        }
+        VnfKind::Bridge => add(
+            &mut config,
+            "bridge",
+            vec![json!({ "name": "br0", "ports": names })],
+        )?,
+        VnfKind::Router(routing) => add_routing(&mut config, ports, routing)?,
+        _ => {}
+    }
+    toml::to_string(&config).map_err(|error| error.to_string())
+}
+
+fn add_routing(config: &mut toml::Table, ports: &[Port], routing: &Routing) -> Result<(), String> {
+    routing.check(ports.len())?;
+    let interface = |(port, addresses): (&usize, &Vec<ipnet::IpNet>)| {
+        let mut interface = json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses });
+        if let Some(mac) = ports[*port].mac {
+            interface["mac"] = json!(mac);
+        }
+        interface
+    };
+    add(
+        config,
+        "interface",
+        routing.addresses.iter().map(interface).collect(),
+    )?;
+    let route = |(prefix, gateway)| json!({ "prefix": prefix, "via": [{ "address": gateway }] });
+    add(
+        config,
+        "route",
+        routing.routes.iter().map(|(p, g)| route((p, g))).collect(),
+    )?;
+    let neighbours = routing.neighbours.iter();
+    let neighbours = neighbours.map(|(port, address, mac)| json!({ "interface": format!("i{port}"), "address": address, "mac": mac }));
+    add(config, "neighbour", neighbours.collect())
+}
+
+/// Puts tables before those of this name that are there.
+fn add(config: &mut toml::Table, name: &str, tables: Vec<Value>) -> Result<(), String> {
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let tables = toml::Value::try_from(tables).map_err(|error| error.to_string())?;
+    let (toml::Value::Array(mut all), there) = (tables, config.remove(name)) else {
+        return Err(format!("'{name}' could not be written"));
+    };
+    match there {
+        None => {}
+        Some(toml::Value::Array(there)) => all.extend(there),
+        Some(_) => {
+            return Err(format!(
+                "the switch's configuration: '{name}' is a list of tables, [[{name}]]"
+            ));
+        }
+    }
+    config.insert(name.to_owned(), toml::Value::Array(all));
+    Ok(())
+}
+
+fn ask(control: &Path, subject: &str) -> Result<Value, String> {
+    let failed = |error| format!("the switch's control socket: {error}");
+    let mut lines = Lines::connect(control).map_err(failed)?;
+    lines
+        .send(&json!({ "show": subject }), ANSWER_DEADLINE)
+        .map_err(failed)?;
+    let mut answer = lines.receive(ANSWER_DEADLINE).map_err(failed)?;
+    match answer.get_mut("ok") {
+        Some(ok) => Ok(ok.take()),
+        None => Err(format!("the switch answered {answer}")),
+    }
+}
+
+fn counters(ports: &Value, count: usize) -> Option<Vec<PortCounters>> {
+    let of = |index: usize| {
+        let name = format!("p{index}");
+        let port = ports
+            .as_array()?
+            .iter()
+            .find(|port| port["name"] == name.as_str())?;
+        let drops = port["drops"].as_object()?;
+        let dropped = |name: &str| drops.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let all: u64 = drops.values().filter_map(Value::as_u64).sum();
+        let tx_dropped = dropped("tx_full") + dropped("not_segmented");
+        Some(PortCounters {
+            rx_frames: port["rx_frames"].as_u64()?,
+            tx_frames: port["tx_frames"].as_u64()?,
+            rx_dropped: all.saturating_sub(tx_dropped),
+            tx_dropped,
+        })
+    };
+    (0..count).map(of).collect()
+}
+
+impl Function for Switch {
+    fn commands(&self) -> Vec<String> {
+        vec![self.process.command().to_owned()]
+    }
+
+    fn counters(&mut self) -> Result<Vec<PortCounters>, String> {
+        self.process.check()?;
+        let ports = ask(&self.control, "ports")?;
+        counters(&ports, self.ports).ok_or_else(|| format!("the switch lists its ports as {ports}"))
+    }
+
+    fn log(&self) -> String {
+        self.process.last_words()
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        self.process.stop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports() -> Vec<Port> {
+        let port = |address: &str, mac: &str| Port {
+            address: address.to_owned(),
+            mac: mac.parse().ok(),
+        };
+        vec![
+            port("0000:00:10.0", "02:00:00:00:00:01"),
+            port("0000:00:11.0", ""),
+        ]
+    }
+
+    fn vnf(kind: VnfKind) -> Vnf {
+        Vnf {
+            kind,
+            forwarding_cpus: None,
+            queues: 1,
+            frame_size_max: 1518,
+        }
+    }
+
+    fn written(kind: VnfKind) -> toml::Table {
+        configuration(&ports(), &vnf(kind))
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn each_kind_has_its_tables() {
+        let config = written(VnfKind::CrossConnect);
+        assert_eq!(
+            config["port"][1]["uri"].as_str(),
+            Some("pci:0000:00:11.0?queues=1")
+        );
+        assert_eq!(
+            config["cross-connect"][0]["ports"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2
+        );
+        assert_eq!(
+            written(VnfKind::Bridge)["bridge"][0]["ports"][1].as_str(),
+            Some("p1")
+        );
+        let routing = Routing {
+            addresses: [
+                (0, vec!["10.0.0.1/24".parse().unwrap()]),
+                (1, vec!["10.1.0.1/24".parse().unwrap()]),
+            ]
+            .into(),
+            routes: vec![("10.9.0.0/16".parse().unwrap(), "10.1.0.9".parse().unwrap())],
+            neighbours: vec![(
+                1,
+                "10.1.0.9".parse().unwrap(),
+                "02:00:00:00:00:09".parse().unwrap(),
+            )],
+        };
+        let config = written(VnfKind::Router(routing.clone()));
+        assert_eq!(
+            config["interface"][0]["mac"].as_str(),
+            Some("02:00:00:00:00:01")
+        );
+        assert!(config["interface"][1].get("mac").is_none());
+        assert_eq!(
+            config["route"][0]["via"][0]["address"].as_str(),
+            Some("10.1.0.9")
+        );
+        assert_eq!(config["neighbour"][0]["interface"].as_str(), Some("i1"));
+        let mut wrong = routing;
+        wrong.addresses.insert(2, Vec::new());
+        let error = configuration(&ports(), &vnf(VnfKind::Router(wrong))).unwrap_err();
+        assert!(error.contains("port 2"), "{error}");
+    }
+
+    #[test]
+    fn a_configuration_of_ones_own_has_the_ports_beside_what_it_says() {
+        let text = "idle = \"yield\"\n[[port]]\nname = \"t\"\nuri = \"tap:t0\"\n[[bridge]]\nname = \"lan\"\nports = [\"p0\", \"t\"]\n";
+        let config = written(VnfKind::Switch(text.to_owned()));
+        let names: Vec<&str> = config["port"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|port| port["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["p0", "p1", "t"]);
+        assert_eq!(config["idle"].as_str(), Some("yield"));
+        for wrong in ["port = 1", "a b"] {
+            configuration(&ports(), &vnf(VnfKind::Switch(wrong.to_owned()))).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn ports_are_counted_in_their_order() {
+        let said = json!([
+            { "name": "p1", "rx_frames": 5, "tx_frames": 6, "drops": { "tx_full": 2, "short": 1, "rx_missed": 3 } },
+            { "name": "p0", "rx_frames": 7, "tx_frames": 8, "drops": {} },
+        ]);
+        let counted = counters(&said, 2).unwrap();
+        assert_eq!(
+            (
+                counted[0].rx_frames,
+                counted[1].tx_dropped,
+                counted[1].rx_dropped
+            ),
+            (7, 2, 4)
+        );
+        assert_eq!(counters(&said, 3), None);
+        assert_eq!(counters(&json!({}), 1), None);
+    }
+}

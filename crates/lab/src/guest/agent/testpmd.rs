@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! DPDK's testpmd as a network function (Testpmd Application User Guide).
+
+use std::path::Path;
+
+use super::protocol::{PortCounters, TestpmdMode, Vnf};
+use super::vnf::{Cpus, Function, Machine, Process};
+
+/// Frames without FCS that it takes when nothing is said (RTE_ETHER_MAX_LEN less the FCS is its default).
+const FRAME_SIZE_USUAL: u16 = 1518;
+/// Memory of it, MiB.
+const MEMORY_MIB: u32 = 128;
+/// Buffers: rings of two ports and bursts under way.
+const BUFFERS: u32 = 16384;
+
+#[derive(Debug)]
+struct Testpmd {
+    process: Process,
+    ports: usize,
+}
+
+pub(super) fn start(
+    machine: &Machine,
+    vnf: &Vnf,
+    mode: TestpmdMode,
+    cpus: &Cpus,
+    directory: &Path,
+) -> Result<Box<dyn Function>, String> {
+    let addresses: Vec<&str> = machine
+        .ports
+        .iter()
+        .map(|port| port.address.as_str())
+        .collect();
+    let words = command(&addresses, vnf, mode, cpus);
+    let log = directory.join("testpmd.log");
+    let process = Process::spawn(&words, &log)?.wait_until_up(|| {
+        // It says so once a second, after it has begun to forward.
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let is_up = statistics(&said, addresses.len()).is_some();
+        is_up
+            .then_some(())
+            .ok_or_else(|| "it has no statistics yet".to_owned())
+    })?;
+    Ok(Box::new(Testpmd {
+        process,
+        ports: addresses.len(),
+    }))
+}
+
+fn command(addresses: &[&str], vnf: &Vnf, mode: TestpmdMode, cpus: &Cpus) -> Vec<String> {
+    let mut lcores = vec![format!("0@{}", cpus.control.0)];
+    lcores.extend(
+        cpus.forwarding
+            .iter()
+            .zip(1..)
+            .map(|(cpu, lcore)| format!("{lcore}@{}", cpu.0)),
+    );
+    let mut words: Vec<String> = ["dpdk-testpmd", "--in-memory", "--no-telemetry"]
+        .map(str::to_owned)
+        .to_vec();
+    words.push(format!("--lcores={}", lcores.join(",")));
+    words.extend(["-m".to_owned(), MEMORY_MIB.to_string()]);
+    for address in addresses {
+        words.extend(["-a".to_owned(), (*address).to_owned()]);
+    }
+    let mode = match mode {
+        TestpmdMode::Io => "io",
+        TestpmdMode::Mac => "mac",
+        TestpmdMode::Macswap => "macswap",
+    };
+    // Without a terminal it ends at once unless it has statistics to print.
+    words.extend(["--", "--auto-start", "--stats-period=1"].map(str::to_owned));
+    words.push(format!("--forward-mode={mode}"));
+    words.push(format!("--nb-cores={}", cpus.forwarding.len()));
+    words.push(format!("--total-num-mbufs={BUFFERS}"));
+    words.extend([
+        format!("--rxq={}", vnf.queues),
+        format!("--txq={}", vnf.queues),
+    ]);
+    if vnf.frame_size_max > FRAME_SIZE_USUAL {
+        words.push(format!("--max-pkt-len={}", vnf.frame_size_max));
+        words.push(format!(
+            "--mbuf-size={}",
+            u32::from(vnf.frame_size_max) + 128
+        ));
+    }
+    words
+}
+
+/// The last complete statistics in what testpmd prints (`nic_stats_display` in app/test-pmd/config.c); none when there are none.
+fn statistics(said: &str, ports: usize) -> Option<Vec<PortCounters>> {
+    let mut found = vec![None; ports];
+    let mut port = None;
+    let mut counters = PortCounters::default();
+    for line in said.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |name: &str| {
+            let at = words.iter().position(|word| *word == name)?;
+            words.get(at + 1)?.parse::<u64>().ok()
+        };
+        if line.contains("NIC statistics for port") {
+            port = words.iter().find_map(|word| word.parse::<usize>().ok());
+            counters = PortCounters::default();
+        } else if let Some(frames) = value("RX-packets:") {
+            counters.rx_frames = frames;
+            counters.rx_dropped = value("RX-missed:").unwrap_or(0);
+        } else if let Some(frames) = value("TX-packets:") {
+            counters.tx_frames = frames;
+            counters.tx_dropped = value("TX-errors:").unwrap_or(0);
+            // The last of a port's lines that is needed.
+            if let Some(slot) = port.and_then(|port| found.get_mut(port)) {
+                *slot = Some(counters);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+impl Function for Testpmd {
+    fn commands(&self) -> Vec<String> {
+        vec![self.process.command().to_owned()]
+    }
+
+    fn counters(&mut self) -> Result<Vec<PortCounters>, String> {
+        self.process.check()?;
+        statistics(&self.process.log(), self.ports)
+            .ok_or_else(|| "testpmd has printed no statistics".to_owned())
+    }
+
+    fn log(&self) -> String {
+        self.process.last_words()
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        self.process.stop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::VnfKind;
+    use super::*;
+    use quietwire_host::CpuId;
+
+    const SAID: &str = "
+Port statistics ====================================
+  ######################## NIC statistics for port 0  ########################
+  RX-packets: 1          RX-missed: 0          RX-bytes:  60
+  RX-errors: 0
+  RX-nombuf:  0
+  TX-packets: 2          TX-errors: 0          TX-bytes:  120
+  ############################################################################
+
+  ######################## NIC statistics for port 1  ########################
+  RX-packets: 30         RX-missed: 4          RX-bytes:  60
+  RX-errors: 0
+  RX-nombuf:  0
+  TX-packets: 5          TX-errors: 6          TX-bytes:  120
+
+Port statistics ====================================
+  ######################## NIC statistics for port 0  ########################
+  RX-packets: 100        RX-missed: 0          RX-bytes:  60
+";
+
+    #[test]
+    fn the_last_complete_statistics_of_each_port_count() {
+        let counters = statistics(SAID, 2).unwrap();
+        assert_eq!((counters[0].rx_frames, counters[0].tx_frames), (1, 2));
+        let expected = PortCounters {
+            rx_frames: 30,
+            tx_frames: 5,
+            rx_dropped: 4,
+            tx_dropped: 6,
+        };
+        assert_eq!(counters[1], expected);
+        assert_eq!(statistics(SAID, 3), None);
+        assert_eq!(statistics("", 2), None);
+    }
+
+    #[test]
+    fn the_command_says_which_ports_and_cpus() {
+        let vnf = Vnf {
+            kind: VnfKind::Testpmd(TestpmdMode::Mac),
+            forwarding_cpus: None,
+            queues: 2,
+            frame_size_max: 9000,
+        };
+        let cpus = Cpus {
+            forwarding: "1-2".parse().unwrap(),
+            control: CpuId(0),
+            are_apart: true,
+        };
+        let line = command(
+            &["0000:00:10.0", "0000:00:11.0"],
+            &vnf,
+            TestpmdMode::Mac,
+            &cpus,
+        )
+        .join(" ");
+        for part in [
+            "--lcores=0@0,1@1,2@2",
+            "-a 0000:00:10.0 -a 0000:00:11.0 --",
+            "--forward-mode=mac --nb-cores=2",
+            "--rxq=2 --txq=2",
+            "--max-pkt-len=9000",
+        ] {
+            assert!(line.contains(part), "no '{part}' in {line}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line of QEMU (qemu-system-x86_64(1)) for a guest.
+
+use std::path::Path;
+
+use super::image::Image;
+use super::kvm::Accelerator;
+use super::running::GuestPlaces;
+use super::spec::{GuestPort, GuestSpec, SocketRole};
+
+/// The program.
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+/// Debian's package that holds it.
+pub(crate) const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// The name of the agent's channel.
+pub(crate) const AGENT_CHANNEL: &str = "org.quietwire.agent";
+/// Device number on the guest's PCI bus of its first port.
+const FIRST_DEVICE: usize = 0x10;
+/// Device number of the agent's channel.
+const AGENT_DEVICE: usize = 0x8;
+/// Interrupts of a virtio network card beside those of its queues: changes of its configuration, its control queue.
+const OTHER_VECTORS: u16 = 2;
+
+/// Where a port of a guest is on its PCI bus.
+#[must_use]
+pub fn port_address(index: usize) -> String {
+    format!("0000:00:{:02x}.0", FIRST_DEVICE + index)
+}
+
+/// A value within an option of QEMU's, in which a comma ends a value unless it is doubled.
+fn value(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+pub(crate) fn qemu(
+    spec: &GuestSpec,
+    image: &Image,
+    places: &GuestPlaces,
+    accelerator: Accelerator,
+) -> Vec<String> {
+    let mut command = vec![QEMU.to_owned()];
+    let mut add = |words: &[&str]| command.extend(words.iter().map(|word| (*word).to_owned()));
+    add(&["-name", &format!("guest={},debug-threads=on", spec.name)]);
+    add(&["-nodefaults", "-no-user-config", "-no-reboot", "-S"]);
+    add(&["-display", "none", "-machine", "q35,memory-backend=memory"]);
+    // The threads of emulated vCPUs run at once, as those of KVM do.
+    add(match accelerator {
+        Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
+        Accelerator::Software => &["-accel", "tcg,thread=multi", "-cpu", "max"],
+    });
+    let vcpus = spec.vcpu_cpus.len();
+    add(&[
+        "-smp",
+        &format!("{vcpus},sockets=1,cores={vcpus},threads=1"),
+    ]);
+    add(&["-m", &format!("{}M", spec.memory_mib)]);
+    // vhost-user hands the memory over: it has to be shared.
+    let pages = if spec.huge_pages {
+        ",hugetlb=on,hugetlbsize=2M,prealloc=on"
+    } else {
+        ""
+    };
+    let memory = format!(
+        "memory-backend-memfd,id=memory,size={}M,share=on{pages}",
+        spec.memory_mib
+    );
+    add(&["-object", &memory]);
+    add(&["-kernel", &image.kernel.display().to_string()]);
+    add(&["-initrd", &image.initramfs.display().to_string()]);
+    let mut options = vec!["console=ttyS0,115200 panic=-1".to_owned()];
+    options.extend(spec.kernel_options.iter().cloned());
+    add(&["-append", &options.join(" ")]);
+    add(&[
+        "-chardev",
+        &format!("file,id=console,path={}", value(&places.console_log)),
+    ]);
+    add(&["-serial", "chardev:console"]);
+    let server = |id: &str, socket: &Path| {
+        format!("socket,id={id},path={},server=on,wait=off", value(socket))
+    };
+    add(&[
+        "-chardev",
+        &server("shell", &places.shell_socket),
+        "-serial",
+        "chardev:shell",
+    ]);
+    add(&["-chardev", &server("monitor", &places.monitor_socket)]);
+    add(&["-mon", "chardev=monitor,mode=control"]);
+    add(&["-chardev", &server("agent", &places.agent_socket)]);
+    add(&[
+        "-device",
+        &format!("virtio-serial-pci,bus=pcie.0,addr={AGENT_DEVICE:#x}"),
+    ]);
+    add(&[
+        "-device",
+        &format!("virtserialport,chardev=agent,name={AGENT_CHANNEL}"),
+    ]);
+    for (index, port) in spec.ports.iter().enumerate() {
+        for (option, word) in port_options(index, port, accelerator) {
+            add(&[option, &word]);
+        }
+    }
+    command
+}
+
+fn port_options(
+    index: usize,
+    port: &GuestPort,
+    accelerator: Accelerator,
+) -> [(&'static str, String); 3] {
+    let socket = value(&port.socket);
+    let role = match port.role {
+        // A switch that was restarted finds its guests again.
+        SocketRole::Client => "reconnect=1",
+        SocketRole::Server => "server=on,wait=off",
+    };
+    // QEMU 7.2 without KVM ends with a failed assertion when a guest unmasks an MSI-X interrupt of a vhost-user port: legacy
+    // interrupts then. A program that polls needs none.
+    let vectors = match accelerator {
+        Accelerator::Kvm => 2 * port.queues + OTHER_VECTORS,
+        Accelerator::Software => 0,
+    };
+    let several = if port.queues > 1 { ",mq=on" } else { "" };
+    let queues = port.queues;
+    let size = port.ring_size;
+    let device = FIRST_DEVICE + index;
+    let mac = port.mac;
+    [
+        (
+            "-chardev",
+            format!("socket,id=port{index},path={socket},{role}"),
+        ),
+        (
+            "-netdev",
+            format!("vhost-user,id=net{index},chardev=port{index},queues={queues}"),
+        ),
+        (
+            "-device",
+            format!(
+                "virtio-net-pci,netdev=net{index},mac={mac},bus=pcie.0,addr={device:#x},rx_queue_size={size},tx_queue_size={size},vectors={vectors},romfile={several}"
+            ),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::spec::tests::{port, spec};
+    use super::*;
+
+    fn line(spec: &GuestSpec, accelerator: Accelerator) -> String {
+        let image = Image {
+            directory: PathBuf::from("/images/x"),
+            kernel: PathBuf::from("/images/x/vmlinuz"),
+            initramfs: PathBuf::from("/images/x/initramfs"),
+        };
+        let places = GuestPlaces::below(Path::new("/run/lab,1/vnf-0"));
+        qemu(spec, &image, &places, accelerator).join(" ")
+    }
+
+    #[test]
+    fn ports_have_places_and_shared_memory() {
+        let mut asked = spec(vec![port("/run/a.sock", 1), port("/run/b,c.sock", 2)]);
+        asked.ports[1].role = SocketRole::Server;
+        asked.ports[1].queues = 2;
+        asked.kernel_options = vec!["isolcpus=1".to_owned()];
+        let said = line(&asked, Accelerator::Software);
+        for part in [
+            "-accel tcg,thread=multi -cpu max",
+            "-smp 2,sockets=1,cores=2,threads=1 -m 512M",
+            "memory-backend-memfd,id=memory,size=512M,share=on -kernel /images/x/vmlinuz",
+            "-append console=ttyS0,115200 panic=-1 isolcpus=1 -chardev",
+            "path=/run/lab,,1/vnf-0/console.log",
+            "socket,id=port0,path=/run/a.sock,reconnect=1 -netdev vhost-user,id=net0,chardev=port0,queues=1",
+            "mac=02:00:00:00:00:01,bus=pcie.0,addr=0x10,rx_queue_size=1024,tx_queue_size=1024,vectors=0,romfile=",
+            "socket,id=port1,path=/run/b,,c.sock,server=on,wait=off",
+            "addr=0x11,rx_queue_size=1024,tx_queue_size=1024,vectors=0,romfile=,mq=on",
+        ] {
+            assert!(said.contains(part), "no '{part}' in {said}");
+        }
+        assert_eq!(port_address(1), "0000:00:11.0");
+    }
+
+    #[test]
+    fn under_kvm_ports_have_interrupts_and_memory_may_be_huge() {
+        let mut asked = spec(vec![port("/run/a.sock", 1)]);
+        asked.huge_pages = true;
+        let said = line(&asked, Accelerator::Kvm);
+        assert!(
+            said.contains("-accel kvm -cpu host") && said.contains("vectors=4"),
+            "{said}"
+        );
+        assert!(said.contains("hugetlb=on,hugetlbsize=2M"), "{said}");
+    }
+}

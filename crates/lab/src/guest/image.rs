@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The image that guests boot. `images/build` builds it; the program carries that script, so that it needs no source tree.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{LabError, io_error};
+
+const BUILD: &str = include_str!("../../../../images/build");
+const INIT: &str = include_str!("../../../../images/init");
+
+/// Exit code of `images/build` for what the machine lacks.
+const LACKS: i32 = 3;
+
+/// What a guest boots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Where it is; its name holds a hash of what went in.
+    pub directory: PathBuf,
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initramfs: PathBuf,
+}
+
+impl Image {
+    /// An image of somebody's own. Its init has to start `quietwire guest-agent`, with the modules virtio_pci,
+    /// virtio_console and virtio_net loaded.
+    ///
+    /// # Errors
+    /// [`LabError::GuestSpec`] when a file is not there.
+    pub fn of_files(kernel: &Path, initramfs: &Path) -> Result<Self, LabError> {
+        for (what, path) in [("kernel", kernel), ("initramfs", initramfs)] {
+            if !path.is_file() {
+                return Err(LabError::GuestSpec(format!(
+                    "the guest's {what} {} is no file",
+                    path.display()
+                )));
+            }
+        }
+        Ok(Self {
+            directory: kernel.parent().unwrap_or(Path::new("/")).to_owned(),
+            kernel: kernel.to_owned(),
+            initramfs: initramfs.to_owned(),
+        })
+    }
+
+    /// The image with this `quietwire` program in it: built when it is not in the cache (`quietwire/images` in
+    /// `$XDG_CACHE_HOME` or `~/.cache`), which takes some seconds.
+    ///
+    /// # Errors
+    /// [`LabError::Image`] with what the build said.
+    pub fn build(program: &Path) -> Result<Self, LabError> {
+        let scripts =
+            tempfile::tempdir().map_err(io_error(&std::env::temp_dir(), "making a directory"))?;
+        let script = scripts.path().join("build");
+        for (path, text) in [(&script, BUILD), (&scripts.path().join("init"), INIT)] {
+            let written = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o700)
+                .open(path)
+                .and_then(|mut file| file.write_all(text.as_bytes()));
+            written.map_err(io_error(path, "writing it"))?;
+        }
+        tracing::debug!("seeing to the image of guests");
+        let output = Command::new("/bin/bash")
+            .arg(&script)
+            .arg("--program")
+            .arg(program)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(io_error(
+                Path::new("/bin/bash"),
+                "building the image of guests",
+            ))?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if !output.status.success() {
+            return Err(LabError::Image {
+                said,
+                is_lacking: output.status.code() == Some(LACKS),
+            });
+        }
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let directory = PathBuf::from(printed.lines().next_back().unwrap_or_default());
+        Self::of_files(&directory.join("vmlinuz"), &directory.join("initramfs"))
+    }
+
+    /// What went in, a line each, as `images/build` wrote it down; none for an image of somebody's own.
+    #[must_use]
+    pub fn manifest(&self) -> Option<String> {
+        fs::read_to_string(self.directory.join("manifest")).ok()
+    }
+
+    /// The name that results tell it by.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self
+            .directory
+            .file_name()
+            .unwrap_or(self.directory.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_told_by_the_build() {
+        let error = Image::build(Path::new("/no/such/program")).unwrap_err();
+        assert!(error.to_string().contains("/no/such/program"), "{error}");
+    }
+
+    #[test]
+    fn an_image_of_ones_own_has_two_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("vmlinuz");
+        fs::write(&file, "").unwrap();
+        let error = Image::of_files(&file, &directory.path().join("none")).unwrap_err();
+        assert!(error.to_string().contains("initramfs"), "{error}");
+        assert_eq!(error.fault(), crate::Fault::BadInput);
+        let image = Image::of_files(&file, &file).unwrap();
+        assert_eq!(image.directory, directory.path());
+        assert_eq!(image.manifest(), None);
+    }
+}

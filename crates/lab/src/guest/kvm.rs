@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether guests boot under KVM here. That `/dev/kvm` opens says little: on some nested machines it does, and no guest ever
+//! comes up. So one is booted, once per host and boot, and what came of it is remembered.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use quietwire_host::process::wait_until;
+use serde::{Deserialize, Serialize};
+
+use super::command::{QEMU, QEMU_PACKAGE};
+use super::image::Image;
+use super::spec::AcceleratorChoice;
+use crate::error::{LabError, io_error};
+use crate::spawn::{last_words, require};
+
+const DEVICE: &str = "/dev/kvm";
+/// What the guest of the probe says when it is up (`images/init`).
+const UP: &str = "quietwire: the guest is up";
+/// How long it may take. A guest under KVM takes one second.
+const DEADLINE: Duration = Duration::from_secs(8);
+/// The same for timeout(1), which ends the guest even when this process is killed.
+const DEADLINE_OF_GUEST: &str = "10";
+
+/// Under what a guest runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accelerator {
+    /// KVM: the CPU itself runs the guest.
+    Kvm,
+    /// QEMU translates the guest's instructions (TCG): several times slower, not to be compared with KVM.
+    Software,
+}
+
+/// Under what guests run on this machine, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acceleration {
+    /// Under what.
+    pub accelerator: Accelerator,
+    /// Why.
+    pub why: String,
+}
+
+/// What is remembered, with what it holds for.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Remembered {
+    kernel: String,
+    boot_id: String,
+    found: Acceleration,
+}
+
+/// Under what a guest is to run here, by what was asked for. Boots a guest the first time after the machine was started.
+///
+/// # Errors
+/// [`LabError::MissingProgram`] without QEMU, [`LabError::NoKvm`] when KVM was asked for and no guest boots under it.
+pub fn acceleration(choice: AcceleratorChoice, image: &Image) -> Result<Acceleration, LabError> {
+    require(QEMU, QEMU_PACKAGE)?;
+    if choice == AcceleratorChoice::Software {
+        return Ok(software("software emulation was asked for".to_owned()));
+    }
+    let found = found(image)?;
+    if choice == AcceleratorChoice::Kvm && found.accelerator != Accelerator::Kvm {
+        return Err(LabError::NoKvm(found.why));
+    }
+    Ok(found)
+}
+
+fn software(why: String) -> Acceleration {
+    Acceleration {
+        accelerator: Accelerator::Software,
+        why,
+    }
+}
+
+fn found(image: &Image) -> Result<Acceleration, LabError> {
+    if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
+        return Ok(software(format!("{DEVICE} cannot be opened: {error}")));
+    }
+    let directory = cache_directory();
+    fs::create_dir_all(&directory).map_err(io_error(&directory, "making the directory"))?;
+    let path = directory.join("kvm.json");
+    // One probe at a time: the others wait for what it finds.
+    let lock_path = directory.join("kvm.lock");
+    let lock = open_lock(&lock_path).map_err(io_error(&lock_path, "opening the lock"))?;
+    lock.lock().map_err(io_error(&lock_path, "locking"))?;
+    let (kernel, boot_id) = host();
+    if let Some(found) = remembered(&path, &kernel, &boot_id) {
+        return Ok(found);
+    }
+    tracing::info!("finding out whether guests boot under KVM here");
+    let found = probe(image)?;
+    let remember = Remembered {
+        kernel,
+        boot_id,
+        found: found.clone(),
+    };
+    let text = serde_json::to_string_pretty(&remember).unwrap_or_default();
+    fs::write(&path, text).map_err(io_error(&path, "remembering what was found"))?;
+    Ok(found)
+}
+
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Where quietwire keeps what can be found out again.
+fn cache_directory() -> PathBuf {
+    let of_user = || {
+        let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
+        PathBuf::from(home).join(".cache")
+    };
+    let said = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
+    said.map_or_else(of_user, PathBuf::from).join("quietwire")
+}
+
+/// The kernel's release and the machine's boot (random(4): boot_id is another after each).
+fn host() -> (String, String) {
+    let read = |path: &str| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    (
+        read("/proc/sys/kernel/osrelease"),
+        read("/proc/sys/kernel/random/boot_id"),
+    )
+}
+
+fn remembered(path: &Path, kernel: &str, boot_id: &str) -> Option<Acceleration> {
+    let text = fs::read_to_string(path).ok()?;
+    let remembered: Remembered = serde_json::from_str(&text).ok()?;
+    (remembered.kernel == kernel && remembered.boot_id == boot_id).then_some(remembered.found)
+}
+
+/// Ends with its guest.
+struct Probe(Child);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // timeout(1) hands the signal on to the guest.
+        let number = i32::try_from(self.0.id()).unwrap_or(i32::MAX);
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(number),
+            nix::sys::signal::Signal::SIGTERM,
+        );
+        let _ = self.0.wait();
+    }
+}
+
+fn probe(image: &Image) -> Result<Acceleration, LabError> {
+    require("timeout", "coreutils")?;
+    let directory =
+        tempfile::tempdir().map_err(io_error(&std::env::temp_dir(), "making a directory"))?;
+    let console = directory.path().join("console.log");
+    let said = directory.path().join("qemu.log");
+    let log = File::create(&said).map_err(io_error(&said, "making the log"))?;
+    let child = Command::new("timeout")
+        .args(["--signal=KILL", DEADLINE_OF_GUEST, QEMU])
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+        ])
+        .args([
+            "-machine", "q35", "-accel", "kvm", "-cpu", "host", "-smp", "2", "-m", "512M",
+        ])
+        .arg("-kernel")
+        .arg(&image.kernel)
+        .arg("-initrd")
+        .arg(&image.initramfs)
+        .args(["-append", "console=ttyS0,115200 panic=-1 quietwire.probe"])
+        .arg("-serial")
+        .arg(format!("file:{}", console.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .map_err(io_error(Path::new("timeout"), "starting the probe of KVM"))?;
+    let mut probe = Probe(child);
+    let is_up = || fs::read(&console).is_ok_and(|text| String::from_utf8_lossy(&text).contains(UP));
+    wait_until(DEADLINE, || {
+        is_up() || !matches!(probe.0.try_wait(), Ok(None))
+    });
+    if is_up() {
+        return Ok(Acceleration {
+            accelerator: Accelerator::Kvm,
+            why: "a guest boots under KVM here".to_owned(),
+        });
+    }
+    let ended = match probe.0.try_wait() {
+        Ok(Some(_)) => format!("QEMU ended: {}", last_words(&said)),
+        _ => format!("it was not up in {} s", DEADLINE.as_secs()),
+    };
+    drop(probe);
+    let last = last_words(&console);
+    let last = last.lines().next_back().unwrap_or_default();
+    Ok(software(format!(
+        "{DEVICE} opens, and no guest boots under it: {ended}; the last line of its console: {last}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_holds_for_this_boot_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kvm.json");
+        assert_eq!(remembered(&path, "6.1", "a"), None);
+        let found = software("because".to_owned());
+        let remember = Remembered {
+            kernel: "6.1".to_owned(),
+            boot_id: "a".to_owned(),
+            found: found.clone(),
+        };
+        fs::write(&path, serde_json::to_string(&remember).unwrap()).unwrap();
+        assert_eq!(remembered(&path, "6.1", "a"), Some(found));
+        assert_eq!(remembered(&path, "6.1", "b"), None);
+        assert_eq!(remembered(&path, "6.2", "a"), None);
+        fs::write(&path, "{").unwrap();
+        assert_eq!(remembered(&path, "6.1", "a"), None);
+        let (kernel, boot_id) = host();
+        assert!(
+            !kernel.is_empty() && boot_id.len() == 36,
+            "{kernel} {boot_id}"
+        );
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lines of JSON over a Unix socket, as QEMU's monitor and the agent in a guest speak. Whatever the other side does, each
+//! call ends by its deadline, and no line takes more memory than one may have.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longest line that is taken, octets with its end.
+pub(crate) const LINE_MAX: usize = 4 << 20;
+
+/// Characters of a line shown in an error.
+const EXCERPT: usize = 120;
+
+/// What went wrong with a line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LineError {
+    /// Nobody listens.
+    #[error("{0}")]
+    Connect(std::io::Error),
+    /// The other side ended the connection.
+    #[error("it closed the connection")]
+    Closed,
+    /// Nothing came in time.
+    #[error("it did not answer in {0:?}")]
+    Silent(Duration),
+    /// A line without end.
+    #[error("it sent a line of more than {LINE_MAX} octets")]
+    TooLong,
+    /// No JSON.
+    #[error("it answered '{excerpt}', which is not JSON: {cause}")]
+    Garbage {
+        /// The beginning of the line.
+        excerpt: String,
+        /// What is wrong.
+        cause: serde_json::Error,
+    },
+    /// What the system said.
+    #[error("its socket: {0}")]
+    Io(std::io::Error),
+}
+
+/// The beginning of something, for an error.
+pub(crate) fn excerpt(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]);
+    let text: String = text
+        .chars()
+        .take(EXCERPT)
+        .map(|c| if c.is_control() { '.' } else { c })
+        .collect();
+    text.trim().to_owned()
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    stream: UnixStream,
+    held: Vec<u8>,
+}
+
+impl Lines {
+    pub(crate) fn connect(socket: &Path) -> Result<Self, LineError> {
+        let stream = UnixStream::connect(socket).map_err(LineError::Connect)?;
+        Ok(Self {
+            stream,
+            held: Vec::new(),
+        })
+    }
+
+    /// Sends one line.
+    pub(crate) fn send(&mut self, value: &Value, patience: Duration) -> Result<(), LineError> {
+        let mut line = value.to_string().into_bytes();
+        line.push(b'\n');
+        self.stream
+            .set_write_timeout(Some(patience.max(Duration::from_millis(1))))
+            .map_err(LineError::Io)?;
+        self.stream
+            .write_all(&line)
+            .map_err(|error| match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => LineError::Silent(patience),
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => LineError::Closed,
+                _ => LineError::Io(error),
+            })
+    }
+
+    /// The next line.
+    pub(crate) fn receive(&mut self, patience: Duration) -> Result<Value, LineError> {
+        let until = Instant::now() + patience;
+        let mut searched = 0;
+        loop {
+            let found = self.held[searched..].iter().position(|c| *c == b'\n');
+            if let Some(end) = found.map(|end| searched + end) {
+                if end >= LINE_MAX {
+                    return Err(LineError::TooLong);
+                }
+                let line: Vec<u8> = self.held.drain(..=end).collect();
+                return serde_json::from_slice(&line).map_err(|cause| LineError::Garbage {
+                    excerpt: excerpt(&line),
+                    cause,
+                });
+            }
+            searched = self.held.len();
+            if searched >= LINE_MAX {
+                return Err(LineError::TooLong);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(LineError::Silent(patience));
+            }
+            self.more(left, patience)?;
+        }
+    }
+
+    fn more(&mut self, left: Duration, patience: Duration) -> Result<(), LineError> {
+        let mut buffer = [0; 65536];
+        self.stream
+            .set_read_timeout(Some(left))
+            .map_err(LineError::Io)?;
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Err(LineError::Closed),
+            Ok(count) => {
+                self.held.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(LineError::Silent(patience)),
+                ErrorKind::Interrupted => Ok(()),
+                ErrorKind::ConnectionReset => Err(LineError::Closed),
+                _ => Err(LineError::Io(error)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// What a peer that says this, and closes when told to, is answered with.
+    fn heard(said: &[u8], closes: bool) -> Result<Value, LineError> {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::scope(|scope| {
+            let peer = scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                // The other side may have heard enough.
+                let _ = stream.write_all(said);
+                (!closes).then_some(stream)
+            });
+            let mut lines = Lines::connect(&socket).unwrap();
+            let answer = lines.receive(if closes { LONG } else { SHORT });
+            drop(lines);
+            peer.join().unwrap();
+            answer
+        })
+    }
+
+    #[test]
+    fn whatever_the_peer_says_ends_in_an_answer_or_an_error() {
+        assert_eq!(heard(b"{\"a\": 1}\nrest", true).unwrap()["a"], 1);
+        let error = heard(b"\x00\xffnonsense\n", true).unwrap_err().to_string();
+        assert!(
+            error.contains("nonsense") && !error.contains('\0'),
+            "{error}"
+        );
+        assert!(matches!(heard(b"{\"half\":", true), Err(LineError::Closed)));
+        assert!(matches!(
+            heard(b"{\"half\":", false),
+            Err(LineError::Silent(_))
+        ));
+        let endless = vec![b'x'; LINE_MAX + 1];
+        assert!(matches!(heard(&endless, true), Err(LineError::TooLong)));
+    }
+
+    #[test]
+    fn lines_that_come_together_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut lines = Lines::connect(&socket).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"1\n2\n\n").unwrap();
+        assert_eq!(lines.receive(LONG).unwrap(), 1);
+        assert_eq!(lines.receive(LONG).unwrap(), 2);
+        assert!(matches!(
+            lines.receive(LONG),
+            Err(LineError::Garbage { .. })
+        ));
+        drop(peer);
+        assert!(matches!(lines.receive(LONG), Err(LineError::Closed)));
+        drop(listener);
+        assert!(matches!(
+            Lines::connect(&socket),
+            Err(LineError::Connect(_))
+        ));
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! QEMU's monitor, by its machine protocol (QMP: docs/interop/qmp-spec.txt of QEMU 7.2).
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::lines::{LineError, Lines};
+
+/// How long the monitor may take to answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A connection to the monitor.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    lines: Lines,
+    /// QEMU's version, as it says it.
+    pub(crate) version: String,
+}
+
+fn number(value: &Value) -> Option<i32> {
+    value.as_i64().and_then(|number| number.try_into().ok())
+}
+
+fn said(error: LineError) -> String {
+    format!("QEMU's monitor: {error}")
+}
+
+impl Monitor {
+    pub(crate) fn connect(socket: &Path, patience: Duration) -> Result<Self, String> {
+        let mut lines = Lines::connect(socket).map_err(said)?;
+        let greeting = lines.receive(patience).map_err(said)?;
+        let version = &greeting["QMP"]["version"];
+        let part = |name: &str| number(&version["qemu"][name]);
+        let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
+        else {
+            return Err(format!(
+                "QEMU's monitor greets with '{greeting}', which no QMP does"
+            ));
+        };
+        let package = version["package"].as_str().unwrap_or_default();
+        let version = format!("{major}.{minor}.{micro} {package}")
+            .trim()
+            .to_owned();
+        let mut monitor = Self { lines, version };
+        monitor.execute("qmp_capabilities")?;
+        Ok(monitor)
+    }
+
+    /// Executes a command without arguments; gives what it returns.
+    pub(crate) fn execute(&mut self, command: &str) -> Result<Value, String> {
+        let until = Instant::now() + ANSWER_DEADLINE;
+        self.lines
+            .send(&json!({ "execute": command }), ANSWER_DEADLINE)
+            .map_err(said)?;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut answer = self.lines.receive(left).map_err(said)?;
+            if answer.get("return").is_some() {
+                return Ok(answer["return"].take());
+            }
+            if answer.get("error").is_some() {
+                let why = answer["error"]["desc"]
+                    .as_str()
+                    .unwrap_or("it does not say why");
+                return Err(format!("QEMU's monitor refused {command}: {why}"));
+            }
+            // An event: what happened meanwhile.
+        }
+    }
+
+    /// The kernel's numbers of the threads that run the vCPUs, in the order of the vCPUs.
+    pub(crate) fn vcpu_threads(&mut self) -> Result<Vec<i32>, String> {
+        let answer = self.execute("query-cpus-fast")?;
+        let mut threads: Vec<(i32, i32)> = answer
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|cpu| Some((number(&cpu["cpu-index"])?, number(&cpu["thread-id"])?)))
+            .collect::<Option<_>>()
+            .ok_or_else(|| format!("QEMU's monitor lists its vCPUs as '{answer}'"))?;
+        threads.sort_unstable();
+        Ok(threads.into_iter().map(|(_, thread)| thread).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian 1:7.2"}, "capabilities": []}}"#;
+
+    /// A monitor that greets so, and answers each command with the next of these.
+    fn with_monitor<T>(
+        greeting: &str,
+        answers: &[&str],
+        ask: impl FnOnce(Result<Monitor, String>) -> T,
+    ) -> T {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("qmp");
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let (stream, _) = listener.accept().unwrap();
+                let mut out = stream.try_clone().unwrap();
+                writeln!(out, "{greeting}").unwrap();
+                let mut questions = BufReader::new(stream).lines();
+                for answer in answers {
+                    let Some(Ok(_)) = questions.next() else {
+                        return;
+                    };
+                    writeln!(out, "{answer}").unwrap();
+                }
+            });
+            ask(Monitor::connect(&socket, Duration::from_secs(20)))
+        })
+    }
+
+    #[test]
+    fn vcpus_come_in_their_order_whatever_happens_meanwhile() {
+        let answers = [
+            r#"{"return": {}}"#,
+            "{\"event\": \"RESUME\"}\n{\"return\": [{\"cpu-index\": 1, \"thread-id\": 12}, {\"cpu-index\": 0, \"thread-id\": 34}]}",
+            r#"{"error": {"class": "GenericError", "desc": "no such thing"}}"#,
+        ];
+        with_monitor(GREETING, &answers, |monitor| {
+            let mut monitor = monitor.unwrap();
+            assert_eq!(monitor.version, "7.2.22 Debian 1:7.2");
+            assert_eq!(monitor.vcpu_threads().unwrap(), [34, 12]);
+            let error = monitor.execute("frobnicate").unwrap_err();
+            assert!(
+                error.contains("frobnicate") && error.contains("no such thing"),
+                "{error}"
+            );
+            // It has ended.
+            monitor.execute("quit").unwrap_err();
+        });
+    }
+
+    #[test]
+    fn what_is_no_monitor_is_said() {
+        with_monitor("{\"hello\": 1}", &[], |monitor| {
+            assert!(monitor.unwrap_err().contains("no QMP"));
+        });
+        let answers = [r#"{"return": {}}"#, r#"{"return": [{"cpu-index": "x"}]}"#];
+        with_monitor(GREETING, &answers, |monitor| {
+            let error = monitor.unwrap().vcpu_threads().unwrap_err();
+            assert!(error.contains("lists its vCPUs"), "{error}");
+        });
+    }
+}

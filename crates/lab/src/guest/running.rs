@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A guest that runs: started paused, its threads put where they belong, then let go until its agent answers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use quietwire_host::cpuset::Cpuset;
+use quietwire_host::journal::{Change, Journal};
+use quietwire_host::process::wait_until;
+use quietwire_host::threads::{ThreadCpus, set_affinity, threads_of};
+use quietwire_host::{CpuId, CpuList};
+use serde::{Deserialize, Serialize};
+
+use super::agent::client::Agent;
+use super::agent::protocol::Hello;
+use super::command::{QEMU, QEMU_PACKAGE, qemu};
+use super::console::last_lines;
+use super::image::Image;
+use super::kvm::Acceleration;
+use super::qmp::Monitor;
+use super::spec::{GuestSpec, check_socket_path};
+use crate::error::{LabError, io_error};
+use crate::lab::make_directory;
+use crate::spawn;
+
+/// How long a guest may take to go when it is told to.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a guest whose channel has broken may take until it is seen to have ended.
+const ENDED_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Where a guest has its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestPlaces {
+    /// A directory of its own.
+    pub directory: PathBuf,
+    /// What its first serial port said.
+    pub console_log: PathBuf,
+    /// Its second serial port, with a shell.
+    pub shell_socket: PathBuf,
+    /// QEMU's monitor.
+    pub monitor_socket: PathBuf,
+    /// Its agent.
+    pub agent_socket: PathBuf,
+    /// What QEMU itself said.
+    pub qemu_log: PathBuf,
+}
+
+impl GuestPlaces {
+    /// Those below a directory.
+    #[must_use]
+    pub fn below(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            console_log: directory.join("console.log"),
+            shell_socket: directory.join("shell.sock"),
+            monitor_socket: directory.join("monitor.sock"),
+            agent_socket: directory.join("agent.sock"),
+            qemu_log: directory.join("qemu.log"),
+        }
+    }
+}
+
+/// The thread that runs a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VcpuThread {
+    /// The kernel's number of it.
+    pub tid: i32,
+    /// The CPU of the host that it is pinned to; none when it is not.
+    pub cpu: Option<CpuId>,
+}
+
+/// What a guest came up as, for the result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuestRecord {
+    /// What was asked for.
+    pub spec: GuestSpec,
+    /// Under what it runs, and why.
+    pub acceleration: Acceleration,
+    /// QEMU's version.
+    pub qemu: String,
+    /// The image's name.
+    pub image: String,
+    /// What the guest says of itself.
+    pub hello: Hello,
+    /// QEMU's process.
+    pub pid: u32,
+    /// The threads of its vCPUs, in order.
+    pub vcpus: Vec<VcpuThread>,
+    /// How it was started.
+    pub command: String,
+    /// From its start to its agent's answer, seconds.
+    pub up_s: f64,
+}
+
+/// A running guest. Dropped, it ends.
+#[derive(Debug)]
+pub struct Guest {
+    name: String,
+    child: Child,
+    places: GuestPlaces,
+    command: Vec<String>,
+    record: Option<GuestRecord>,
+}
+
+impl Guest {
+    /// Starts a guest and waits until its agent answers. Its directory and its process are in the journal before they are
+    /// there; they go when the journal is undone.
+    ///
+    /// # Errors
+    /// [`LabError::GuestSpec`], [`LabError::MissingProgram`]; [`LabError::Guest`] with the console's last lines when it does
+    /// not come up.
+    pub fn start(
+        journal: &mut Journal,
+        spec: &GuestSpec,
+        image: &Image,
+        acceleration: &Acceleration,
+        directory: &Path,
+        set: Option<&Cpuset>,
+    ) -> Result<Self, LabError> {
+        spec.check()?;
+        spec.check_sockets()?;
+        spawn::require(QEMU, QEMU_PACKAGE)?;
+        let places = GuestPlaces::below(directory);
+        // The longest of its paths.
+        check_socket_path(&places.monitor_socket).map_err(LabError::GuestSpec)?;
+        let path = directory.to_owned();
+        journal
+            .record(&Change::DirectoryCreated { path })
+            .map_err(io_error(journal.path(), "writing the journal"))?;
+        make_directory(directory)?;
+        let command = qemu(spec, image, &places, acceleration.accelerator);
+        let began = Instant::now();
+        let child = spawn::spawn(journal, &command, set, &places.qemu_log)?;
+        let mut guest = Self {
+            name: spec.name.clone(),
+            child,
+            places,
+            command,
+            record: None,
+        };
+        let (qemu, vcpus) = guest.release(spec, began)?;
+        let hello = guest.greet(spec, began)?;
+        guest.record = Some(GuestRecord {
+            spec: spec.clone(),
+            acceleration: acceleration.clone(),
+            qemu,
+            image: image.name(),
+            hello,
+            pid: guest.child.id(),
+            vcpus,
+            command: guest.command.join(" "),
+            up_s: began.elapsed().as_secs_f64(),
+        });
+        Ok(guest)
+    }
+
+    /// Waits for the monitor, pins what is to be pinned, and lets the vCPUs run.
+    fn release(
+        &mut self,
+        spec: &GuestSpec,
+        began: Instant,
+    ) -> Result<(String, Vec<VcpuThread>), LabError> {
+        let mut monitor = self.monitor(spec, began)?;
+        let threads = monitor.vcpu_threads().map_err(|why| self.failed(why))?;
+        if threads.len() != spec.vcpu_cpus.len() {
+            return Err(self.failed(format!(
+                "has {} vCPUs, and {} were asked for",
+                threads.len(),
+                spec.vcpu_cpus.len()
+            )));
+        }
+        if spec.pinned {
+            self.pin(spec, &threads)?;
+        }
+        monitor.execute("cont").map_err(|why| self.failed(why))?;
+        let vcpus = threads
+            .iter()
+            .zip(&spec.vcpu_cpus)
+            .map(|(tid, cpu)| VcpuThread {
+                tid: *tid,
+                cpu: spec.pinned.then_some(*cpu),
+            });
+        Ok((monitor.version, vcpus.collect()))
+    }
+
+    /// Waits for the monitor. QEMU has one when all its ports have their other ends.
+    fn monitor(&mut self, spec: &GuestSpec, began: Instant) -> Result<Monitor, LabError> {
+        let mut why = "QEMU has no monitor yet".to_owned();
+        loop {
+            self.check()?;
+            let left = spec.up_deadline.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(self.failed(format!(
+                    "did not come up in {} s: {why}; is somebody on the other side of all its ports?",
+                    spec.up_deadline.as_secs_f64()
+                )));
+            }
+            if self.places.monitor_socket.exists() {
+                // Made before it listens: whoever is too early tries again.
+                match Monitor::connect(&self.places.monitor_socket, left) {
+                    Ok(monitor) => return Ok(monitor),
+                    Err(error) => why = error,
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Pins each vCPU to its CPU and all other threads to the service CPUs, and looks whether they are there.
+    fn pin(&self, spec: &GuestSpec, vcpus: &[i32]) -> Result<(), LabError> {
+        let wanted = |tid: i32| match vcpus.iter().position(|vcpu| *vcpu == tid) {
+            Some(index) => CpuList::from_iter([spec.vcpu_cpus[index]]),
+            None => spec.service_cpus.clone(),
+        };
+        let threads = || {
+            threads_of(Path::new("/"), self.pid()).map_err(|error| self.failed(error.to_string()))
+        };
+        for thread in threads()? {
+            let cpus = wanted(thread.tid);
+            // Threads of QEMU's pool come and go; what is left is looked at below.
+            if let Err(error) = set_affinity(thread.tid, &cpus)
+                && error.raw_os_error() != Some(nix::errno::Errno::ESRCH as i32)
+            {
+                return Err(self.failed(format!(
+                    "has a thread {} that cannot be given CPU {cpus}: {error}",
+                    thread.name
+                )));
+            }
+        }
+        let strays: Vec<String> = threads()?
+            .iter()
+            .filter(|thread: &&ThreadCpus| !thread.cpus.difference(&wanted(thread.tid)).is_empty())
+            .map(|thread| format!("{} may use CPUs {}", thread.name, thread.cpus))
+            .collect();
+        if strays.is_empty() {
+            return Ok(());
+        }
+        Err(self.failed(format!(
+            "does not keep its threads to their CPUs: {}",
+            strays.join("; ")
+        )))
+    }
+
+    /// Waits for the agent.
+    fn greet(&mut self, spec: &GuestSpec, began: Instant) -> Result<Hello, LabError> {
+        let left = spec.up_deadline.saturating_sub(began.elapsed());
+        let greeted = Agent::connect(&self.name, &self.places.agent_socket, left);
+        match greeted {
+            Ok(agent) => Ok(agent.hello().clone()),
+            Err(error) => {
+                let is_late = began.elapsed() >= spec.up_deadline;
+                if !is_late {
+                    // The channel has broken, or what is there is no agent: perhaps since the guest is about to end.
+                    wait_until(ENDED_PATIENCE, || {
+                        !matches!(self.child.try_wait(), Ok(None))
+                    });
+                }
+                // Its end says more than the agent's silence.
+                self.check()?;
+                Err(self.failed(if is_late {
+                    format!(
+                        "did not come up in {} s: {error}",
+                        spec.up_deadline.as_secs_f64()
+                    )
+                } else {
+                    format!("did not come up: {error}")
+                }))
+            }
+        }
+    }
+
+    /// An error when it ended by itself.
+    ///
+    /// # Errors
+    /// [`LabError::Guest`] with the console's last lines.
+    pub fn check(&mut self) -> Result<(), LabError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failed(format!("ended by itself, QEMU with {status}"))),
+            Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
+        }
+    }
+
+    fn failed(&self, what: String) -> LabError {
+        let said = fs::read_to_string(&self.places.qemu_log).unwrap_or_default();
+        let of_qemu = if said.trim().is_empty() {
+            String::new()
+        } else {
+            format!("\nQEMU said:\n{}", spawn::last_words(&self.places.qemu_log))
+        };
+        LabError::Guest {
+            name: self.name.clone(),
+            what,
+            console: format!("{}{of_qemu}", last_lines(&self.places.console_log)),
+            command: self.command.join(" "),
+        }
+    }
+
+    /// A connection to its agent. There is one at a time: the next waits until this is dropped.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn agent(&self) -> Result<Agent, LabError> {
+        Agent::connect(
+            &self.name,
+            &self.places.agent_socket,
+            super::agent::client::PATIENCE,
+        )
+    }
+
+    /// What it came up as.
+    #[must_use]
+    pub fn record(&self) -> Option<&GuestRecord> {
+        self.record.as_ref()
+    }
+
+    /// Where it has its files.
+    #[must_use]
+    pub fn places(&self) -> &GuestPlaces {
+        &self.places
+    }
+
+    /// QEMU's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// All that its console said so far: to be kept with a result, since the file goes with the guest's directory.
+    ///
+    /// # Errors
+    /// [`LabError::Io`].
+    pub fn console(&self) -> Result<String, LabError> {
+        let path = &self.places.console_log;
+        let text = fs::read(path).map_err(io_error(path, "reading the console's log"))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Ends it. It holds nothing that would have to be written.
+    ///
+    /// # Errors
+    /// [`LabError::Guest`] when it cannot be ended.
+    pub fn stop(&mut self) -> Result<(), LabError> {
+        spawn::stop(&mut self.child, STOP_PATIENCE)
+            .map(|_| ())
+            .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::error!("{error}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is asked of a guest.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quietwire_host::{CpuId, CpuList};
+use quietwire_packet::MacAddress;
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+
+/// Most ports of a guest: places on its PCI bus.
+pub const PORTS_MAX: usize = 8;
+/// Least memory of a guest, MiB: the image is unpacked into it.
+const MEMORY_MIN_MIB: u32 = 256;
+/// Longest path of a Unix socket (unix(7)).
+const SOCKET_PATH_MAX: usize = 107;
+/// Most queues of a port, one pair for each vCPU at most (virtio 1.2, section 5.1.5.6.5 has far more).
+const QUEUES_MAX: u16 = 64;
+
+/// Under what a guest is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AcceleratorChoice {
+    /// KVM where guests boot under it, software emulation elsewhere.
+    #[default]
+    Auto,
+    /// KVM, or none.
+    Kvm,
+    /// Software emulation.
+    Software,
+}
+
+/// Which side makes a port's socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketRole {
+    /// The switch or tester makes it (`vhost:PATH`), and has to be up before the guest is started.
+    #[default]
+    Client,
+    /// The guest makes it, and comes up when somebody connects to it (`vhost:PATH?role=client`).
+    Server,
+}
+
+/// One vhost-user port of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestPort {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Whether the guest connects to the socket or makes it.
+    pub role: SocketRole,
+    /// Pairs of queues, 1 to 64.
+    pub queues: u16,
+    /// Descriptors of each ring, a power of two from 256 to 1024.
+    pub ring_size: u16,
+    /// Its MAC address in the guest.
+    pub mac: MacAddress,
+}
+
+/// What is asked of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestSpec {
+    /// Its name: letters, digits and `-`, at most 32.
+    pub name: String,
+    /// Its memory, MiB; 256 at least, 512 with a DPDK program in it.
+    pub memory_mib: u32,
+    /// Whether its memory is in huge pages of the host's, which have to be free then; a memfd otherwise.
+    pub huge_pages: bool,
+    /// A CPU of the host for each vCPU, in order. The same CPU may stand more than once where there are too few.
+    pub vcpu_cpus: Vec<CpuId>,
+    /// CPUs for QEMU's other threads.
+    pub service_cpus: CpuList,
+    /// Whether vCPUs stay on their CPUs, one to one, and QEMU's other threads on the service CPUs.
+    pub pinned: bool,
+    /// Its ports, in order.
+    pub ports: Vec<GuestPort>,
+    /// Under what it runs.
+    pub accelerator: AcceleratorChoice,
+    /// Further options for its kernel's command line, such as `isolcpus=1`.
+    pub kernel_options: Vec<String>,
+    /// How long it may take until its agent answers.
+    pub up_deadline: Duration,
+}
+
+fn bad(name: &str, what: impl std::fmt::Display) -> LabError {
+    LabError::GuestSpec(format!("guest '{name}': {what}"))
+}
+
+impl GuestSpec {
+    /// Sees whether such a guest makes sense.
+    ///
+    /// # Errors
+    /// [`LabError::GuestSpec`] with what does not.
+    pub fn check(&self) -> Result<(), LabError> {
+        let bad = |what: String| Err(bad(&self.name, what));
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
+            return bad("a name has 1 to 32 letters, digits and '-'".to_owned());
+        }
+        if self.memory_mib < MEMORY_MIN_MIB {
+            return bad(format!(
+                "{} MiB of memory are too few; give it {MEMORY_MIN_MIB} at least",
+                self.memory_mib
+            ));
+        }
+        if self.vcpu_cpus.is_empty() {
+            return bad("it has no vCPU; give it one at least".to_owned());
+        }
+        if self.pinned && self.service_cpus.is_empty() {
+            return bad(
+                "no CPU is left for QEMU's own threads; name some as service CPUs".to_owned(),
+            );
+        }
+        if self.ports.len() > PORTS_MAX {
+            return bad(format!(
+                "{} ports; a guest has {PORTS_MAX} at most",
+                self.ports.len()
+            ));
+        }
+        if let Some(option) = self
+            .kernel_options
+            .iter()
+            .find(|option| option.chars().any(|c| c.is_control()))
+        {
+            return bad(format!(
+                "the kernel option {option:?} holds a control character"
+            ));
+        }
+        let mut taken = BTreeSet::new();
+        for (index, port) in self.ports.iter().enumerate() {
+            self.check_port(index, port)?;
+            if !taken.insert(&port.socket) {
+                return bad(format!(
+                    "two ports have the socket {}",
+                    port.socket.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_port(&self, index: usize, port: &GuestPort) -> Result<(), LabError> {
+        let bad = |what: String| Err(bad(&self.name, format!("port {index}: {what}")));
+        check_socket_path(&port.socket).or_else(&bad)?;
+        if !(1..=QUEUES_MAX).contains(&port.queues) {
+            return bad(format!(
+                "{} queues; a port has 1 to {QUEUES_MAX}",
+                port.queues
+            ));
+        }
+        // What QEMU's virtio-net takes (hw/net/virtio-net.c, VIRTIO_NET_RX_QUEUE_MIN_SIZE, VIRTQUEUE_MAX_SIZE).
+        if !port.ring_size.is_power_of_two() || !(256..=1024).contains(&port.ring_size) {
+            return bad(format!(
+                "rings of {} descriptors; 256, 512 or 1024 can be had",
+                port.ring_size
+            ));
+        }
+        if port.mac.is_multicast() {
+            return bad(format!("{} is an address of many stations", port.mac));
+        }
+        Ok(())
+    }
+
+    /// Sees whether those ports are there that the guest connects to: QEMU would wait for them without a word.
+    ///
+    /// # Errors
+    /// [`LabError::GuestSpec`].
+    pub(crate) fn check_sockets(&self) -> Result<(), LabError> {
+        for (index, port) in self.ports.iter().enumerate() {
+            let is_there = port
+                .socket
+                .metadata()
+                .is_ok_and(|meta| meta.file_type().is_socket());
+            if port.role == SocketRole::Client && !is_there {
+                return Err(bad(
+                    &self.name,
+                    format!(
+                        "port {index}: nobody has made the socket {}; start the switch or tester with the port vhost:{} first",
+                        port.socket.display(),
+                        port.socket.display()
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sees whether a Unix socket can have this path.
+pub(crate) fn check_socket_path(path: &Path) -> Result<(), String> {
+    if !path.is_absolute() {
+        return Err(format!(
+            "the socket '{}' is no absolute path",
+            path.display()
+        ));
+    }
+    if path.as_os_str().len() > SOCKET_PATH_MAX {
+        return Err(format!(
+            "the path of the socket {} is longer than {SOCKET_PATH_MAX} octets",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn port(socket: &str, number: u64) -> GuestPort {
+        GuestPort {
+            socket: PathBuf::from(socket),
+            role: SocketRole::Client,
+            queues: 1,
+            ring_size: 1024,
+            mac: MacAddress::from_u64(0x0200_0000_0000 + number),
+        }
+    }
+
+    pub(crate) fn spec(ports: Vec<GuestPort>) -> GuestSpec {
+        GuestSpec {
+            name: "vnf-0".to_owned(),
+            memory_mib: 512,
+            huge_pages: false,
+            vcpu_cpus: vec![CpuId(1), CpuId(2)],
+            service_cpus: "0".parse().unwrap(),
+            pinned: true,
+            ports,
+            accelerator: AcceleratorChoice::Auto,
+            kernel_options: Vec::new(),
+            up_deadline: Duration::from_secs(30),
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_with_the_guests_name() {
+        let good = || spec(vec![port("/run/a.sock", 1), port("/run/b.sock", 2)]);
+        good().check().unwrap();
+        type Spoil = fn(&mut GuestSpec);
+        let wrongs: [(&str, Spoil); 11] = [
+            ("letters, digits", |spec| spec.name = "a,b".to_owned()),
+            ("too few", |spec| spec.memory_mib = 64),
+            ("no vCPU", |spec| spec.vcpu_cpus.clear()),
+            ("service CPUs", |spec| spec.service_cpus = CpuList::new()),
+            ("8 at most", |spec| {
+                spec.ports = vec![spec.ports[0].clone(); 9];
+            }),
+            ("control character", |spec| {
+                spec.kernel_options = vec!["a\nb".to_owned()];
+            }),
+            ("two ports", |spec| {
+                spec.ports[1].socket = "/run/a.sock".into()
+            }),
+            ("port 1: the socket 'b.sock'", |spec| {
+                spec.ports[1].socket = "b.sock".into();
+            }),
+            ("longer than 107", |spec| {
+                spec.ports[0].socket = format!("/{}", "x".repeat(107)).into();
+            }),
+            ("queues", |spec| spec.ports[0].queues = 0),
+            ("descriptors", |spec| spec.ports[0].ring_size = 300),
+        ];
+        for (what, spoil) in wrongs {
+            let mut spec = good();
+            spoil(&mut spec);
+            let error = spec.check().unwrap_err();
+            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert!(error.to_string().contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_nobody_serves_is_told_before_the_guest_waits_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("a.sock");
+        let mut spec = spec(vec![port(&socket.display().to_string(), 1)]);
+        let error = spec.check_sockets().unwrap_err().to_string();
+        assert!(
+            error.contains("vhost:") && error.contains("port 0"),
+            "{error}"
+        );
+        std::fs::write(&socket, "").unwrap();
+        spec.check_sockets().unwrap_err();
+        std::fs::remove_file(&socket).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        spec.check_sockets().unwrap();
+        spec.ports[0].role = SocketRole::Server;
+        spec.ports[0].socket = "/nowhere".into();
+        spec.check_sockets().unwrap();
+    }
+}
