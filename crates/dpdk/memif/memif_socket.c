@@ -26,8 +26,8 @@
 #include "memif_socket.h"
 #include "rte_eth_memif.h"
 
-/* How long a client waits before it tries its server again, us. */
-#define MEMIF_RECONNECT_US (500 * 1000)
+/* How long a client waits before it tries its server again, us: what it adds to the time that a device is away. */
+#define MEMIF_RECONNECT_US (20 * 1000)
 
 static void memif_intr_handler(void *arg);
 
