@@ -311,7 +311,11 @@ fn told(found: &ProcedureFindings) -> (String, String) {
             format!(
                 "{} searches at {}, throughput {}",
                 found.longest_frames.len(),
-                format::rate(found.config.max_rate_pps),
+                format::rate(
+                    found
+                        .burst_rate_pps
+                        .map_or(found.config.max_rate_pps, |rate| rate.mean)
+                ),
                 format::rate(found.config.throughput_pps)
             ),
         ),

@@ -6,6 +6,9 @@ use quietwire_tester::{
     Restart, StepDown, TesterError, TrafficGenerator, Trial, TrialResult, Validity,
 };
 
+/// Parts of a burst, each handed to a port at once, of which a rate can be told.
+const PARTS_MIN: u64 = 4;
+
 /// Restarts the device, and makes it forget its addresses: what is not the generator's to do.
 pub(crate) trait Device {
     /// Kills what forwards and starts it again.
@@ -44,7 +47,7 @@ pub(crate) fn act(
                 drain_s: pause_s,
                 ..frames.clone()
             };
-            generator.burst(&trial, count).map(|result| passed(&result))
+            generator.burst(&trial, count).map(passed)
         }
         Action::StepDown {
             overload_pps,
@@ -59,9 +62,12 @@ pub(crate) fn act(
                 reduced_s,
             };
             let seen = generator.step_down(&with_rate(overload_pps), step)?;
-            Ok(Observation::Recovered {
-                after_s: seen.recovered_after_s,
-            })
+            Ok(unless_invalid(
+                seen.validity,
+                Observation::Recovered {
+                    after_s: seen.recovered_after_s,
+                },
+            ))
         }
         Action::Restart {
             rate_pps, limit_s, ..
@@ -71,10 +77,13 @@ pub(crate) fn act(
                 Err(TesterError::Restart(reason)) => return Ok(Observation::Invalid { reason }),
                 seen => seen?,
             };
-            Ok(Observation::CameBack {
-                lost_frames: seen.lost_frames,
-                gap_s: seen.gap_s,
-            })
+            Ok(unless_invalid(
+                seen.validity,
+                Observation::CameBack {
+                    lost_frames: seen.lost_frames,
+                    gap_s: seen.gap_s,
+                },
+            ))
         }
         Action::Forget => match device.forget() {
             Some(Err(reason)) => Ok(Observation::Invalid { reason }),
@@ -86,27 +95,45 @@ pub(crate) fn act(
             rate_pps,
         } => generator
             .learn(&with_rate(rate_pps), addresses)
-            .map(|()| Observation::Done),
+            .map(|validity| unless_invalid(validity, Observation::Done)),
         Action::Probe {
             addresses,
             rate_pps,
         } => {
             let seen = generator.probe(&with_rate(rate_pps), addresses)?;
-            Ok(Observation::Probed {
-                flooded_frames: seen.flooded_frames,
-                lost_frames: seen.lost_frames,
-            })
+            Ok(unless_invalid(
+                seen.validity,
+                Observation::Probed {
+                    flooded_frames: seen.flooded_frames,
+                    lost_frames: seen.lost_frames,
+                },
+            ))
         }
     }
 }
 
-fn passed(result: &TrialResult) -> Observation {
-    match &result.validity {
-        Validity::Valid => Observation::Passed {
-            lost_frames: result.lost_frames,
-        },
+fn unless_invalid(validity: Validity, seen: Observation) -> Observation {
+    match validity {
+        Validity::Valid => seen,
         Validity::Invalid(reasons) => Observation::Invalid {
             reason: reasons.join("; "),
         },
     }
+}
+
+fn passed(result: TrialResult) -> Observation {
+    let seen = Observation::Passed {
+        lost_frames: result.lost_frames,
+        rate_pps: burst_rate_pps(&result),
+    };
+    unless_invalid(result.validity, seen)
+}
+
+/// Rate at which a burst went out. Its time ends when its last part begins, so that part is no part of the rate; of a burst
+/// of a few parts none can be told.
+fn burst_rate_pps(result: &TrialResult) -> Option<f64> {
+    let senders = result.ports.iter().filter(|port| port.offered_frames > 0);
+    let (parts, last) = (result.health.bursts, senders.count() as u64);
+    (parts > PARTS_MIN * last)
+        .then(|| result.achieved_rate_pps * (parts - last) as f64 / parts as f64)
 }

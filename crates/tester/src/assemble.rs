@@ -4,10 +4,10 @@
 use crate::engine::{LoopHealth, Timetable};
 use crate::lane::{Lane, Sent, TX_BURST};
 use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
-use crate::pacer::Pace;
 use crate::seen::Seen;
 use crate::tester::peer_of;
 use crate::trial::{FlowResult, PortResult, TesterHealth, Trial, TrialResult, Validity};
+use crate::watch::Slices;
 
 /// Flows listed in a result at most.
 const FLOWS_LISTED_MAX: usize = 64;
@@ -15,9 +15,11 @@ const FLOWS_LISTED_MAX: usize = 64;
 /// What is left of a lane when its trial is over.
 #[derive(Debug)]
 pub(crate) struct LaneResult {
-    port: usize,
-    seen: Seen,
-    sent: Sent,
+    pub(crate) port: usize,
+    pub(crate) seen: Seen,
+    pub(crate) sent: Sent,
+    /// Frames sent by when they were, where that was asked for.
+    pub(crate) slices: Option<Slices>,
     scheduled: u64,
     unsent: u64,
     offered: u64,
@@ -42,6 +44,9 @@ impl LaneResult {
         };
         let flows = if sends { lane.seen.flows - 1 } else { 0 };
         let low_rate = sends.then(|| lane.writer.low_rate_written());
+        if let Some(slices) = &mut lane.slices {
+            slices.take_back(given_up);
+        }
         Self {
             port: lane.role.port,
             offered_of_flow: (0..flows)
@@ -54,6 +59,7 @@ impl LaneResult {
             link_losses: lane.link_losses(),
             seen: lane.seen,
             sent: lane.sent,
+            slices: lane.slices,
         }
     }
 }
@@ -62,18 +68,19 @@ pub(crate) fn assemble(
     trial: &Trial,
     times: &Timetable,
     names: &[String],
-    lanes: Vec<LaneResult>,
+    paired: usize,
+    lanes: &[LaneResult],
     threads: &[LoopHealth],
 ) -> Result<TrialResult, String> {
     let hz = times.ticks_per_second as f64;
     let sum = |part: fn(&LaneResult) -> u64| lanes.iter().map(part).sum::<u64>();
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
-    let flows = Flows::of(&lanes, names.len());
+    let flows = Flows::of(lanes, names.len(), paired);
     let received: u64 = flows.all.iter().map(|flow| flow.received_frames).sum();
     let damaged = sum(|lane| lane.seen.damaged);
     let lost = offered.saturating_sub(received + damaged);
-    let elapsed_s = elapsed_s(&lanes, times, hz);
+    let elapsed_s = elapsed_s(lanes, times, hz);
     let rate = |frames: u64| {
         if elapsed_s > 0.0 {
             frames as f64 / elapsed_s
@@ -95,21 +102,21 @@ pub(crate) fn assemble(
         damaged_frames: damaged,
         achieved_rate_pps: rate(offered),
         forwarding_rate_pps: rate(received),
-        latency: latency(&lanes).summary()?,
-        variation: variation(&lanes)?,
-        low_rate: low_rate(&lanes, times.low_rate_pps)?,
+        latency: latency(lanes).summary()?,
+        variation: variation(lanes)?,
+        low_rate: low_rate(lanes, times.low_rate_pps)?,
         ports: names
             .iter()
             .zip(&flows.misdirected)
             .enumerate()
-            .map(|(port, (name, misdirected))| port_result(name, port, &lanes, *misdirected))
+            .map(|(port, (name, misdirected))| port_result(name, port, lanes, *misdirected))
             .collect(),
         health: TesterHealth {
             unsent_frames: unsent,
             pacing_miss_ratio: ratio(unsent, scheduled),
             excess_frames: flows.all.iter().map(excess).sum(),
             phantom_frames: flows.phantoms + sum(|lane| lane.seen.unknown),
-            ..health(&lanes, threads, times)?
+            ..health(lanes, threads, times)?
         },
         flows: flows.eventful(),
         calibration: None,
@@ -241,8 +248,8 @@ struct Arrived {
 
 impl Flows {
     /// A flow is told by its transmitting port, and counts at the port opposite; where none of it arrived there, at the one
-    /// where most did, as with a device that sends frames back.
-    fn of(lanes: &[LaneResult], ports: usize) -> Self {
+    /// where most did, as with a device that sends frames back. The first `paired` ports are pairs.
+    fn of(lanes: &[LaneResult], ports: usize, paired: usize) -> Self {
         let mut flows = Self {
             misdirected: vec![0; ports],
             ..Self::default()
@@ -253,13 +260,19 @@ impl Flows {
                 // A port that sent nothing has no figures, and whatever came of it is a phantom.
                 let own = lanes.iter().filter(|lane| lane.port == port);
                 let offered = own.filter_map(|lane| lane.offered_of_flow.get(flow));
-                flows.add(lanes, port, flow, offered.sum());
+                flows.add(lanes, peer_of(port, paired), (port, flow), offered.sum());
             }
         }
         flows
     }
 
-    fn add(&mut self, lanes: &[LaneResult], port: usize, flow: usize, offered: u64) {
+    fn add(
+        &mut self,
+        lanes: &[LaneResult],
+        peer: usize,
+        (port, flow): (usize, usize),
+        offered: u64,
+    ) {
         let ports = self.misdirected.len();
         let mut arrived = vec![Arrived::default(); ports];
         for lane in lanes {
@@ -277,7 +290,6 @@ impl Flows {
             offered_frames: offered,
             ..FlowResult::default()
         };
-        let peer = peer_of(port, ports);
         let home = arrived
             .iter()
             .enumerate()
@@ -336,10 +348,10 @@ fn health(
         gaps_over_100us: threads.iter().map(|thread| thread.gaps_over_100us).sum(),
         gap_time_ns: scale.ns(threads.iter().map(|thread| thread.gap_ticks).sum()),
         burst_gaps: gaps.summary()?,
-        burst_time_ns: match times.pace {
-            Pace::Rate(rate_pps) => TX_BURST as f64 / rate_pps * 1e9,
-            Pace::Unpaced => 0.0,
-        },
+        burst_time_ns: times
+            .pace
+            .rate_pps()
+            .map_or(0.0, |rate_pps| TX_BURST as f64 / rate_pps * 1e9),
         stretch_ratio: ratio(after_end, times.end - times.start),
         overrun_ns: scale.ns(most(|thread| thread.ended).saturating_sub(times.drain_end)),
         ..TesterHealth::default()

@@ -31,8 +31,35 @@ pub(crate) struct Timetable {
     pub(crate) start: u64,
     /// When its last frame is due.
     pub(crate) end: u64,
-    /// When receiving ends.
+    /// When sending ends, whatever is due then.
+    pub(crate) limit: u64,
+    /// How long receiving goes on after sending, ticks.
+    pub(crate) drain: u64,
+    /// When receiving ends at the latest.
     pub(crate) drain_end: u64,
+    /// Whether sending ends with the last frame, and not at a time.
+    pub(crate) ends_with_frames: bool,
+    /// Whether a thread that has nothing to do leaves its CPU to others for a moment.
+    pub(crate) is_lenient: bool,
+}
+
+/// What others may tell a running trial.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signals<'a> {
+    /// Ends it for nothing.
+    pub(crate) abort: &'a AtomicBool,
+    /// Ends the sending: enough was seen.
+    pub(crate) enough: &'a AtomicBool,
+}
+
+impl Signals<'_> {
+    fn is_aborted(self) -> bool {
+        self.abort.load(Ordering::Relaxed)
+    }
+
+    fn ends_sending(self) -> bool {
+        self.is_aborted() || self.enough.load(Ordering::Relaxed)
+    }
 }
 
 /// How a thread's own loop went in the counted part.
@@ -60,10 +87,18 @@ const GRACE_US: u64 = 500;
 /// How long the tester sleeps at a time while the device settles, microseconds.
 const PAUSE_US: u64 = 500;
 
+/// How long a lenient thread sleeps at a time, microseconds: short enough for what comes meanwhile to fit its rings.
+const LENIENCE_US: u64 = 20;
+
+/// How long after its end a schedule may go on sending what is due, ticks.
+pub(crate) fn grace(ticks_per_second: u64) -> u64 {
+    ticks_per_second / MICROSECOND_HZ * GRACE_US
+}
+
 /// Runs a trial over the lanes of one thread. Bounded in time by the timetable whatever the ports do.
-pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) -> LoopHealth {
-    learn(lanes, times, abort);
-    settle(lanes, times, abort);
+pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) -> LoopHealth {
+    learn(lanes, times, signals);
+    settle(lanes, times, signals);
     if times.start > times.warm_up_start {
         begin(
             lanes,
@@ -75,32 +110,33 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool)
         let mut ignored = LoopHealth::default();
         offer(
             lanes,
-            times.start,
-            times.start,
-            abort,
+            (times.start, times.start),
+            times,
+            signals,
             &mut ignored,
-            times.ticks_per_second,
         );
     }
     begin(lanes, times, times.epoch, times.start, times.end);
     let mut health = LoopHealth::default();
-    let grace = times.ticks_per_second / MICROSECOND_HZ * GRACE_US;
-    offer(
-        lanes,
-        times.end,
-        times.end + grace,
-        abort,
-        &mut health,
-        times.ticks_per_second,
-    );
+    offer(lanes, (times.end, times.limit), times, signals, &mut health);
+    let ended = cycles::now();
+    let has_enough = signals.enough.load(Ordering::Relaxed);
     for lane in lanes.iter_mut() {
         if let Some(pacer) = &mut lane.pacer {
+            if has_enough {
+                pacer.cut(ended);
+            }
             pacer.close();
         }
     }
-    drain(lanes, times.drain_end, abort);
+    let drain_end = if times.ends_with_frames || has_enough {
+        times.drain_end.min(ended + times.drain)
+    } else {
+        times.drain_end
+    };
+    drain(lanes, drain_end, signals);
     lanes.iter_mut().for_each(Lane::look_at_link);
-    health.aborted = abort.load(Ordering::Relaxed);
+    health.aborted = signals.is_aborted();
     health.ended = cycles::now();
     health
 }
@@ -108,7 +144,7 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool)
 fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, end: u64) {
     for lane in lanes {
         let pacer = Pacer::new(
-            times.pace.share(lane.role.share),
+            times.pace.of_lane(lane.role.share, lane.role.burst),
             start,
             end - start,
             times.ticks_per_second,
@@ -126,7 +162,7 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
     }
 }
 
-fn learn(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) {
+fn learn(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     for lane in lanes.iter_mut() {
         lane.writer.begin(times.epoch.warm_up());
     }
@@ -136,7 +172,7 @@ fn learn(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) {
             done &= lane.learning_turn();
             lane.receive();
         }
-        if done || cycles::now() >= times.learning_end || abort.load(Ordering::Relaxed) {
+        if done || cycles::now() >= times.learning_end || signals.is_aborted() {
             break;
         }
     }
@@ -146,13 +182,13 @@ fn learn(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) {
 }
 
 /// Leaves the device and the CPU alone until the warm-up, but keeps the receive rings empty.
-fn settle(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) {
+fn settle(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     if times.warm_up_start <= times.learning_end {
         return;
     }
     let spare = times.ticks_per_second / MICROSECOND_HZ * 2 * PAUSE_US;
     let wake = times.warm_up_start.saturating_sub(spare);
-    while cycles::now() < wake && !abort.load(Ordering::Relaxed) {
+    while cycles::now() < wake && !signals.is_aborted() {
         for lane in lanes.iter_mut() {
             lane.receive();
         }
@@ -163,21 +199,20 @@ fn settle(lanes: &mut [Lane<'_>], times: &Timetable, abort: &AtomicBool) {
 /// Offers frames until `end`, and what is still due until `limit` at the latest.
 fn offer(
     lanes: &mut [Lane<'_>],
-    end: u64,
-    limit: u64,
-    abort: &AtomicBool,
+    (end, limit): (u64, u64),
+    times: &Timetable,
+    signals: Signals<'_>,
     health: &mut LoopHealth,
-    hz: u64,
 ) {
-    let long_gap = hz / MICROSECOND_HZ * 100;
-    let look_interval = hz / MICROSECOND_HZ * LINK_LOOK_US;
+    let long_gap = times.ticks_per_second / MICROSECOND_HZ * 100;
+    let look_interval = times.ticks_per_second / MICROSECOND_HZ * LINK_LOOK_US;
     let mut last = cycles::now();
     let mut next_look = last + look_interval;
     loop {
-        let mut done = true;
+        let (mut done, mut is_busy) = (true, false);
         for lane in lanes.iter_mut() {
-            lane.transmit();
-            lane.receive();
+            is_busy |= lane.transmit();
+            is_busy |= lane.receive();
             done &= lane.is_done();
         }
         let now = cycles::now();
@@ -194,14 +229,17 @@ fn offer(
             next_look = now + look_interval;
             lanes.iter_mut().for_each(Lane::look_at_link);
         }
-        if (now >= end && done) || now >= limit || abort.load(Ordering::Relaxed) {
+        if (now >= end && done) || now >= limit || signals.ends_sending() {
             return;
+        }
+        if times.is_lenient && !is_busy {
+            std::thread::sleep(std::time::Duration::from_micros(LENIENCE_US));
         }
     }
 }
 
-fn drain(lanes: &mut [Lane<'_>], end: u64, abort: &AtomicBool) {
-    while cycles::now() < end && !abort.load(Ordering::Relaxed) {
+fn drain(lanes: &mut [Lane<'_>], end: u64, signals: Signals<'_>) {
+    while cycles::now() < end && !signals.is_aborted() {
         for lane in lanes.iter_mut() {
             lane.receive();
         }

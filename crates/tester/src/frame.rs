@@ -115,6 +115,17 @@ impl Signature {
     }
 }
 
+/// Which addresses are another in each frame, where there are several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Varied {
+    /// Both, by the same number.
+    Both,
+    /// The source.
+    Source,
+    /// The destination.
+    Destination,
+}
+
 /// Writes the frames of one port, in the order of their sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameWriter {
@@ -126,7 +137,9 @@ pub(crate) struct FrameWriter {
     flows: u16,
     share: Share,
     addresses: u32,
+    varied: Varied,
     destinations: u32,
+    /// Learning frames not yet written are those from here to the last address.
     learned: u32,
     /// Frames of the low-rate stream, whose flow is the one after the load's.
     low_rate_written: u64,
@@ -158,11 +171,30 @@ impl FrameWriter {
             flows: trial.flows,
             share,
             addresses: trial.mac_addresses,
+            varied: Varied::Both,
             destinations: trial.destinations,
             learned: 0,
             low_rate_written: 0,
             cursor: Cursor::default(),
         })
+    }
+
+    /// Frames with each of so many addresses in turn, on one side only, and no learning frames before them.
+    pub(crate) fn varying(self, varied: Varied, addresses: u32) -> Self {
+        Self {
+            addresses,
+            varied,
+            ..self
+        }
+        .silent()
+    }
+
+    /// No learning frames.
+    pub(crate) fn silent(self) -> Self {
+        Self {
+            learned: self.addresses,
+            ..self
+        }
     }
 
     /// Starts numbering afresh, for another epoch.
@@ -262,8 +294,12 @@ impl FrameWriter {
         }
         if self.addresses > 1 {
             let number = cursor.address.to_be_bytes();
-            head[2..6].copy_from_slice(&number);
-            head[8..12].copy_from_slice(&number);
+            if self.varied != Varied::Source {
+                head[2..6].copy_from_slice(&number);
+            }
+            if self.varied != Varied::Destination {
+                head[8..12].copy_from_slice(&number);
+            }
         }
         let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST);
         head[N - 26..N - 24].copy_from_slice(&source.to_be_bytes());
@@ -382,6 +418,25 @@ mod tests {
             [3, 2, 2]
         );
         assert_eq!(writer.written(), 7);
+    }
+
+    #[test]
+    fn one_side_alone_may_have_many_addresses() {
+        let writer = |varied| {
+            let trial = trial(FrameSizes::Fixed(64), 1, 1);
+            let writer = FrameWriter::new(&trial, 1, 0, Share::WHOLE).unwrap();
+            let mut writer = writer.varying(varied, 300);
+            assert_eq!(writer.learning_frames_left(), 0);
+            writer.begin(Epoch(2));
+            frames::<IPV4>(&mut writer, 301)
+        };
+        for (number, frame) in writer(Varied::Source).iter().enumerate() {
+            let [high, low] = (number as u16 % 300).to_be_bytes();
+            assert_eq!(frame[..12], [2, 0, 0, 0, 0, 0, 2, 1, 0, 0, high, low]);
+            assert_eq!(Signature::read(frame, 42).unwrap().sequence, number as u32);
+        }
+        let to = writer(Varied::Destination);
+        assert_eq!(to[299][..12], [2, 0, 0, 0, 1, 43, 2, 1, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TesterError;
 use crate::tester::Tester;
-use crate::trial::{Trial, TrialResult};
+use crate::trial::{Trial, TrialResult, Validity};
 
 /// Which generator made a result, for the record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,11 +24,13 @@ pub struct GeneratorIdentity {
 }
 
 /// What followed when the load went from too much to little (RFC 2544, section 26.5).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SteppedDown {
     /// From the reduction to the sending of the last frame that was lost, seconds; 0 when none was lost after it, none
     /// when frames were lost to the very end.
     pub recovered_after_s: Option<f64>,
+    /// Whether the generator did what it was asked to do.
+    pub validity: Validity,
 }
 
 /// An overload and the load after it, without a gap between.
@@ -45,21 +47,26 @@ pub struct StepDown {
 }
 
 /// What was seen while a device was restarted (RFC 6201).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outage {
-    /// Frames lost between the last one before and the first one after; none when none came again in time.
+    /// Frames lost while the load was offered, from before the restart to after it; none when none came again in time.
     pub lost_frames: Option<u64>,
-    /// Time between those two frames, seconds, where it is known.
+    /// Time from the last frame that came before to the first after, seconds, where it is known; of ports in several
+    /// directions the longest.
     pub gap_s: Option<f64>,
+    /// Whether the generator did what it was asked to do.
+    pub validity: Validity,
 }
 
 /// What became of frames to learned addresses (RFC 2889, section 5.7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Probed {
     /// Frames that came out of a port that they were not for.
     pub flooded_frames: u64,
     /// Frames that did not come out of the port that they were for.
     pub lost_frames: u64,
+    /// Whether the generator did what it was asked to do.
+    pub validity: Validity,
 }
 
 /// A restart, called while the load is offered; what went wrong, as one sentence.
@@ -91,8 +98,8 @@ pub trait TrafficGenerator {
     /// As [`Self::run`].
     fn run_unpaced(&mut self, trial: &Trial) -> Result<TrialResult, TesterError>;
 
-    /// Sends so many frames from each port that sends, with the shortest gap there is, and goes on receiving for the
-    /// drain time of the trial. Its rate and duration are not used.
+    /// Sends so many frames, shared out among the ports that send, with the shortest gap there is, and goes on receiving
+    /// for the drain time of the trial. Its rate, duration and warm-up are not used.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -129,11 +136,12 @@ pub trait TrafficGenerator {
         Err(cannot("make the device forget its addresses"))
     }
 
-    /// Sends a frame from each of so many addresses into the learning port.
+    /// Sends a frame from each of so many addresses into the learning port, at the trial's rate. What comes back says
+    /// whether the generator did.
     ///
     /// # Errors
     /// As [`Self::run`].
-    fn learn(&mut self, _trial: &Trial, _addresses: u32) -> Result<(), TesterError> {
+    fn learn(&mut self, _trial: &Trial, _addresses: u32) -> Result<Validity, TesterError> {
         Err(cannot("send from many addresses"))
     }
 
@@ -170,5 +178,30 @@ impl TrafficGenerator for Tester {
 
     fn run_unpaced(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
         Self::run_unpaced(self, trial)
+    }
+
+    fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
+        Self::burst(self, trial, frames)
+    }
+
+    fn step_down(&mut self, trial: &Trial, step: StepDown) -> Result<SteppedDown, TesterError> {
+        Self::step_down(self, trial, step)
+    }
+
+    fn outage(
+        &mut self,
+        trial: &Trial,
+        limit_s: f64,
+        restart: &mut Restart<'_>,
+    ) -> Result<Outage, TesterError> {
+        Self::outage(self, trial, limit_s, restart)
+    }
+
+    fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<Validity, TesterError> {
+        Self::learn(self, trial, addresses)
+    }
+
+    fn probe(&mut self, trial: &Trial, addresses: u32) -> Result<Probed, TesterError> {
+        Self::probe(self, trial, addresses)
     }
 }

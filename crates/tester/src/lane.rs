@@ -10,6 +10,7 @@ use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
 use crate::seen::Seen;
+use crate::watch::Slices;
 use crate::writer::Writer;
 
 /// Frames in a transmit burst at most. Short, so that a paced stream stays even.
@@ -30,6 +31,8 @@ pub(crate) struct Role {
     pub(crate) transmits: bool,
     /// Whether the lane has the low-rate stream of its port.
     pub(crate) has_low_rate: bool,
+    /// Frames of a burst that are the lane's.
+    pub(crate) burst: u64,
 }
 
 /// What one port does in one trial, or one pair of its queues.
@@ -50,6 +53,8 @@ pub(crate) struct Lane<'port> {
     rx_burst: Burst,
     pub(crate) seen: Seen,
     pub(crate) sent: Sent,
+    /// Frames sent by when they were, where that is asked for.
+    pub(crate) slices: Option<Slices>,
 }
 
 /// What is seen of a port's link during a trial.
@@ -150,7 +155,12 @@ pub(crate) struct Sent {
     pub(crate) checked: u64,
     /// Time from each burst to the next, nanoseconds.
     pub(crate) gaps: Recorder,
+    /// Of those times, what is in ones of [`PAUSE_NS`] and more, nanoseconds.
+    pub(crate) pauses_ns: u64,
 }
+
+/// A time between two bursts that is a pause of the tester's where frames go out as fast as they can, nanoseconds.
+const PAUSE_NS: u64 = 100_000;
 
 impl<'port> Lane<'port> {
     pub(crate) fn new(
@@ -177,6 +187,7 @@ impl<'port> Lane<'port> {
             rx_burst: Burst::new(eal),
             seen,
             sent: Sent::default(),
+            slices: None,
         }
     }
 
@@ -194,28 +205,28 @@ impl<'port> Lane<'port> {
         self.pacer.as_ref().is_none_or(Pacer::is_done)
     }
 
-    /// Sends what is due.
+    /// Sends what is due; true when something was.
     #[inline(always)]
-    pub(crate) fn transmit(&mut self) {
+    pub(crate) fn transmit(&mut self) -> bool {
         let Some(pacer) = &mut self.pacer else {
-            return;
+            return false;
         };
         if !self.tx_burst.is_empty() {
             // Only where a full queue makes the tester wait.
             self.tx.send(&mut self.tx_burst);
             if !self.tx_burst.is_empty() {
-                return;
+                return false;
             }
         }
         let now = cycles::now();
         let of_low_rate = now >= self.low_rate.next;
         let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
         if due.frames == 0 {
-            return;
+            return false;
         }
         if !self.tx_burst.allocate(self.pool, due.frames as usize) {
             self.sent.no_buffers += due.frames;
-            return;
+            return true;
         }
         if of_low_rate {
             self.low_rate.advance(now);
@@ -224,27 +235,34 @@ impl<'port> Lane<'port> {
             self.writer.write(&mut self.tx_burst, now);
         }
         self.sent.generate_ticks += cycles::now().saturating_sub(now);
+        if let Some(slices) = &mut self.slices {
+            slices.add(now, due.frames);
+        }
         self.tx.send(&mut self.tx_burst);
         self.sent.bursts += 1;
         self.sent.late_bursts += u64::from(due.late);
         if self.sent.last_tick > 0 {
             let gap = self.scale.ns(now.saturating_sub(self.sent.last_tick));
             self.sent.gaps.record(gap, 1);
+            if gap >= PAUSE_NS {
+                self.sent.pauses_ns += gap;
+            }
         }
         self.sent.last_tick = now;
         if self.drops_when_full {
             self.sent.refused += self.tx_burst.len() as u64;
             self.tx_burst.free();
         }
+        true
     }
 
-    /// Receives what has come.
+    /// Receives what has come; true when something has.
     #[inline(always)]
-    pub(crate) fn receive(&mut self) {
-        for _ in 0..RX_BURSTS_A_TURN {
+    pub(crate) fn receive(&mut self) -> bool {
+        for turn in 0..RX_BURSTS_A_TURN {
             let received = self.rx.receive(&mut self.rx_burst, RX_BURST);
             if received == 0 {
-                return;
+                return turn > 0;
             }
             // Frames of shared memory were copied by this CPU just now and are in its cache.
             if !self.drops_when_full {
@@ -256,9 +274,10 @@ impl<'port> Lane<'port> {
             self.sent.check_ticks += cycles::now().saturating_sub(now);
             self.sent.checked += received as u64;
             if received < RX_BURST {
-                return;
+                return true;
             }
         }
+        true
     }
 
     /// Looks whether the port still has its link.

@@ -12,6 +12,7 @@
 mod assemble;
 mod calibration;
 mod clock;
+mod conduct;
 mod counts;
 pub mod echo;
 mod engine;
@@ -23,13 +24,17 @@ mod lane;
 mod latency;
 pub mod locate;
 mod pacer;
+mod procedures;
+mod room;
 mod seen;
 mod simulated;
 mod tester;
+mod threads;
 mod tracker;
 pub mod traffic;
 mod trex;
 mod trial;
+mod watch;
 mod writer;
 
 pub use calibration::{

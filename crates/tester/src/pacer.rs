@@ -15,20 +15,83 @@ pub(crate) enum Pace {
     Rate(f64),
     /// As fast as the tester can.
     Unpaced,
+    /// So many frames, as fast as the tester can.
+    Burst(u64),
+    /// So many frames at a rate. What a stall of the tester held up goes out later, at that rate: none is left out.
+    Spread {
+        /// Frames.
+        frames: u64,
+        /// Frames per second.
+        rate_pps: f64,
+    },
+    /// A rate, and another from so long after the start on.
+    Step {
+        /// The first rate, frames per second.
+        rate_pps: f64,
+        /// How long it is kept, seconds.
+        after_s: f64,
+        /// The rate after that.
+        then_pps: f64,
+    },
 }
 
 impl Pace {
-    /// So many times the rate.
-    pub(crate) fn share(self, share: f64) -> Self {
+    /// What a lane has of it: so many times the rate, or its part of the frames of a burst.
+    pub(crate) fn of_lane(self, share: f64, burst: u64) -> Self {
         match self {
             Self::Rate(rate_pps) => Self::Rate(rate_pps * share),
             Self::Unpaced => Self::Unpaced,
+            Self::Burst(_) => Self::Burst(burst),
+            // One lane alone sends these.
+            Self::Spread { .. } => self,
+            Self::Step {
+                rate_pps,
+                after_s,
+                then_pps,
+            } => Self::Step {
+                rate_pps: rate_pps * share,
+                after_s,
+                then_pps: then_pps * share,
+            },
+        }
+    }
+
+    /// The rate that it begins with, frames per second; none without a schedule.
+    pub(crate) fn rate_pps(self) -> Option<f64> {
+        match self {
+            Self::Rate(rate_pps) | Self::Spread { rate_pps, .. } | Self::Step { rate_pps, .. } => {
+                Some(rate_pps)
+            }
+            Self::Unpaced | Self::Burst(_) => None,
         }
     }
 }
 
+/// Parts of `frames` for lanes with these shares, the nearest whole numbers that add up to it.
+pub(crate) fn dealt(frames: u64, shares: &[f64]) -> Vec<u64> {
+    let all: f64 = shares.iter().sum();
+    let (mut before, mut so_far) = (0, 0.0);
+    shares
+        .iter()
+        .map(|share| {
+            so_far += share;
+            let until = if all > 0.0 {
+                (frames as f64 * (so_far / all)).round() as u64
+            } else {
+                0
+            };
+            let part = until.saturating_sub(before);
+            before += part;
+            part
+        })
+        .collect()
+}
+
 /// Share of the rate by which it may be exceeded to make good what is owed: less than searches tell rates apart by.
 const SURPLUS: f64 = 0.002;
+
+/// Frames of a spread schedule that a late tester sends in a row at most: more would be a burst at another rate.
+const SPREAD_CATCH_UP: u64 = 32;
 
 /// What to do at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +131,29 @@ impl Times {
     }
 }
 
+/// Frames of the first so many ticks, at a rate and at the one `then`.
+#[inline(always)]
+fn frames_within(elapsed: u64, frames_per_tick: f64, then: Option<(u64, f64)>) -> f64 {
+    match then {
+        Some((after, then_per_tick)) if elapsed > after => {
+            after as f64 * frames_per_tick + (elapsed - after) as f64 * then_per_tick
+        }
+        _ => elapsed as f64 * frames_per_tick,
+    }
+}
+
 /// The schedule of one port. Times are ticks of one clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     start: u64,
     frames_per_tick: f64,
     scheduled: u64,
+    /// Whether frames are due as fast as they can be sent.
+    is_unpaced: bool,
+    /// Whether what is late moves the schedule instead of being struck.
+    is_patient: bool,
+    /// Ticks after the start from which on another rate holds, and that rate, frames per tick.
+    then: Option<(u64, f64)>,
     catch_up: u64,
     /// Frames that are due together.
     together: u64,
@@ -88,7 +168,8 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// A schedule of `rate * duration_ticks` frames from `start` on; frames more than `catch_up` behind are struck.
+    /// A schedule of `rate * duration_ticks` frames from `start` on, or of as many as the pace says; frames more than
+    /// `catch_up` behind are struck.
     #[must_use]
     pub(crate) fn new(
         pace: Pace,
@@ -97,19 +178,36 @@ impl Pacer {
         ticks_per_second: u64,
         catch_up: u64,
     ) -> Self {
-        let frames_per_tick = match pace {
-            Pace::Rate(rate_pps) => rate_pps / ticks_per_second as f64,
-            Pace::Unpaced => 0.0,
+        let per_tick = |rate_pps: f64| rate_pps / ticks_per_second as f64;
+        let frames_per_tick = per_tick(pace.rate_pps().unwrap_or(0.0));
+        let then = match pace {
+            Pace::Step {
+                after_s, then_pps, ..
+            } => {
+                let after = (after_s * ticks_per_second as f64) as u64;
+                Some((after.min(duration_ticks), per_tick(then_pps)))
+            }
+            _ => None,
         };
         let scheduled = match pace {
-            Pace::Rate(_) => (frames_per_tick * duration_ticks as f64).round() as u64,
+            Pace::Rate(_) | Pace::Step { .. } => {
+                frames_within(duration_ticks, frames_per_tick, then).round() as u64
+            }
             Pace::Unpaced => u64::MAX,
+            Pace::Burst(frames) | Pace::Spread { frames, .. } => frames,
         };
         Self {
             start,
             frames_per_tick,
             scheduled,
-            catch_up,
+            is_unpaced: matches!(pace, Pace::Unpaced | Pace::Burst(_)),
+            is_patient: matches!(pace, Pace::Spread { .. }),
+            then,
+            catch_up: if matches!(pace, Pace::Spread { .. }) {
+                catch_up.min(SPREAD_CATCH_UP)
+            } else {
+                catch_up
+            },
             together: 1,
             times: None,
             offered: 0,
@@ -140,14 +238,21 @@ impl Pacer {
     /// Frames due at `now`, at most `burst`. The caller offers exactly that many.
     #[inline(always)]
     pub(crate) fn due(&mut self, now: u64, burst: u64) -> Due {
-        let elapsed = now.saturating_sub(self.start);
+        let Some(elapsed) = now.checked_sub(self.start) else {
+            return Due {
+                frames: 0,
+                late: false,
+            };
+        };
         // Frame 0 is due at the start, hence the one.
-        let due = if self.scheduled == u64::MAX {
-            self.offered + burst
+        let due = if self.is_unpaced {
+            (self.offered + burst).min(self.scheduled)
         } else if let Some(times) = &self.times {
             times.due(elapsed).min(self.scheduled)
+        } else if self.is_patient {
+            self.due_in_patience(elapsed)
         } else {
-            let due = (elapsed as f64 * self.frames_per_tick) as u64;
+            let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
             let due = if self.together == 1 {
                 due + 1
             } else {
@@ -170,6 +275,26 @@ impl Pacer {
             frames,
             late: behind >= 2 * burst.max(self.together),
         }
+    }
+
+    /// What is due of a schedule that moves on when the tester was held up.
+    fn due_in_patience(&mut self, elapsed: u64) -> u64 {
+        let due = (elapsed as f64 * self.frames_per_tick) as u64 + 1;
+        let beyond = due.saturating_sub(self.offered + self.catch_up);
+        if beyond > 0 {
+            self.start += (beyond as f64 / self.frames_per_tick) as u64;
+        }
+        (due - beyond).min(self.scheduled)
+    }
+
+    /// Ends the schedule at `now`: what would have been due later is no longer part of it.
+    pub(crate) fn cut(&mut self, now: u64) {
+        if self.is_unpaced || self.times.is_some() {
+            return;
+        }
+        let elapsed = now.saturating_sub(self.start);
+        let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
+        self.scheduled = self.scheduled.min(due.max(self.offered));
     }
 
     /// Frames beside those due, at most `room`, towards what is owed.
@@ -318,6 +443,79 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_has_its_frames_and_begins_when_it_is_to() {
+        let mut pacer = Pacer::new(Pace::Burst(100), 1000, 0, HZ, 512);
+        assert_eq!(pacer.due(999, 32).frames, 0);
+        let sent: Vec<u64> = (0..6).map(|_| pacer.due(1000, 32).frames).collect();
+        assert_eq!(sent, [32, 32, 32, 4, 0, 0]);
+        pacer.close();
+        assert!(pacer.is_done());
+        assert_eq!((pacer.scheduled(), pacer.unsent()), (100, 0));
+    }
+
+    #[test]
+    fn a_spread_schedule_leaves_no_frame_out_and_never_hurries() {
+        let microsecond = HZ / 1_000_000;
+        let pace = Pace::Spread {
+            frames: 1000,
+            rate_pps: 1e5,
+        };
+        let mut pacer = Pacer::new(pace, 0, HZ / 100, HZ, 512);
+        assert_eq!(pacer.due(0, 32).frames, 1);
+        // A stall of a second, a hundred times the schedule: one burst, and then on at the rate.
+        let mut now = HZ;
+        assert_eq!(pacer.due(now, 32).frames, 32);
+        assert_eq!(pacer.due(now, 32).frames, 0);
+        while !pacer.is_done() {
+            now += 10 * microsecond + 1;
+            assert!(pacer.due(now, 32).frames <= 2);
+        }
+        assert_eq!((pacer.offered(), pacer.unsent()), (1000, 0));
+        assert!((now - HZ).abs_diff(967 * 10 * microsecond) < 20 * microsecond);
+    }
+
+    #[test]
+    fn a_step_has_both_rates_and_no_gap() {
+        let pace = Pace::Step {
+            rate_pps: 1e6,
+            after_s: 0.5,
+            then_pps: 1e5,
+        };
+        let mut pacer = Pacer::new(pace, 0, HZ, HZ, 512);
+        assert_eq!(pacer.scheduled(), 550_000);
+        let mut now = 0;
+        while now < HZ / 2 {
+            pacer.due(now, 32);
+            now += 10_000;
+        }
+        assert!(pacer.offered().abs_diff(500_000) <= 4);
+        let mut after = 0;
+        while !pacer.is_done() {
+            let due = pacer.due(now, 32).frames;
+            after += due;
+            assert!(due <= 1 || after <= 4);
+            now += 10_000;
+        }
+        assert_eq!((pacer.offered(), pacer.unsent()), (550_000, 0));
+    }
+
+    #[test]
+    fn a_schedule_that_is_cut_owes_only_what_was_due() {
+        let mut pacer = Pacer::new(Pace::Rate(1e6), 0, 100 * HZ, HZ, 512);
+        let mut now = 0;
+        while now < HZ {
+            pacer.due(now, 32);
+            now += 10_000;
+        }
+        // A stall at the end, of which 512 frames would have been made up for.
+        pacer.cut(now + HZ / 100);
+        pacer.close();
+        assert!(pacer.offered().abs_diff(1_000_000) <= 4);
+        assert!(pacer.unsent().abs_diff(10_000) <= 4, "{}", pacer.unsent());
+        assert_eq!(pacer.scheduled(), pacer.offered() + pacer.unsent());
+    }
+
+    #[test]
     fn an_unpaced_schedule_never_ends_and_misses_nothing() {
         let mut pacer = Pacer::new(Pace::Unpaced, 0, HZ, HZ, 512);
         for now in 0..100 {
@@ -335,6 +533,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn frames_are_dealt_out_to_the_last(frames in 0u64..1_000_000_000, shares in prop::collection::vec(0.01f64..2.0, 1..9)) {
+            let parts = dealt(frames, &shares);
+            prop_assert_eq!(parts.iter().sum::<u64>(), frames);
+            let all: f64 = shares.iter().sum();
+            for (part, share) in parts.iter().zip(&shares) {
+                prop_assert!((*part as f64 - frames as f64 * share / all).abs() <= 1.0 + 1e-6 * frames as f64);
+            }
+        }
+
         #[test]
         fn offered_and_unsent_make_up_the_schedule(
             rate in 1.0f64..2e7,

@@ -7,6 +7,7 @@ use crate::frame::{Epoch, Signature};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
 use crate::tracker::{Arrival, FlowTracker};
 use crate::traffic::{Capture, Pattern};
+use crate::watch::{Arrivals, Slices};
 
 /// What a trial's frames are known by.
 #[derive(Clone, Debug)]
@@ -19,6 +20,37 @@ pub(crate) struct Marks {
     pub(crate) pattern: Option<Arc<Pattern>>,
     /// Frames without a signature that are sent instead, and the port that sends them here.
     pub(crate) replayed: Option<(Arc<Capture>, usize)>,
+}
+
+/// Frames that were sent together and came together.
+#[derive(Clone, Copy)]
+struct Together {
+    /// When they were sent, ticks.
+    stamp: u64,
+    /// When they came.
+    now: u64,
+    count: u64,
+}
+
+/// When frames were sent and when they came, where that is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// By when they were sent.
+    pub(crate) slices: Option<Slices>,
+    /// When frames came.
+    pub(crate) arrivals: Option<Arrivals>,
+}
+
+impl Times {
+    #[inline(always)]
+    fn note(&mut self, frames: Together) {
+        if let Some(slices) = &mut self.slices {
+            slices.add(frames.stamp, frames.count);
+        }
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.came(frames.now);
+        }
+    }
 }
 
 /// What a lane received.
@@ -45,6 +77,8 @@ pub(crate) struct Seen {
     pub(crate) unknown: u64,
     /// Frames whose payload is not as it was sent.
     pub(crate) damaged: u64,
+    /// Beside the latency.
+    pub(crate) times: Times,
 }
 
 impl Seen {
@@ -72,6 +106,7 @@ impl Seen {
             foreign: 0,
             unknown: 0,
             damaged: 0,
+            times: Times::default(),
         }
     }
 
@@ -138,6 +173,7 @@ impl Seen {
             if signature.tick != stamp {
                 if count > 0 {
                     self.latency.record(delay_ns, count);
+                    self.times.note(Together { stamp, now, count });
                 }
                 (stamp, count) = (signature.tick, 0);
                 delay_ns = self.scale.ns(now.saturating_sub(stamp));
@@ -157,6 +193,7 @@ impl Seen {
         }
         if count > 0 {
             self.latency.record(delay_ns, count);
+            self.times.note(Together { stamp, now, count });
         }
         self.delays.record_even(even);
     }

@@ -12,7 +12,8 @@ use crate::{ConfigError, RecordError, Statistics};
 /// Parameters of a [`BackToBack`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BackToBackConfig {
-    /// Rate of a burst: the highest that the medium allows, frames per second ("Max Theoretical Frame Rate").
+    /// Rate of a burst, unless its tester tells it: the highest that the medium allows, frames per second ("Max Theoretical
+    /// Frame Rate").
     pub max_rate_pps: f64,
     /// Throughput of this frame size, found before, frames per second. Where it is not under `max_rate_pps`, the test
     /// tells nothing, since the device never has to store frames (RFC 9004, section 4).
@@ -73,9 +74,13 @@ pub struct BackToBackFindings {
     pub at_limit: u32,
     /// Mean (the result), smallest, largest, deviation; none before the first repetition.
     pub frames: Option<Statistics>,
+    /// Rate at which the longest bursts went out, frames per second, where the tester told it.
+    #[serde(default)]
+    pub burst_rate_pps: Option<Statistics>,
     /// How long the mean burst is, seconds ("Implied DUT Buffer Time").
     pub implied_buffer_s: Option<f64>,
-    /// The same less what the device forwarded meanwhile, seconds ("Corrected DUT Buffer Time", RFC 9004, section 6.4).
+    /// The same less what the device forwarded meanwhile, seconds ("Corrected DUT Buffer Time", RFC 9004, section 6.4); none
+    /// where bursts went out no faster than that.
     pub corrected_buffer_s: Option<f64>,
 }
 
@@ -85,7 +90,11 @@ pub struct BackToBack {
     config: BackToBackConfig,
     desk: Desk,
     search: Bisection,
+    /// Rate of the longest burst of this search that passed.
+    rate_pps: Option<f64>,
     longest: Vec<u64>,
+    /// Rates of those, where they are known.
+    rates_pps: Vec<f64>,
     at_limit: u32,
 }
 
@@ -99,7 +108,9 @@ impl BackToBack {
         Ok(Self {
             desk: Desk::new(config.max_invalid_repeats),
             search: Bisection::new(config.max_burst_frames, config.resolution_frames),
+            rate_pps: None,
             longest: Vec::new(),
+            rates_pps: Vec::new(),
             at_limit: 0,
             config,
         })
@@ -109,15 +120,20 @@ impl BackToBack {
         let config = &self.config;
         let values: Vec<f64> = self.longest.iter().map(|frames| *frames as f64).collect();
         let frames = Statistics::of(&values, config.confidence);
-        let implied = frames.map(|frames| frames.mean / config.max_rate_pps);
+        let burst_rate = Statistics::of(&self.rates_pps, config.confidence);
+        let rate_pps = burst_rate.map_or(config.max_rate_pps, |rate| rate.mean);
+        let implied = frames.map(|frames| frames.mean / rate_pps);
+        let stored = 1.0 - config.throughput_pps / rate_pps;
         ProcedureFindings::BackToBack(BackToBackFindings {
             config: config.clone(),
             longest_frames: self.longest.clone(),
             at_limit: self.at_limit,
             frames,
+            burst_rate_pps: burst_rate,
             implied_buffer_s: implied,
             corrected_buffer_s: implied
-                .map(|implied| implied - implied * config.throughput_pps / config.max_rate_pps),
+                .map(|implied| implied * stored)
+                .filter(|buffer_s| *buffer_s >= 0.0),
         })
     }
 }
@@ -140,13 +156,23 @@ impl Procedure for BackToBack {
 
     fn record(&mut self, observation: Observation) -> Result<(), RecordError> {
         let settled = self.desk.settle(observation)?;
-        let Settled::Seen(Observation::Passed { lost_frames }) = settled else {
+        let Settled::Seen(Observation::Passed {
+            lost_frames,
+            rate_pps,
+        }) = settled
+        else {
             return Ok(());
         };
-        self.search.record(lost_frames == 0);
+        let passed = lost_frames == 0;
+        self.search.record(passed);
+        if passed {
+            // Each burst that passes is longer than the one before.
+            self.rate_pps = rate_pps;
+        }
         if self.search.next().is_none() {
             let (frames, is_limit) = self.search.found().unwrap_or((0, false));
             self.longest.push(frames);
+            self.rates_pps.extend(self.rate_pps.take());
             self.at_limit += u32::from(is_limit);
             let config = &self.config;
             self.search = Bisection::new(config.max_burst_frames, config.resolution_frames);

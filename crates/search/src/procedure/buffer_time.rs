@@ -42,7 +42,12 @@ fn found(max_rate_pps: f64, forwarding_pps: f64, buffer_frames: u64) -> BackToBa
         match method.step() {
             ProcedureStep::Do(Action::Burst { frames, .. }) => {
                 let lost_frames = lost(frames, max_rate_pps, forwarding_pps, buffer_frames);
-                method.record(Observation::Passed { lost_frames }).unwrap();
+                method
+                    .record(Observation::Passed {
+                        lost_frames,
+                        rate_pps: None,
+                    })
+                    .unwrap();
             }
             ProcedureStep::Do(other) => panic!("asked for {other:?}"),
             ProcedureStep::Done(result) => match result.findings {

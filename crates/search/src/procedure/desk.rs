@@ -87,9 +87,13 @@ fn fits(action: &Action, observation: &Observation) -> bool {
     match (action, observation) {
         (_, Observation::Invalid { .. })
         | (Action::Forget | Action::Learn { .. }, Observation::Done) => true,
-        (Action::Burst { frames, .. }, Observation::Passed { lost_frames }) => {
-            lost_frames <= frames
-        }
+        (
+            Action::Burst { frames, .. },
+            Observation::Passed {
+                lost_frames,
+                rate_pps,
+            },
+        ) => lost_frames <= frames && rate_pps.is_none_or(|rate| rate.is_finite() && rate > 0.0),
         (Action::StepDown { reduced_s, .. }, Observation::Recovered { after_s }) => {
             is_time(after_s) && after_s.is_none_or(|after_s| after_s <= *reduced_s)
         }

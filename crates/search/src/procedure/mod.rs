@@ -44,7 +44,7 @@ pub enum RestartKind {
 pub enum Action {
     /// Send so many frames with the shortest gap there is, then wait. Answered by [`Observation::Passed`].
     Burst {
-        /// Frames in the burst.
+        /// Frames in the burst, summed over whatever rates sum over.
         frames: u64,
         /// How long to wait and go on receiving, seconds.
         pause_s: f64,
@@ -98,6 +98,9 @@ pub enum Observation {
     Passed {
         /// Frames lost.
         lost_frames: u64,
+        /// Rate at which the burst went out, frames per second, where that is known better than beforehand.
+        #[serde(default)]
+        rate_pps: Option<f64>,
     },
     /// The last frame that was lost was sent so long after the load was reduced.
     Recovered {
@@ -106,9 +109,9 @@ pub enum Observation {
     },
     /// Frames came again after a restart.
     CameBack {
-        /// Frames lost between the last one before and the first one after; none when none came within the limit.
+        /// Frames lost, of a load that is lost at no other time; none when none came again within the limit.
         lost_frames: Option<u64>,
-        /// Time between those two frames, seconds, where the tester has it.
+        /// Time from the last frame before to the first after, seconds, where the tester has it.
         gap_s: Option<f64>,
     },
     /// It was done.

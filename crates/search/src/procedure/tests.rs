@@ -57,6 +57,7 @@ fn stores(frames: u64) -> impl Fn(Action) -> Observation {
     move |action| match action {
         Action::Burst { frames: sent, .. } => Observation::Passed {
             lost_frames: (sent / 4).saturating_sub(frames),
+            rate_pps: None,
         },
         other => panic!("asked for {other:?}"),
     }
@@ -77,6 +78,34 @@ fn bursts_tell_the_buffer() {
     assert!((implied - 0.4003).abs() < 1e-12);
     // A quarter of the time: the device forwards at three quarters of the rate.
     assert!((found.corrected_buffer_s.unwrap() - 0.4003 / 4.0).abs() < 1e-12);
+}
+
+#[test]
+fn bursts_count_at_the_rate_that_they_went_out_at() {
+    let found = |rate| {
+        let mut method = BackToBack::new(bursts()).unwrap();
+        let device = stores(1_000);
+        let bench = move |action| match device(action) {
+            // What is told of bursts that lost frames is of no interest.
+            Observation::Passed { lost_frames, .. } => Observation::Passed {
+                lost_frames,
+                rate_pps: Some(if lost_frames > 0 { 1.0 } else { rate }),
+            },
+            other => other,
+        };
+        match drive(&mut method, 100, bench).findings {
+            ProcedureFindings::BackToBack(found) => found,
+            other => panic!("findings of another method: {other:?}"),
+        }
+    };
+    let fast = found(20_000.0);
+    assert_eq!(fast.burst_rate_pps.unwrap().mean, 20_000.0);
+    let implied = fast.implied_buffer_s.unwrap();
+    assert!((implied - 4003.0 / 20_000.0).abs() < 1e-12);
+    // 7,500 of 20,000 went on meanwhile.
+    assert!((fast.corrected_buffer_s.unwrap() - implied * 0.625).abs() < 1e-12);
+    // Bursts no faster than the device forwards fill nothing.
+    assert_eq!(found(7_000.0).corrected_buffer_s, None);
 }
 
 #[test]
@@ -131,6 +160,7 @@ fn what_cannot_have_been_seen_is_refused() {
         Observation::Done,
         Observation::Passed {
             lost_frames: 20_001,
+            rate_pps: None,
         },
         Observation::Recovered { after_s: None },
     ] {

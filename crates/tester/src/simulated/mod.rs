@@ -211,8 +211,12 @@ impl TrafficGenerator for SimulatedDevice {
             (true, true) if self.options.recovery_s > step.reduced_s => None,
             (true, true) => Some(self.options.recovery_s),
         };
+        let validity = self.judged(step.overload_pps);
         self.end(step.overload_s + step.reduced_s);
-        Ok(SteppedDown { recovered_after_s })
+        Ok(SteppedDown {
+            recovered_after_s,
+            validity,
+        })
     }
 
     fn outage(
@@ -226,10 +230,12 @@ impl TrafficGenerator for SimulatedDevice {
         let restart_s = self.options.restart_s * (1.0 + self.options.noise * (self.dice(0) - 0.5));
         let is_back = restart_s <= limit_s;
         self.learned = 0;
+        let validity = self.judged(trial.offered_rate_pps);
         self.end(restart_s.min(limit_s));
         Ok(Outage {
             lost_frames: is_back.then(|| (restart_s * trial.offered_rate_pps).round() as u64),
             gap_s: is_back.then_some(restart_s),
+            validity,
         })
     }
 
@@ -239,21 +245,24 @@ impl TrafficGenerator for SimulatedDevice {
     }
 
     /// Of addresses that come too fast, the device learns as many as it can meanwhile.
-    fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<(), TesterError> {
+    fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<Validity, TesterError> {
         self.begin(trial)?;
         let part = (self.options.learning_rate / trial.offered_rate_pps).min(1.0);
         let in_time = (f64::from(addresses) * part).floor() as u32;
         self.learned = self.learned.max(in_time).min(self.options.addresses);
+        let validity = self.judged(trial.offered_rate_pps);
         self.end(f64::from(addresses) / trial.offered_rate_pps);
-        Ok(())
+        Ok(validity)
     }
 
     fn probe(&mut self, trial: &Trial, addresses: u32) -> Result<Probed, TesterError> {
         self.begin(trial)?;
+        let validity = self.judged(trial.offered_rate_pps);
         self.end(f64::from(addresses) / trial.offered_rate_pps);
         Ok(Probed {
             flooded_frames: u64::from(addresses.saturating_sub(self.learned)),
             lost_frames: 0,
+            validity,
         })
     }
 }

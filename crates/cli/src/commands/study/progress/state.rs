@@ -213,7 +213,7 @@ pub(super) fn told(event: &DeedEvent<'_>) -> String {
         Action::Probe { addresses, .. } => format!("frames to {addresses} addresses"),
     };
     let seen = match event.observation {
-        Observation::Passed { lost_frames } => format!("{lost_frames} lost"),
+        Observation::Passed { lost_frames, .. } => format!("{lost_frames} lost"),
         Observation::Recovered { after_s: Some(s) } => format!("recovered after {:.3} ms", s * 1e3),
         Observation::Recovered { after_s: None } => "did not recover".to_owned(),
         Observation::CameBack {

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a trial is conducted: lanes over the ports, a timetable, threads that run them, and one result.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quietwire_dpdk::{PortStats, cycles};
+
+use crate::assemble::{LaneResult, assemble};
+use crate::clock::{ClockCheck, ticks_per_second};
+use crate::engine::{self, Signals, Timetable};
+use crate::error::TesterError;
+use crate::frame::Epoch;
+use crate::judge::{Limits, judge};
+use crate::lane::Lane;
+use crate::pacer::{Pace, dealt};
+use crate::room::Room;
+use crate::tester::{Preparation, Ready, Tester};
+use crate::threads::{guard_realtime, run_threads};
+use crate::trial::{Trial, TrialResult};
+use crate::watch::{Arrivals, Pulse, Slices};
+
+/// What ports send, and what is looked at beside the counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Course {
+    /// How frames are spaced, for each port that sends.
+    pub(crate) pace: Pace,
+    /// Which ports send.
+    pub(crate) senders: Senders,
+    /// Which addresses their frames have.
+    pub(crate) addressing: Addressing,
+    /// What is looked at.
+    pub(crate) watch: Watch,
+}
+
+/// Which ports send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Senders {
+    /// The first so many.
+    First(usize),
+    /// This one.
+    Only(usize),
+}
+
+/// Which MAC addresses frames have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    /// Those that the trial asks for.
+    AsAsked,
+    /// From each of so many, to one. The other port of the pair tells the device its own address before.
+    FromMany(u32),
+    /// From one, to each of so many.
+    ToMany(u32),
+}
+
+/// What is looked at beside the counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Watch {
+    /// Nothing.
+    Nothing,
+    /// When those frames were sent that were lost, from so long after the start on, for so long.
+    Losses {
+        /// Seconds.
+        from_s: f64,
+        /// Seconds.
+        length_s: f64,
+    },
+    /// When no frames came. Links may come and go.
+    Silence,
+}
+
+impl Senders {
+    pub(crate) fn has(self, port: usize) -> bool {
+        match self {
+            Self::First(count) => port < count,
+            Self::Only(one) => port == one,
+        }
+    }
+
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Self::First(count) => count,
+            Self::Only(_) => 1,
+        }
+    }
+}
+
+impl Course {
+    /// Offers a load from the first ports.
+    pub(crate) fn of_load(pace: Pace, ports: usize) -> Self {
+        Self {
+            pace,
+            senders: Senders::First(ports),
+            addressing: Addressing::AsAsked,
+            watch: Watch::Nothing,
+        }
+    }
+}
+
+/// What whoever waits for a running trial sees of it, and can do.
+pub(crate) struct Vantage<'a> {
+    /// When the counted part begins, ticks.
+    pub(crate) start: u64,
+    pub(crate) ticks_per_second: u64,
+    /// One a lane, where [`Watch::Silence`] is asked for.
+    pub(crate) pulses: &'a [Arc<Pulse>],
+    /// Set, times without frames are taken note of.
+    pub(crate) armed: &'a AtomicBool,
+    /// Set, sending ends.
+    pub(crate) enough: &'a AtomicBool,
+    /// Set by others, the trial ends.
+    pub(crate) abort: &'a AtomicBool,
+}
+
+/// A trial that is over.
+pub(crate) struct Conducted {
+    pub(crate) result: TrialResult,
+    pub(crate) lanes: Vec<LaneResult>,
+    pub(crate) ticks_per_second: u64,
+}
+
+impl Tester {
+    /// Runs one trial; `meanwhile` is called on this thread while it runs.
+    pub(crate) fn conduct(
+        &mut self,
+        trial: &Trial,
+        course: &Course,
+        meanwhile: &mut dyn FnMut(&Vantage<'_>),
+    ) -> Result<Conducted, TesterError> {
+        self.check(trial)?;
+        self.make_ready(trial)?;
+        self.trials += 1;
+        let epoch = Epoch::of_trial(self.trials);
+        let before: Vec<PortStats> = self
+            .ports
+            .iter()
+            .map(|port| port.port.handle.stats())
+            .collect();
+        let preparation = self.options.preparation;
+        let lead_s = preparation.lead_s(trial);
+        guard_realtime(trial, lead_s, self.options.realtime_priority.is_some());
+
+        let until_start = Duration::from_secs_f64(lead_s + preparation.settle_s + trial.warm_up_s);
+        let started = SystemTime::now() + until_start;
+        let times = Timetable {
+            times: self.ready.as_ref().and_then(Ready::times),
+            ..timetable(trial, epoch, course, preparation)
+        };
+        let clock = ClockCheck::begin();
+        let paired = self.paired();
+        let used = match course.addressing {
+            Addressing::AsAsked => paired,
+            Addressing::FromMany(_) | Addressing::ToMany(_) => self.ports.len(),
+        };
+        let names: Vec<String> = self
+            .ports
+            .iter()
+            .take(used)
+            .map(|port| port.port.handle.name().to_owned())
+            .collect();
+        let room = Room {
+            eal: &self.eal,
+            pool: &self.pool,
+            trial,
+            epoch,
+            course,
+            ports: used,
+            paired,
+            ready: self.ready.as_ref(),
+        };
+        let mut lanes = Vec::new();
+        for (index, port) in self.ports.iter_mut().take(used).enumerate() {
+            lanes.extend(room.lanes(port, index)?);
+        }
+        deal_burst(&mut lanes, course.pace);
+        let (armed, enough) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+        let pulses = set_watch(&mut lanes, course.watch, &times, &armed);
+        let vantage = Vantage {
+            start: times.start,
+            ticks_per_second: times.ticks_per_second,
+            pulses: &pulses,
+            armed: &armed,
+            enough: &enough,
+            abort: &self.abort,
+        };
+        let signals = Signals {
+            abort: &self.abort,
+            enough: &enough,
+        };
+        let (lanes, healths, realtime) = run_threads(
+            &self.eal,
+            &self.options,
+            lanes,
+            &times,
+            signals,
+            &mut || {
+                meanwhile(&vantage);
+            },
+        )?;
+        let clock_error_ratio = clock.error_ratio();
+        if self.abort.load(Ordering::Relaxed) || healths.iter().any(|health| health.aborted) {
+            return Err(TesterError::Aborted);
+        }
+        let lanes: Vec<LaneResult> = lanes.into_iter().map(LaneResult::from_lane).collect();
+
+        let mut result = assemble(trial, &times, &names, paired, &lanes, &healths)
+            .map_err(TesterError::Result)?;
+        result.started_unix_ns = started
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        result.health.realtime = realtime;
+        result.health.receive_drops = self.receive_drops(&before);
+        result.health.clock_error_ratio = clock_error_ratio;
+        self.judge(&mut result, course);
+        Ok(Conducted {
+            result,
+            lanes,
+            ticks_per_second: times.ticks_per_second,
+        })
+    }
+
+    /// Says what the result stands on, and whether it counts.
+    fn judge(&self, result: &mut TrialResult, course: &Course) {
+        result.calibration = self
+            .calibration
+            .as_ref()
+            .and_then(|calibration| calibration.cited(&result.trial, result.achieved_rate_pps));
+        let links_down = if course.watch == Watch::Silence {
+            let ports = result.ports.iter_mut();
+            ports.for_each(|port| port.link_losses = 0);
+            Vec::new()
+        } else {
+            self.links_down()
+        };
+        let limits = match course.pace {
+            // What is late moves such a schedule: whoever needs it in time has limits for that.
+            Pace::Spread { .. } => Limits {
+                stretch_ratio: f64::INFINITY,
+                ..self.options.limits
+            },
+            _ => self.options.limits,
+        };
+        result.validity = judge(result, limits, &links_down);
+    }
+
+    fn check(&self, trial: &Trial) -> Result<(), TesterError> {
+        trial.validate().map_err(TesterError::BadTrial)?;
+        if trial.frame_size_largest() > self.options.frame_size_max {
+            return Err(TesterError::BadTrial(format!(
+                "frames of {} octets are asked for, and the ports were opened for {} at most",
+                trial.frame_size_largest(),
+                self.options.frame_size_max
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Gives each lane that sends its part of a burst.
+fn deal_burst(lanes: &mut [Lane<'_>], pace: Pace) {
+    let Pace::Burst(frames) = pace else {
+        return;
+    };
+    let senders = || lanes.iter().filter(|lane| lane.role.transmits);
+    let shares: Vec<f64> = senders().map(|lane| lane.role.share).collect();
+    let parts = dealt(frames, &shares);
+    let senders = lanes.iter_mut().filter(|lane| lane.role.transmits);
+    for (lane, part) in senders.zip(parts) {
+        lane.role.burst = part;
+    }
+}
+
+/// Has lanes look at what is asked for; gives what others can see of them.
+fn set_watch(
+    lanes: &mut [Lane<'_>],
+    watch: Watch,
+    times: &Timetable,
+    armed: &Arc<AtomicBool>,
+) -> Vec<Arc<Pulse>> {
+    let ticks = |seconds: f64| (seconds * times.ticks_per_second as f64) as u64;
+    let mut pulses = Vec::new();
+    for lane in lanes {
+        match watch {
+            Watch::Nothing => {}
+            Watch::Losses { from_s, length_s } => {
+                let origin = times.start + ticks(from_s);
+                let slices = Slices::new(origin, ticks(length_s), times.ticks_per_second);
+                lane.slices = Some(slices.clone());
+                lane.seen.times.slices = Some(slices);
+            }
+            Watch::Silence => {
+                let pulse = Arc::<Pulse>::default();
+                lane.seen.times.arrivals =
+                    Some(Arrivals::new(Arc::clone(armed), Arc::clone(&pulse)));
+                pulses.push(pulse);
+            }
+        }
+    }
+    pulses
+}
+
+/// Frames per second of each low-rate stream: as asked, and at most every second frame of the load.
+fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
+    match pace.rate_pps() {
+        Some(rate_pps) => trial.low_rate_pps.min(rate_pps / 2.0),
+        None => trial.low_rate_pps,
+    }
+}
+
+fn timetable(trial: &Trial, epoch: Epoch, course: &Course, preparation: Preparation) -> Timetable {
+    let ticks_per_second = ticks_per_second();
+    let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
+    let learning_end = cycles::now() + ticks(preparation.lead_s(trial));
+    let warm_up_start = learning_end + ticks(preparation.settle_s);
+    let start = warm_up_start + ticks(trial.warm_up_s);
+    let (end, limit, ends_with_frames) = match course.pace {
+        // Of a number of frames, the duration is how long they may take at most.
+        Pace::Burst(_) => (start, start + ticks(trial.duration_s), true),
+        Pace::Spread { frames, rate_pps } => (
+            start + ticks(frames as f64 / rate_pps),
+            start + ticks(trial.duration_s),
+            true,
+        ),
+        Pace::Rate(_) | Pace::Unpaced | Pace::Step { .. } => {
+            let end = start + ticks(trial.duration_s);
+            (end, end + engine::grace(ticks_per_second), false)
+        }
+    };
+    let drain = ticks(trial.drain_s);
+    Timetable {
+        epoch,
+        pace: course.pace,
+        low_rate_pps: low_rate_pps(trial, course.pace),
+        burst: trial.burst(),
+        times: None,
+        ticks_per_second,
+        learning_end,
+        warm_up_start,
+        start,
+        end,
+        limit,
+        drain,
+        drain_end: drain + if ends_with_frames { limit } else { end },
+        ends_with_frames,
+        is_lenient: course.watch == Watch::Silence,
+    }
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What procedures ask of the built-in tester beside plain trials: bursts, overloads, restarts, addresses.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::Duration;
+
+use quietwire_dpdk::cycles;
+
+use crate::assemble::LaneResult;
+use crate::conduct::{Addressing, Conducted, Course, Senders, Vantage, Watch};
+use crate::error::TesterError;
+use crate::generator::{Outage, Probed, Restart, StepDown, SteppedDown};
+use crate::pacer::Pace;
+use crate::tester::Tester;
+use crate::trial::{Directions, IpVersion, Trial, TrialResult, Validity};
+use crate::watch::{Pulse, Slices, last_loss};
+
+/// A tester that sends fewer frames a second than this in a burst has failed.
+const BURST_PPS_MIN: f64 = 5e5;
+/// What a burst may take beside that, seconds.
+const BURST_SLACK_S: f64 = 5.0;
+/// Part of a burst's time that the tester may have paused in, where nothing was lost.
+const PAUSE_RATIO_MAX: f64 = 0.01;
+
+/// How long a load is offered before a restart, and after frames came again, seconds.
+const AROUND_RESTART_S: f64 = 0.2;
+/// How long to wait for the first frame before a restart, seconds.
+const FIRST_FRAME_S: f64 = 1.0;
+/// How often the lanes are looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Ports of RFC 2889, section 5.7.3: frames to learned addresses come from the first, learning frames from the second, and
+/// the third sees what is flooded.
+const TEST_PORT: usize = 0;
+const LEARNING_PORT: usize = 1;
+const PORTS_OF_ADDRESSES: usize = 3;
+/// What a number of frames at a rate may take beside its time, seconds.
+const SPREAD_SLACK_S: f64 = 1.0;
+/// By how much learning may take longer than its rate says, as a part of its time, or in seconds where that is more.
+const LEARNING_STRETCH_MAX: f64 = 0.01;
+const LEARNING_STRETCH_S: f64 = 0.001;
+
+impl Validity {
+    /// Invalid for one more reason.
+    fn and(self, reason: Option<String>) -> Self {
+        match (self, reason) {
+            (validity, None) => validity,
+            (Self::Valid, Some(reason)) => Self::Invalid(vec![reason]),
+            (Self::Invalid(mut reasons), Some(reason)) => {
+                reasons.push(reason);
+                Self::Invalid(reasons)
+            }
+        }
+    }
+}
+
+/// Nothing is sent before, and nothing beside: what counts is what these frames alone do.
+fn alone(trial: &Trial, duration_s: f64) -> Trial {
+    Trial {
+        warm_up_s: 0.0,
+        low_rate_pps: 0.0,
+        duration_s,
+        ..trial.clone()
+    }
+}
+
+impl Tester {
+    /// Sends so many frames, shared out among the ports that send, as fast as it can, without a warm-up before
+    /// (RFC 2544, section 26.4; RFC 9004). A burst that came through and in which the tester paused is invalid: it was not
+    /// back to back.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
+        let ports = self.transmitting(trial)?;
+        let course = Course::of_load(Pace::Burst(frames), ports);
+        let longest_s = BURST_SLACK_S + frames as f64 / BURST_PPS_MIN;
+        let Conducted {
+            mut result, lanes, ..
+        } = self.conduct(&alone(trial, longest_s), &course, &mut |_| ())?;
+        let pauses_ns = lanes.iter().map(|lane| lane.sent.pauses_ns).max();
+        let paused_s = pauses_ns.unwrap_or(0) as f64 / 1e9;
+        let is_doubtful = result.lost_frames == 0 && paused_s > PAUSE_RATIO_MAX * result.elapsed_s;
+        let reason = is_doubtful.then(|| {
+            format!(
+                "the tester paused for {:.3} ms in a burst of {:.3} ms: it was not back to back",
+                paused_s * 1e3,
+                result.elapsed_s * 1e3
+            )
+        });
+        result.validity = result.validity.and(reason);
+        result.trial = trial.clone();
+        Ok(result)
+    }
+
+    /// Offers too much, then without a gap little, and finds when the last frame was sent that was lost: to a tenth of a
+    /// millisecond, or a hundred-thousandth of the time under the little load where that is more (RFC 2544, section 26.5).
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn step_down(&mut self, trial: &Trial, step: StepDown) -> Result<SteppedDown, TesterError> {
+        let ports = self.transmitting(trial)?;
+        let pace = Pace::Step {
+            rate_pps: step.overload_pps / ports as f64,
+            after_s: step.overload_s,
+            then_pps: step.reduced_pps / ports as f64,
+        };
+        let course = Course {
+            watch: Watch::Losses {
+                from_s: step.overload_s,
+                length_s: step.reduced_s,
+            },
+            ..Course::of_load(pace, ports)
+        };
+        let trial = alone(trial, step.overload_s + step.reduced_s);
+        let conducted = self.conduct(&trial, &course, &mut |_| ())?;
+        let sent = merged(
+            conducted
+                .lanes
+                .iter()
+                .filter_map(|lane| lane.slices.as_ref()),
+        );
+        let came = merged(
+            conducted
+                .lanes
+                .iter()
+                .filter_map(|lane| lane.seen.times.slices.as_ref()),
+        );
+        let after = sent
+            .zip(came)
+            .and_then(|(sent, came)| last_loss(&sent, &came));
+        Ok(SteppedDown {
+            recovered_after_s: after.map(|ticks| {
+                (ticks as f64 / conducted.ticks_per_second as f64).min(step.reduced_s)
+            }),
+            validity: conducted.result.validity,
+        })
+    }
+
+    /// Offers a load, restarts the device meanwhile, and waits at most `limit_s` from then on for frames to come again on
+    /// every port that they came to before (RFC 6201). The threads leave their CPU to others where there is nothing to do:
+    /// the device may need it to come up.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and [`TesterError::Restart`].
+    pub fn outage(
+        &mut self,
+        trial: &Trial,
+        limit_s: f64,
+        restart: &mut Restart<'_>,
+    ) -> Result<Outage, TesterError> {
+        let ports = self.transmitting(trial)?;
+        let course = Course {
+            watch: Watch::Silence,
+            ..Course::of_load(Pace::Rate(trial.offered_rate_pps / ports as f64), ports)
+        };
+        let longest_s = FIRST_FRAME_S + limit_s + 2.0 * AROUND_RESTART_S;
+        let trial = Trial {
+            warm_up_s: trial.warm_up_s,
+            ..alone(trial, longest_s)
+        };
+        let mut seen = Restarted::NoFrames;
+        let conducted = self.conduct(&trial, &course, &mut |vantage| {
+            seen = restart_meanwhile(vantage, limit_s, restart);
+            vantage.enough.store(true, Ordering::Relaxed);
+        })?;
+        let validity = conducted.result.validity.clone();
+        let silent = |lanes: &[bool]| longest_silence(&conducted, lanes);
+        Ok(match seen {
+            Restarted::Failed(reason) => return Err(TesterError::Restart(reason)),
+            Restarted::NoFrames => Outage {
+                lost_frames: None,
+                gap_s: None,
+                validity: validity.and(Some("no frame came through before the restart".to_owned())),
+            },
+            Restarted::NotBack => Outage {
+                lost_frames: None,
+                gap_s: None,
+                validity,
+            },
+            Restarted::Back(lanes) => Outage {
+                lost_frames: Some(conducted.result.lost_frames),
+                gap_s: silent(&lanes),
+                validity,
+            },
+        })
+    }
+
+    /// Sends a frame from each of so many addresses into the second port, at the trial's rate, once the first port has told
+    /// the device its own address (RFC 2889, sections 5.7 and 5.8). Frames have the trial's sizes; what else it says of them
+    /// is not used.
+    ///
+    /// # Errors
+    /// As [`Self::run`]; [`TesterError::BadTrial`] with other than three ports.
+    pub fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<Validity, TesterError> {
+        let addressing = Addressing::FromMany(addresses);
+        let conducted = self.address(trial, addresses, LEARNING_PORT, addressing)?;
+        let result = &conducted.result;
+        let asked_s = f64::from(addresses) / trial.offered_rate_pps;
+        let late_s = result.health.stretch_ratio * asked_s;
+        let is_late = late_s > (LEARNING_STRETCH_MAX * asked_s).max(LEARNING_STRETCH_S);
+        let reason = is_late.then(|| {
+            format!(
+                "learning frames for {:.3} ms took {:.3} ms longer: the tester was held up",
+                asked_s * 1e3,
+                late_s * 1e3
+            )
+        });
+        Ok(whole(result).and(reason))
+    }
+
+    /// Sends a frame from the first port to each of these addresses, at the trial's rate, and looks where they come out.
+    ///
+    /// # Errors
+    /// As [`Self::learn`].
+    pub fn probe(&mut self, trial: &Trial, addresses: u32) -> Result<Probed, TesterError> {
+        let addressing = Addressing::ToMany(addresses);
+        let conducted = self.address(trial, addresses, TEST_PORT, addressing)?;
+        let offered = conducted.result.offered_frames;
+        let at_home = came_to(&conducted.lanes, |port| port == LEARNING_PORT);
+        Ok(Probed {
+            flooded_frames: came_to(&conducted.lanes, |port| port != LEARNING_PORT),
+            lost_frames: offered.saturating_sub(at_home),
+            validity: whole(&conducted.result),
+        })
+    }
+
+    /// One frame for each address, from one port.
+    fn address(
+        &mut self,
+        trial: &Trial,
+        addresses: u32,
+        sender: usize,
+        addressing: Addressing,
+    ) -> Result<Conducted, TesterError> {
+        if self.port_count() != PORTS_OF_ADDRESSES {
+            return Err(TesterError::BadTrial(format!(
+                "{} ports were given, and addresses are learned and looked for with three: one to send to them, one \
+                 where they are, and one that sees what is flooded (RFC 2889, section 5.7)",
+                self.port_count()
+            )));
+        }
+        let rate_pps = trial.offered_rate_pps;
+        let pace = Pace::Spread {
+            frames: u64::from(addresses),
+            rate_pps,
+        };
+        let course = Course {
+            senders: Senders::Only(sender),
+            addressing,
+            ..Course::of_load(pace, 0)
+        };
+        let longest_s = 2.0 * f64::from(addresses) / rate_pps + SPREAD_SLACK_S;
+        let trial = Trial {
+            directions: Directions::OneWay,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            traffic: None,
+            ..alone(trial, longest_s)
+        };
+        self.conduct(&trial, &course, &mut |_| ())
+    }
+}
+
+/// Whether every frame was sent.
+fn whole(result: &TrialResult) -> Validity {
+    let unsent = result.health.unsent_frames;
+    let reason = (unsent > 0).then(|| {
+        format!(
+            "the tester sent {} of {} frames, one for each address",
+            result.offered_frames, result.scheduled_frames
+        )
+    });
+    result.validity.clone().and(reason)
+}
+
+/// Frames of the test port that came to ports.
+fn came_to(lanes: &[LaneResult], is_it: impl Fn(usize) -> bool) -> u64 {
+    let lanes = lanes.iter().filter(|lane| is_it(lane.port));
+    lanes
+        .filter_map(|lane| lane.seen.trackers.get(TEST_PORT * lane.seen.flows))
+        .map(|tracker| tracker.received())
+        .sum()
+}
+
+fn merged<'a>(mut all: impl Iterator<Item = &'a Slices>) -> Option<Slices> {
+    let mut sum = all.next()?.clone();
+    all.for_each(|slices| sum.merge(slices));
+    Some(sum)
+}
+
+/// What came of a restart.
+enum Restarted {
+    /// No frame came through before it: it was not done.
+    NoFrames,
+    /// It failed, for this reason.
+    Failed(String),
+    /// Frames did not come again in time.
+    NotBack,
+    /// They did, on these lanes, of all.
+    Back(Vec<bool>),
+}
+
+/// The longest time without a frame of these lanes, seconds.
+fn longest_silence(conducted: &Conducted, lanes: &[bool]) -> Option<f64> {
+    let lanes = conducted
+        .lanes
+        .iter()
+        .zip(lanes)
+        .filter(|(_, is_one)| **is_one);
+    let silences = lanes.filter_map(|(lane, _)| lane.seen.times.arrivals.as_ref()?.silence());
+    let longest = silences.max()?;
+    Some(longest as f64 / conducted.ticks_per_second as f64)
+}
+
+/// Restarts the device once frames flow, and waits until they do again.
+fn restart_meanwhile(vantage: &Vantage<'_>, limit_s: f64, restart: &mut Restart<'_>) -> Restarted {
+    let ticks = |seconds: f64| (seconds * vantage.ticks_per_second as f64) as u64;
+    let is_aborted = || vantage.abort.load(Ordering::Relaxed);
+    // True once it is; false at the deadline or when aborted.
+    let wait = |deadline: u64, is_it: &dyn Fn() -> bool| loop {
+        if is_it() {
+            return true;
+        }
+        if cycles::now() >= deadline || is_aborted() {
+            return false;
+        }
+        sleep(LOOK);
+    };
+    let last = |pulse: &Arc<Pulse>| pulse.last.load(Ordering::Relaxed);
+    let settled = vantage.start + ticks(AROUND_RESTART_S);
+    wait(settled, &|| false);
+    let flows = || vantage.pulses.iter().any(|pulse| last(pulse) > 0);
+    if !wait(settled + ticks(FIRST_FRAME_S - AROUND_RESTART_S), &flows) {
+        return Restarted::NoFrames;
+    }
+    let lanes: Vec<bool> = vantage.pulses.iter().map(|pulse| last(pulse) > 0).collect();
+    vantage.armed.store(true, Ordering::Relaxed);
+    let began = cycles::now();
+    if let Err(reason) = restart() {
+        return Restarted::Failed(reason);
+    }
+    // What came before this may be from before the restart.
+    let up = cycles::now();
+    let are_back = || {
+        let mut pulses = vantage.pulses.iter().zip(&lanes);
+        pulses.all(|(pulse, is_one)| !is_one || last(pulse) > up)
+    };
+    if !wait(began + ticks(limit_s), &are_back) {
+        return Restarted::NotBack;
+    }
+    wait(cycles::now() + ticks(AROUND_RESTART_S), &|| false);
+    Restarted::Back(lanes)
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the lanes of a trial have in common, and how they are made.
+
+use std::sync::Arc;
+
+use quietwire_dpdk::{Eal, Mempool};
+
+use crate::clock::ticks_per_second;
+use crate::conduct::{Addressing, Course};
+use crate::error::TesterError;
+use crate::frame::{Epoch, FrameWriter, Varied, signature_place};
+use crate::lane::{Lane, Role};
+use crate::seen::{Marks, Seen};
+use crate::tester::{Ready, TesterPort, peer_of};
+use crate::trial::Trial;
+use crate::writer::{Described, Replayed, Share, Writer, tracked_flows};
+
+/// What all lanes of a trial have in common.
+pub(crate) struct Room<'a> {
+    pub(crate) eal: &'a Eal,
+    pub(crate) pool: &'a Mempool,
+    pub(crate) trial: &'a Trial,
+    pub(crate) epoch: Epoch,
+    pub(crate) course: &'a Course,
+    /// Ports that take part.
+    pub(crate) ports: usize,
+    /// Of those, ports that are pairs.
+    pub(crate) paired: usize,
+    pub(crate) ready: Option<&'a Ready>,
+}
+
+impl<'a> Room<'a> {
+    /// The lanes of a port, one for each pair of its queues.
+    pub(crate) fn lanes(
+        &self,
+        port: &'a mut TesterPort,
+        index: usize,
+    ) -> Result<Vec<Lane<'a>>, TesterError> {
+        let queues = port.port.rx.len().min(port.port.tx.len()) as u32;
+        if queues == 0 {
+            return Err(TesterError::Result(format!("port {index} has no queues")));
+        }
+        if queues > self.flows() {
+            return Err(TesterError::BadTrial(format!(
+                "a port has {queues} queues and {} flows; every queue has flows of its own, so ask for at least as many",
+                self.flows()
+            )));
+        }
+        let drops_when_full = port.drops_when_full;
+        let handle = &port.port.handle;
+        let pairs = port.port.rx.iter_mut().zip(&mut port.port.tx);
+        let lanes = (0..queues).zip(pairs).map(|(queue, (rx, tx))| {
+            let share = Share {
+                index: queue,
+                of: queues,
+            };
+            let role = Role {
+                port: index,
+                share: self.trial.share_of_port(index, self.course.senders.count())
+                    / f64::from(queues),
+                transmits: self.course.senders.has(index),
+                has_low_rate: queue == 0,
+                burst: 0,
+            };
+            Ok(Lane::new(
+                self.eal,
+                (rx, tx, handle),
+                self.pool,
+                drops_when_full,
+                role,
+                self.writer(index, share)?,
+                self.seen(index, queues),
+            ))
+        });
+        lanes.collect()
+    }
+
+    fn flows(&self) -> u32 {
+        let capture = self.ready.and_then(|ready| ready.capture.as_ref());
+        match self.ready.and_then(|ready| ready.programs.first()) {
+            _ if capture.is_some() => 1,
+            Some(program) => program.flows(),
+            None => u32::from(self.trial.flows),
+        }
+    }
+
+    fn seen(&self, index: usize, queues: u32) -> Seen {
+        let program = self.ready.and_then(|ready| ready.programs.first());
+        let place = program.map_or(signature_place(self.trial.ip), |program| program.place());
+        let flows = tracked_flows(self.flows(), queues) as usize;
+        let pattern = self.ready.and_then(|ready| ready.pattern.clone());
+        let marks = Marks {
+            place,
+            flows: flows + 1,
+            pattern,
+            replayed: self
+                .ready
+                .and_then(|ready| ready.capture.clone())
+                .map(|capture| (capture, peer_of(index, self.paired))),
+        };
+        let low_rate_frames = (self.trial.low_rate_pps * self.trial.duration_s).ceil() as usize + 2;
+        Seen::new(
+            self.epoch,
+            low_rate_frames,
+            marks,
+            self.ports,
+            ticks_per_second(),
+        )
+    }
+
+    fn writer(&self, index: usize, share: Share) -> Result<Writer, TesterError> {
+        let port = index as u8;
+        if let Some(capture) = self.ready.and_then(|ready| ready.capture.clone()) {
+            return Ok(Writer::Replayed(Replayed::new(capture)));
+        }
+        if let Some(ready) = self.ready {
+            let program = ready.programs.get(index).map(Arc::clone);
+            let program = program
+                .ok_or_else(|| TesterError::Result(format!("port {index} has no frames")))?;
+            return Ok(Writer::Described(Box::new(Described::new(
+                program, port, share,
+            ))));
+        }
+        let peer = peer_of(index, self.paired);
+        // A port that only receives still tells the device its addresses.
+        let writer = FrameWriter::new(self.trial, port, peer as u8, share)
+            .map_err(|error| TesterError::BadTrial(error.to_string()))?;
+        let sends = self.course.senders.has(index);
+        let writer = match self.course.addressing {
+            Addressing::AsAsked => writer,
+            Addressing::FromMany(count) if sends => writer.varying(Varied::Source, count),
+            Addressing::ToMany(count) if sends => writer.varying(Varied::Destination, count),
+            // The one that the frames are for.
+            Addressing::FromMany(_) if index < self.paired => writer,
+            Addressing::FromMany(_) | Addressing::ToMany(_) => writer.silent(),
+        };
+        Ok(Writer::Plain(Box::new(writer)))
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The threads of a trial, each pinned to a CPU of the tester's, at real-time priority where that is asked for.
+
+use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use quietwire_dpdk::Eal;
+use quietwire_dpdk::thread::{self, Registered};
+
+use crate::engine::{self, LoopHealth, Signals, Timetable};
+use crate::error::TesterError;
+use crate::lane::Lane;
+use crate::tester::TesterOptions;
+use crate::trial::Trial;
+
+/// How long a real-time thread may overstay its trial before the kernel ends the process, seconds.
+const OVERSTAY_S: u64 = 10;
+
+/// Lets the kernel end the process when a real-time thread neither sleeps nor ends long after its trial
+/// (RLIMIT_RTTIME of setrlimit(2)): such a thread could keep everything else off its CPU for good.
+pub(crate) fn guard_realtime(trial: &Trial, lead_s: f64, realtime: bool) {
+    if !realtime {
+        return;
+    }
+    let trial_s = (lead_s + trial.warm_up_s + trial.duration_s + trial.drain_s).ceil() as u64;
+    let limit_us = (trial_s + OVERSTAY_S) * 1_000_000;
+    let set = getrlimit(Resource::RLIMIT_RTTIME)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_RTTIME, limit_us.min(hard), hard));
+    if let Err(error) = set {
+        tracing::warn!("no limit could be set on real-time threads: {error}");
+    }
+}
+
+type ThreadEnd<'port> = Result<(Vec<Lane<'port>>, LoopHealth, bool), TesterError>;
+
+/// Deals lanes out to threads, runs them, and gives the lanes back in their order. `meanwhile` is called on this thread
+/// while they run.
+pub(crate) fn run_threads<'port>(
+    eal: &Eal,
+    options: &TesterOptions,
+    lanes: Vec<Lane<'port>>,
+    times: &Timetable,
+    signals: Signals<'_>,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<(Vec<Lane<'port>>, Vec<LoopHealth>, bool), TesterError> {
+    let threads = options.cpus.len().min(lanes.len());
+    let mut shares: Vec<Vec<Lane<'port>>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, lane) in lanes.into_iter().enumerate() {
+        shares[index % threads].push(lane);
+    }
+    let ends: Vec<ThreadEnd<'port>> = scope(|scope| {
+        let handles: Vec<_> = shares
+            .into_iter()
+            .zip(&options.cpus)
+            .map(|(share, cpu)| {
+                spawn(
+                    scope,
+                    eal,
+                    *cpu,
+                    options.realtime_priority,
+                    share,
+                    times,
+                    signals,
+                )
+            })
+            .collect();
+        meanwhile();
+        handles.into_iter().map(join).collect()
+    });
+    let mut by_thread = Vec::new();
+    let mut healths = Vec::new();
+    let mut all_realtime = true;
+    for end in ends {
+        let (lanes, health, realtime) = end?;
+        by_thread.push(lanes.into_iter());
+        healths.push(health);
+        all_realtime &= realtime;
+    }
+    let mut lanes = Vec::new();
+    'deal: loop {
+        for share in &mut by_thread {
+            match share.next() {
+                Some(lane) => lanes.push(lane),
+                None => break 'deal,
+            }
+        }
+    }
+    Ok((lanes, healths, all_realtime))
+}
+
+fn join<'port>(
+    handle: Result<ScopedJoinHandle<'_, ThreadEnd<'port>>, TesterError>,
+) -> ThreadEnd<'port> {
+    handle?
+        .join()
+        .unwrap_or_else(|_| Err(TesterError::Thread("it panicked".to_owned())))
+}
+
+fn spawn<'scope, 'port: 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    eal: &'scope Eal,
+    cpu: u32,
+    realtime_priority: Option<u8>,
+    mut lanes: Vec<Lane<'port>>,
+    times: &'scope Timetable,
+    signals: Signals<'scope>,
+) -> Result<ScopedJoinHandle<'scope, ThreadEnd<'port>>, TesterError> {
+    Builder::new()
+        .name(format!("qw-tester-{cpu}"))
+        .spawn_scoped(scope, move || {
+            thread::pin(&[cpu])?;
+            let _registered = Registered::new(eal)?;
+            let realtime =
+                realtime_priority.is_some_and(|priority| match thread::set_realtime(priority) {
+                    Ok(()) => true,
+                    Err(error) => {
+                        tracing::warn!("the tester runs at ordinary priority: {error}");
+                        false
+                    }
+                });
+            let health = engine::run(&mut lanes, times, signals);
+            if realtime {
+                thread::set_ordinary()?;
+            }
+            Ok((lanes, health, realtime))
+        })
+        .map_err(|error| TesterError::Thread(error.to_string()))
+}
