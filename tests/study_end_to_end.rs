@@ -3,6 +3,9 @@
 //! they end with a page, leave nothing behind however they end, and go on where they were. No figure is judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "study_end_to_end/procedures.rs"]
+mod procedures;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};

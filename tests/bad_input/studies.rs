@@ -62,6 +62,100 @@ fn impossible_values_in_a_study_are_named_with_line_and_key() {
 }
 
 #[test]
+fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
+    let place = Place::new();
+    let bridge = "link = \"memif\"\nmode = \"bridge\"";
+    for (section, part) in [
+        ("[back-to-back]\ngoal = \"NDR\"", "back-to-back.goal"),
+        (
+            "[back-to-back]\nrate-percent = 101",
+            "back-to-back.rate-percent",
+        ),
+        (
+            "[back-to-back]\nrate-percent = 5\nlongest-burst-s = 0",
+            "back-to-back.longest-burst-s",
+        ),
+        (
+            "[system-recovery]\nrate-percent = 5\nreduced-s = inf",
+            "system-recovery.reduced-s",
+        ),
+        (
+            "[reset]\nrate-percent = 5\nkind = \"power-interruption\"",
+            "reset.kind",
+        ),
+        ("[reset]\nrate-percent = 5\nlimit-s = -1", "reset.limit-s"),
+        (
+            "[address-caching]\nmax-addresses = 5\nresolution-addresses = 6",
+            "address-caching.resolution-addresses",
+        ),
+        (
+            "[address-caching]\nmax-addresses = 5\nageing-s = 0",
+            "address-caching.ageing-s",
+        ),
+        (
+            "[address-learning-rate]\naddresses = 5\nmax-rate-pps = -1",
+            "address-learning-rate.max-rate-pps",
+        ),
+        ("[address-learning-rate]\naddresses = 5", "max-rate-pps"),
+        (
+            "[address-learning-rate]\naddresses = 99000000\nmax-rate-pps = 10",
+            "address-learning-rate.addresses",
+        ),
+    ] {
+        let text = STUDY.replacen("link = \"memif\"", bridge, 1).replacen(
+            "[neighbours]",
+            &format!("{section}\n[neighbours]"),
+            1,
+        );
+        fs::write(place.path("study.toml"), text).unwrap();
+        place.refused(BAD_INPUT, place.study(&[]), &["study.toml:", part]);
+    }
+    for (from, to, part) in [
+        (
+            "[neighbours]",
+            "[address-caching]\nmax-addresses = 5\n[neighbours]",
+            "only a bridge keeps addresses",
+        ),
+        (
+            "link = \"memif\"",
+            "link = \"memif\"\nmax-entries = 10",
+            "device.max-entries",
+        ),
+    ] {
+        fs::write(place.path("study.toml"), STUDY.replacen(from, to, 1)).unwrap();
+        place.refused(BAD_INPUT, place.study(&[]), &["study.toml:", part]);
+    }
+}
+
+#[test]
+fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
+    let place = Place::new();
+    let refuse = |arguments: &[&str], parts: &[&str]| {
+        let command = place.quietwire(&[&["measure", "--no-huge"], arguments].concat());
+        place.refused(BAD_INPUT, command, parts);
+    };
+    let [a, b, c] = ["a", "b", "c"].map(|name| format!("memif:{}?role=server", place.text(name)));
+    let two = ["--port", &a, "--port", &b];
+    let three = [&two[..], &["--port", &c]].concat();
+    refuse(
+        &[&["back-to-back"], &three[..]].concat(),
+        &["3 ports were given", "one or two"],
+    );
+    refuse(
+        &[&["address-caching", "--set", "max-addresses=9"], &two[..]].concat(),
+        &["2 ports were given", "takes three"],
+    );
+    refuse(
+        &[&["address-caching", "--set", "max-addresses=9"], &three[..]].concat(),
+        &["ageing-s"],
+    );
+    refuse(
+        &[&["reset", "--set", "rate-percent=5"], &two[..]].concat(),
+        &["not this program's to restart"],
+    );
+}
+
+#[test]
 fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
     let place = Place::new();
     fs::write(place.path("file"), "no store").unwrap();

@@ -27,7 +27,7 @@ pub enum ForwardingMode {
     Bridge,
 }
 
-/// What is asked of a device with two ports.
+/// What is asked of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
     /// What it does with frames.
@@ -54,6 +54,8 @@ pub struct DeviceSpec {
     pub frame_size_max: u16,
     /// Addresses that its table has room for, in bridge mode.
     pub mac_addresses_max: u32,
+    /// Its ports: two, or in bridge mode three, the last of which sees what is flooded (RFC 2889, section 5.7.3).
+    pub ports: u8,
 }
 
 impl DeviceSpec {

@@ -268,9 +268,9 @@ impl Lab {
             device_set = Some(set);
         }
         let places = Places {
-            sockets: ["p0.sock", "p1.sock"]
-                .map(|name| directory.join(name))
-                .to_vec(),
+            sockets: (0..case.device.ports)
+                .map(|port| directory.join(format!("p{port}.sock")))
+                .collect(),
             directory: directory.clone(),
         };
         let adapter = Box::new(Quietwire {

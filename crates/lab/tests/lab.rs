@@ -13,7 +13,7 @@ use common::{DEADLINE, machine, options, partitioned, sets_of, state_of_machine}
 use quietwire_host::CpuList;
 use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::allowed_cpus;
-use quietwire_lab::{Fault, Lab, LabError};
+use quietwire_lab::{Fault, ForwardingMode, Lab, LabError};
 
 /// There is one machine.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -133,6 +133,63 @@ fn a_device_or_neighbours_that_die_are_told() {
         .unwrap();
     ProcessId::of(first).unwrap().end(DEADLINE).unwrap();
     assert!(matches!(lab.check(), Err(LabError::Neighbours { .. })));
+    lab.down().unwrap();
+    assert!(sets_of(std::process::id()).is_empty());
+}
+
+#[test]
+fn a_device_is_restarted_and_forgets_where_it_was() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let before = state_of_machine();
+    let directory = tempfile::tempdir().unwrap();
+    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let no_case = lab.restart_device().unwrap_err().to_string();
+    assert!(no_case.contains("no case is up"), "{no_case}");
+    assert!(lab.forget_addresses().is_err());
+    let mut case = partitioned(&forwarding, &others);
+    case.device.mode = ForwardingMode::Bridge;
+    case.device.ports = 3;
+    let entered = lab.enter(&case).unwrap();
+    assert_eq!(entered.tester_uris.len(), 3);
+    let first = ProcessId::of(number(entered.device_pid)).unwrap();
+    let second = lab.restart_device().unwrap();
+    assert!(!first.is_alive());
+    let second = ProcessId::of(number(second)).unwrap();
+    assert!(second.is_alive());
+    lab.check().unwrap();
+    lab.forget_addresses().unwrap();
+    // In the CPU set that the first one was in.
+    let set = sets_of(std::process::id()).remove(0);
+    let members = fs::read_to_string(set.join("cgroup.procs")).unwrap();
+    let is_member = members.lines().any(|line| line == second.pid.to_string());
+    assert!(is_member, "{members}");
+    lab.leave().unwrap();
+    assert!(!second.is_alive());
+    assert!(sets_of(std::process::id()).is_empty());
+    assert_eq!(state_of_machine(), before);
+}
+
+#[test]
+fn a_device_that_does_not_come_back_or_forget_says_why() {
+    let _alone = alone();
+    let Some((forwarding, others)) = machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let case = partitioned(&forwarding, &others);
+    let mut lab = Lab::open(options(directory.path(), "starts-once")).unwrap();
+    lab.enter(&case).unwrap();
+    let error = lab.restart_device().unwrap_err().to_string();
+    assert!(error.contains("no memory for the mempool"), "{error}");
+    assert!(matches!(lab.check(), Err(LabError::Device { .. })));
+    lab.down().unwrap();
+    let mut lab = Lab::open(options(directory.path(), "keeps")).unwrap();
+    lab.enter(&case).unwrap();
+    let error = lab.forget_addresses().unwrap_err().to_string();
+    assert!(error.contains("the table is stuck"), "{error}");
     lab.down().unwrap();
     assert!(sets_of(std::process::id()).is_empty());
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A [`Bench`] without a lab: a traffic generator before a device that somebody else runs, or that is simulated.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use quietwire_search::procedure::Action;
 use quietwire_tester::{GeneratorIdentity, TesterError, TrafficGenerator, Trial};
 use serde_json::{Value, json};
@@ -11,11 +15,14 @@ use crate::file::{FrameSize, NeighboursIn, StudyFile, Trials};
 
 /// How long the highest rate is looked for, seconds.
 const CALIBRATION_S: f64 = 0.5;
+/// How often an end that was asked for is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A generator by itself.
 pub struct GeneratorBench {
     generator: Box<dyn TrafficGenerator>,
     identity: GeneratorIdentity,
+    ageing_s: Option<f64>,
     trials: Trials,
     frames: Trial,
     is_entered: bool,
@@ -25,6 +32,9 @@ pub struct GeneratorBench {
 /// left alone.
 struct NoDevice {
     is_simulated: bool,
+    /// How long to wait until it has forgotten its addresses, seconds.
+    ageing_s: Option<f64>,
+    abort: Arc<AtomicBool>,
 }
 
 impl Device for NoDevice {
@@ -37,16 +47,42 @@ impl Device for NoDevice {
     }
 
     fn forget(&mut self) -> Option<Result<(), String>> {
-        None
+        let ageing_s = self.ageing_s.filter(|_| !self.is_simulated)?;
+        let began = Instant::now();
+        while began.elapsed().as_secs_f64() < ageing_s {
+            if self.abort.load(Ordering::Relaxed) {
+                return Some(Err("interrupted while addresses aged".to_owned()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Some(Ok(()))
     }
 }
 
 impl GeneratorBench {
+    /// Whether a study can be made on a device that is somebody else's.
+    ///
+    /// # Errors
+    /// [`TesterError::BadTrial`] for what takes somebody who can restart the device or empty its table.
+    pub fn check_without_lab(file: &StudyFile) -> Result<(), TesterError> {
+        if file.reset.is_some() {
+            return Err(TesterError::BadTrial(
+                "reset: the device is not this program's to restart; run a study in which the lab starts it".to_owned(),
+            ));
+        }
+        if file.looks_for_addresses() && file.ageing_s().is_none() {
+            return Err(TesterError::BadTrial(
+                "addresses are learned anew for each number, and the device's table is not this program's to empty: say with ageing-s how long it keeps them, or run a study in which the lab starts it".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// A bench for a study, on this generator.
     ///
     /// # Errors
     /// [`TesterError`] of a generator that does not answer or is not fit; [`TesterError::BadTrial`] for a study with
-    /// neighbours, for which there is no machine here.
+    /// neighbours, for which there is no machine here, and for one that restarts or empties a device that is not ours.
     pub fn new(
         file: &StudyFile,
         mut generator: Box<dyn TrafficGenerator>,
@@ -58,9 +94,14 @@ impl GeneratorBench {
                 case.name
             )));
         }
+        let identity = generator.identity()?;
+        if !identity.is_simulated {
+            Self::check_without_lab(file)?;
+        }
         Ok(Self {
-            identity: generator.identity()?,
+            identity,
             generator,
+            ageing_s: file.ageing_s(),
             trials: file.trials.clone(),
             frames: crate::run::frames(file, FrameSize::default()),
             is_entered: false,
@@ -127,6 +168,8 @@ impl Bench for GeneratorBench {
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
         let mut device = NoDevice {
             is_simulated: self.identity.is_simulated,
+            ageing_s: self.ageing_s,
+            abort: self.generator.abort_flag(),
         };
         Ok(Seen {
             observation: act(self.generator.as_mut(), &mut device, action, frames)?,

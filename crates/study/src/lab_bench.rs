@@ -102,6 +102,9 @@ const MEMORY_MIB: u32 = 192;
 const MEMORY_JUMBO_MIB: u32 = 512;
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u32 = 2;
+/// Ports of the device, and where addresses are looked for: there a third one sees what is flooded.
+const PORTS: u8 = 2;
+const PORTS_WITH_MONITOR: u8 = 3;
 const LINK_DEADLINE: Duration = Duration::from_secs(15);
 const REALTIME_PRIORITY: u8 = 50;
 /// How long the highest rate is looked for, seconds.
@@ -205,7 +208,14 @@ impl LabBench {
             huge_pages: self.file.tester.huge_pages_mib > 0,
             memory_mib: memory_mib(&self.file),
             frame_size_max: frame_size_max(&self.file),
-            mac_addresses_max: addresses(&self.file).saturating_mul(2).max(65_536),
+            mac_addresses_max: device
+                .max_entries
+                .unwrap_or_else(|| addresses(&self.file).saturating_mul(2).max(65_536)),
+            ports: if self.file.looks_for_addresses() {
+                PORTS_WITH_MONITOR
+            } else {
+                PORTS
+            },
         }
     }
 
@@ -281,14 +291,15 @@ impl LabBench {
         };
         self.lab.check()?;
         pause();
-        let watched = [entered.device_pid, std::process::id()];
-        let before = Snapshot::take(Path::new("/"), &watched)?;
+        let own = std::process::id();
+        let before = Snapshot::take(Path::new("/"), &[entered.device_pid, own])?;
         let mut device = LabDevice {
             lab: &mut self.lab,
             pid: &mut entered.device_pid,
         };
         let observation = act(tester, &mut device, action, frames)?;
-        let after = Snapshot::take(Path::new("/"), &watched)?;
+        // After a restart it is another process.
+        let after = Snapshot::take(Path::new("/"), &[entered.device_pid, own])?;
         self.lab.check()?;
         let activity =
             serde_json::to_value(Activity::between(&before, &after)).unwrap_or(Value::Null);

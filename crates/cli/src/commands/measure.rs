@@ -28,7 +28,7 @@ pub(crate) struct MeasureArgs {
     /// The method; docs/methods.md says what each asks and gives.
     #[arg(value_enum)]
     method: MeasuredMethod,
-    /// Port of the tester, once or twice, as for generate.
+    /// Port of the tester, once or twice, as for generate; for address-caching and address-learning-rate three.
     #[arg(long = "port", value_name = "URI", required_unless_present = "tester")]
     ports: Vec<PortUri>,
     /// What measures in place of the built-in tester: sim, a simulated device, with its parameters sim:KEY=VALUE,…, or
@@ -116,12 +116,18 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
 
 /// The built-in tester over the ports given.
 fn built_in(args: &MeasureArgs, file: &StudyFile) -> Result<GeneratorBench> {
-    if args.ports.len() > 2 {
+    let given = args.ports.len();
+    if file.looks_for_addresses() && given != 3 {
         bail!(Usage(format!(
-            "{} ports were given, and a tester has one or two",
-            args.ports.len()
+            "{given} ports were given, and this method takes three: one that sends to learned addresses, one where they are, and one that sees what is flooded"
         )));
     }
+    if !file.looks_for_addresses() && given > 2 {
+        bail!(Usage(format!(
+            "{given} ports were given, and a tester has one or two"
+        )));
+    }
+    GeneratorBench::check_without_lab(file)?;
     let cpus = args.own.cpus()?;
     args.own.check_machine(&args.ports)?;
     let eal = args.own.start_dpdk(&cpus, &args.ports)?;

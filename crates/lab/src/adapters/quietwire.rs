@@ -109,6 +109,6 @@ impl Adapter for Quietwire {
     }
 
     fn forget_addresses(&self, places: &Places) -> Result<(), String> {
-        Self::ask(places, &json!({ "flush_fdb": { "bridge": BRIDGE } })).map(|_| ())
+        Self::ask(places, &json!({ "flush-fdb": { "bridge": BRIDGE } })).map(|_| ())
     }
 }

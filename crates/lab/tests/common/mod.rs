@@ -24,9 +24,11 @@ BEHAVIOUR = "@BEHAVIOUR@"
 args = sys.argv[1:]
 options = lambda name: [args[i + 1] for i, arg in enumerate(args) if arg == name]
 print("pretending to start", flush=True)
-if BEHAVIOUR == "dies":
+marker = options("--control-socket")[0] + ".started"
+if BEHAVIOUR == "dies" or (BEHAVIOUR == "starts-once" and os.path.exists(marker)):
     print("no memory for the mempool", file=sys.stderr, flush=True)
     sys.exit(7)
+open(marker, "w").close()
 kept = []
 for port in options("--port"):
     path = port.split("memif:", 1)[1].split("?", 1)[0]
@@ -51,6 +53,8 @@ enlist("control")
 started.wait()
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 server = socket.socket(socket.AF_UNIX)
+if os.path.exists(options("--control-socket")[0]):
+    os.unlink(options("--control-socket")[0])
 server.bind(options("--control-socket")[0])
 server.listen()
 while True:
@@ -58,7 +62,10 @@ while True:
     with connection:
         question = json.loads(connection.makefile().readline())
         answers = {"threads": threads, "stats": {"p0": {"rx_frames": 3}}}
-        answer = {"ok": answers[question["show"]]} if question["show"] in answers else {"error": "no such thing"}
+        if "flush-fdb" in question:
+            answer = {"error": "the table is stuck"} if BEHAVIOUR == "keeps" else {"ok": 3}
+        else:
+            answer = {"ok": answers[question["show"]]} if question["show"] in answers else {"error": "no such thing"}
         connection.sendall((json.dumps(answer) + "\n").encode())
 "#;
 
@@ -109,6 +116,7 @@ pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Case {
             memory_mib: 64,
             frame_size_max: 1518,
             mac_addresses_max: 1024,
+            ports: 2,
         },
         neighbours: Some(NeighbourSpec {
             stressors: vec!["--cpu 2".to_owned(), "--cpu-load 5".to_owned()],

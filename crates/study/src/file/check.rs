@@ -13,8 +13,8 @@ use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
 use super::{
-    Case, Device, FrameSize, LatencyProbe, Link, NeighboursIn, Search, StudyFile, Switch, Traffic,
-    Trials,
+    Case, Device, FrameSize, LatencyProbe, Link, Mode, NeighboursIn, Search, StudyFile, Switch,
+    Traffic, Trials,
 };
 
 /// Longest counted part of a trial, seconds: over an hour is a slip of the keyboard.
@@ -131,6 +131,13 @@ fn device(device: &Device) -> Checked {
             &[Key("device"), Key("link")],
             "the lab joins its switch by memif; \"other\" goes with switch = \"other\"",
         );
+    }
+    if let Some(entries) = device.max_entries {
+        let path = [Key("device"), Key("max-entries")];
+        between(entries, 1, MAC_ADDRESSES_MAX, &path)?;
+        if device.mode != Mode::Bridge {
+            return fault(&path, "only mode = \"bridge\" has a table of addresses");
+        }
     }
     let roles = [
         ("forwarding-cpus", &device.forwarding_cpus),

@@ -111,6 +111,10 @@ pub struct Device {
     /// What a forwarding thread does when no packet came.
     #[serde(default)]
     pub idle: Idle,
+    /// `bridge` only: addresses that its table has room for. Without it 65 536, or twice those of the traffic where that is
+    /// more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_entries: Option<u32>,
 }
 
 /// `[tester]`: the tester.
@@ -320,6 +324,21 @@ impl Goal {
 }
 
 impl StudyFile {
+    /// True when addresses are to be learned and looked for, which takes a third port (RFC 2889, section 5.7).
+    #[must_use]
+    pub fn looks_for_addresses(&self) -> bool {
+        self.address_caching.is_some() || self.address_learning_rate.is_some()
+    }
+
+    /// How long a device that nobody here can empty keeps addresses, seconds: the longest that is said.
+    #[must_use]
+    pub fn ageing_s(&self) -> Option<f64> {
+        let caching = self.address_caching.as_ref().and_then(|plan| plan.ageing_s);
+        let learning = self.address_learning_rate.as_ref();
+        let learning = learning.and_then(|plan| plan.ageing_s);
+        caching.into_iter().chain(learning).reduce(f64::max)
+    }
+
     /// Reads and checks a study file.
     ///
     /// # Errors

@@ -99,6 +99,10 @@ pub struct AddressCachingPlan {
     /// Rate of frames to learned addresses, frames per second. Without it 10 000.
     #[serde(default = "probe_rate_pps")]
     pub probe_rate_pps: f64,
+    /// How long the device keeps addresses, seconds, which is waited for before each number: only where neither the lab nor a
+    /// simulation can empty its table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ageing_s: Option<f64>,
 }
 
 /// `[address-learning-rate]`: how fast new addresses may come (RFC 2889, section 5.8).
@@ -115,6 +119,9 @@ pub struct AddressLearningRatePlan {
     /// Rate of frames to learned addresses, frames per second. Without it 10 000.
     #[serde(default = "probe_rate_pps")]
     pub probe_rate_pps: f64,
+    /// As for `[address-caching]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ageing_s: Option<f64>,
 }
 
 impl BackToBackPlan {

@@ -19,6 +19,7 @@ title = "Procedures"
 switch = "quietwire"
 topology = "vNet1"
 link = "memif"
+mode = "bridge"
 forwarding-cpus = "1"
 service-cpus = "0"
 control-cpus = "0"
@@ -255,6 +256,27 @@ fn what_procedures_get_wrong_is_told_with_its_key() {
             "resolution-pps = 10",
             "speed = 10",
             "address-learning-rate.speed",
+        ),
+        (
+            "resolution-pps = 10",
+            "ageing-s = -1",
+            "address-learning-rate.ageing-s",
+        ),
+        ("mode = \"bridge\"\n", "", "address-caching"),
+        (
+            "mode = \"bridge\"\n",
+            "mode = \"bridge\"\nmax-entries = 0\n",
+            "device.max-entries",
+        ),
+        (
+            "mode = \"bridge\"\n",
+            "max-entries = 10\n",
+            "device.max-entries",
+        ),
+        (
+            "[trials]",
+            "[traffic.frames]\nseed = 2\n[trials]",
+            "address-caching",
         ),
     ] {
         assert_eq!(STUDY.matches(old).count(), 1, "{old}");

@@ -6,7 +6,7 @@ use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
 use super::super::locate::At::Key;
 use super::super::procedures::Throughput;
-use super::super::{Percent, StudyFile};
+use super::super::{Mode, Percent, StudyFile, Switch};
 use super::methods::{known_goal, not_repeated};
 use super::{Checked, REPEATS_MAX, between, duration, fault, pause};
 
@@ -68,6 +68,7 @@ pub(super) fn procedures(file: &StudyFile) -> Checked {
     }
     if let Some(plan) = &file.address_caching {
         let at = |key| [Key("address-caching"), Key(key)];
+        addresses(file, "address-caching", plan.ageing_s)?;
         between(
             plan.max_addresses,
             1,
@@ -89,6 +90,7 @@ pub(super) fn procedures(file: &StudyFile) -> Checked {
     }
     if let Some(plan) = &file.address_learning_rate {
         let at = |key| [Key("address-learning-rate"), Key(key)];
+        addresses(file, "address-learning-rate", plan.ageing_s)?;
         between(plan.addresses, 1, MAC_ADDRESSES_MAX, &at("addresses"))?;
         between(plan.max_rate_pps, 1, u32::MAX, &at("max-rate-pps"))?;
         between(
@@ -127,6 +129,23 @@ fn starting_from(
     };
     let search = known_goal(file, goal, path)?;
     not_repeated(search, path)
+}
+
+/// What both methods that look for addresses need.
+fn addresses(file: &StudyFile, section: &'static str, ageing_s: Option<f64>) -> Checked {
+    if file.device.switch != Switch::Other && file.device.mode != Mode::Bridge {
+        return fault(
+            &[Key(section)],
+            "only a bridge keeps addresses; write mode = \"bridge\" in [device]",
+        );
+    }
+    if file.traffic.frames.is_some() {
+        return fault(
+            &[Key(section)],
+            "its frames are its own; leave [traffic.frames] out, and make another study of what needs it",
+        );
+    }
+    ageing_s.map_or(Ok(()), |it| duration(it, &[Key(section), Key("ageing-s")]))
 }
 
 fn rate(rate_pps: f64, section: &'static str, key: &'static str) -> Checked {
