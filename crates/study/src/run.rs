@@ -10,7 +10,7 @@ use quietwire_search::procedure::{Action, Observation};
 use quietwire_search::{ConfigError, Findings, Outcome, RecordError, TrialRequest};
 use quietwire_tester::{IpVersion, LOW_RATE_PPS, Trial, TrialResult, Validity};
 
-use crate::bench::{Bench, BenchError, CaseSpec};
+use crate::bench::{Bench, BenchError, CaseSpec, Seen};
 use crate::file::{FrameSize, MaxRate, StudyFile};
 use crate::plan::{Found, Machine, Next, StepKind, StepPlan};
 use crate::results::RunEnd;
@@ -343,11 +343,18 @@ impl Runner<'_> {
             let seen = self.bench.act(action, &frames);
             seen.map_err(|source| of_bench(place.spec, "doing what a procedure asks for", source))
         };
+        let mut failed = None;
         if let Some(learn) = self.relearn.take() {
-            act(&Action::Forget)?;
-            act(&learn)?;
+            let is_invalid = |seen: &Seen| matches!(seen.observation, Observation::Invalid { .. });
+            for again in [Action::Forget, learn] {
+                failed = failed.or(Some(act(&again)?).filter(is_invalid));
+            }
         }
-        let seen = act(&action)?;
+        // What could not be learned again says nothing when it is looked for.
+        let seen = match failed {
+            Some(failed) => failed,
+            None => act(&action)?,
+        };
         self.store.add_deed(
             place.step_id,
             sequence,
