@@ -3,7 +3,7 @@
 //! the highest rate at which it is clean.
 //!
 //! `cargo bench -p quietwire --bench pacing` prints the medians of rounds of 10 seconds each. One CPU sends, receives and
-//! looks at 64-byte frames. What is asked of the tester: the rate within 0.01 %, 99.9 % of the gaps between bursts no longer
+//! looks at 64-byte frames, and at described ones as fast as it can. What is asked of the tester: the rate within 0.01 %, 99.9 % of the gaps between bursts no longer
 //! than one burst lasts, and making and checking a frame in fewer than 150 cycles. Wants root and a quiet machine.
 //! `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use common::{Machine, Options, Spread, plot};
 use quietwire_dpdk::PortUri;
+use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibration, CalibrationOptions, Directions, FrameSizes, IpVersion, LatencySummary, Limits,
-    PERCENTILES, Preparation, Tester, TesterOptions,
+    PERCENTILES, Preparation, Tester, TesterOptions, Trial,
 };
 
 const ROUNDS: u32 = 3;
@@ -68,6 +69,7 @@ fn main() {
         frame_sizes: vec![FrameSizes::Fixed(64)],
         directions: Directions::OneWay,
         ip: IpVersion::V4,
+        traffic: None,
         search_s: 0.5,
         pacing_s: f64::from(options.seconds_or(SECONDS)),
     };
@@ -79,10 +81,105 @@ fn main() {
         !calibrations.is_empty(),
         "no rate was clean in any round: the machine is not quiet"
     );
-    report(&options, &calibrations);
+    let described = described(&options, &mut tester);
+    report(&options, &calibrations, &described);
 }
 
-fn report(options: &Options, calibrations: &[Calibration]) {
+/// Descriptions of frames, each with its name and text.
+const DESCRIBED: [(&str, &str); 5] = [
+    ("headers as usual", "[traffic]\nsizes = 64\n"),
+    (
+        "1,000 flows in turn",
+        "[traffic]\nsizes = 64\n[traffic.udp]\nsource = { first = 1024, count = 1000 }\n",
+    ),
+    (
+        "1,000 flows by Zipf",
+        "[traffic]\nsizes = 64\n[traffic.udp]\nsource = { first = 1024, count = 1000 }\n\
+         [traffic.flows]\ncount = 1000\norder = \"zipf\"\n",
+    ),
+    (
+        "VXLAN, 128 B",
+        "[traffic]\nsizes = 128\n[traffic.vxlan]\nvni = 7\n",
+    ),
+    (
+        "payload checked, 128 B",
+        "[traffic]\nsizes = 128\nintegrity = true\n",
+    ),
+];
+
+/// What described frames cost the tester, as fast as it can.
+#[derive(Debug, serde::Serialize)]
+struct Described {
+    name: &'static str,
+    received_pps: Spread,
+    generate_cycles: Spread,
+    check_cycles: Spread,
+}
+
+fn described(options: &Options, tester: &mut Tester) -> Vec<Described> {
+    let trials = DESCRIBED.map(|(name, text)| {
+        let traffic = Traffic::parse(text, Path::new(name)).expect("a description");
+        let trial = Trial {
+            offered_rate_pps: 1.0,
+            duration_s: 0.5,
+            warm_up_s: 0.1,
+            drain_s: 0.1,
+            frame_sizes: FrameSizes::Fixed(64),
+            directions: Directions::OneWay,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: 0.0,
+            traffic: None,
+        };
+        (name, trial.with_traffic(traffic).expect("no capture"))
+    });
+    let mut seen = vec![Vec::new(); trials.len()];
+    for _ in 0..options.rounds(ROUNDS) {
+        for ((_, trial), seen) in trials.iter().zip(&mut seen) {
+            std::thread::sleep(Duration::from_millis(75));
+            let result = tester.run_unpaced(trial).unwrap();
+            let health = &result.health;
+            seen.push([
+                result.forwarding_rate_pps,
+                health.generate_cycles,
+                health.check_cycles,
+            ]);
+        }
+    }
+    trials
+        .iter()
+        .zip(&seen)
+        .map(|((name, _), seen)| {
+            let of = |at: usize| Spread::of(&seen.iter().map(|it| it[at]).collect::<Vec<_>>());
+            Described {
+                name,
+                received_pps: of(0),
+                generate_cycles: of(1),
+                check_cycles: of(2),
+            }
+        })
+        .collect()
+}
+
+fn print_described(rows: &[Described]) {
+    println!(
+        "| described frames | cycles to make | to check | together, of {CYCLES_MAX:.0} | Mpps: median | min | max |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for row in rows {
+        let [make, check] = [row.generate_cycles.median, row.check_cycles.median];
+        println!(
+            "| {} | {make:.0} | {check:.0} | {:.0} | {} |",
+            row.name,
+            make + check,
+            row.received_pps.mpps()
+        );
+    }
+}
+
+fn report(options: &Options, calibrations: &[Calibration], described: &[Described]) {
     let of = |part: fn(&Calibration) -> f64| {
         Spread::of(&calibrations.iter().map(part).collect::<Vec<_>>())
     };
@@ -105,6 +202,7 @@ fn report(options: &Options, calibrations: &[Calibration]) {
             "generate_cycles": make,
             "check_cycles": check,
             "rows": rows,
+            "described": described,
         });
         println!("{document:#}");
     } else {
@@ -120,6 +218,7 @@ fn report(options: &Options, calibrations: &[Calibration]) {
             hz / clean_pps.median,
         );
         print(&rows);
+        print_described(described);
     }
     if let Some(directory) = &options.svg {
         draw(directory, &rows);

@@ -2,7 +2,7 @@
 //! What a study is run on: whoever has the device, the neighbours and the tester implements [`Bench`].
 
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_tester::{Trial, TrialResult};
+use quietwire_tester::{CitedCalibration, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -75,6 +75,12 @@ pub trait Bench {
     /// # Errors
     /// Why that could not be found.
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError>;
+
+    /// The tester's calibration, as a trial that offers so many frames per second cites it; none where there is none of such
+    /// frames. Called in a case.
+    fn cited(&self, _trial: &Trial, _rate_pps: f64) -> Option<CitedCalibration> {
+        None
+    }
 
     /// Runs one trial. One in which the tester failed is a result that says so, not an error.
     ///

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quietwire_search::procedure::Action;
-use quietwire_tester::{GeneratorIdentity, TesterError, TrafficGenerator, Trial};
+use quietwire_tester::{CitedCalibration, GeneratorIdentity, TesterError, TrafficGenerator, Trial};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
@@ -151,11 +151,19 @@ impl Bench for GeneratorBench {
             drain_s: self.trials.drain_s,
             ..self.frames.clone()
         };
-        Ok(self
-            .generator
-            .run_unpaced(&trial)?
-            .achieved_rate_pps
+        let unpaced_pps = self.generator.run_unpaced(&trial)?.achieved_rate_pps;
+        // A rate at which the tester was seen to be clean says more than the most it can push out.
+        let cited = self.generator.cited(&trial, unpaced_pps);
+        let clean_pps = cited
+            .map(|cited| cited.clean_rate_pps)
+            .filter(|clean_pps| *clean_pps > 0.0);
+        Ok(clean_pps
+            .map_or(unpaced_pps, |clean_pps| clean_pps.min(unpaced_pps))
             .max(1.0))
+    }
+
+    fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
+        self.generator.cited(trial, rate_pps)
     }
 
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {

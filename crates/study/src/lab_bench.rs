@@ -14,8 +14,8 @@ use quietwire_lab::{
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
-    Calibrations, IpVersion, LOW_RATE_PPS, Limits, Preparation, Tester, TesterError, TesterOptions,
-    Trial,
+    Calibrations, CitedCalibration, IpVersion, LOW_RATE_PPS, Limits, Preparation, Tester,
+    TesterError, TesterOptions, Trial,
 };
 use serde_json::{Value, json};
 
@@ -280,9 +280,7 @@ impl LabBench {
             }
             rate_pps *= CALIBRATION_STEP;
         }
-        let highest_pps = (rate_pps * CALIBRATION_MARGIN).max(1.0);
-        warn_of_exceeding(tester, &trial, highest_pps);
-        Ok(highest_pps)
+        Ok((rate_pps * CALIBRATION_MARGIN).max(1.0))
     }
 
     fn do_deed(&mut self, action: &Action, frames: &Trial) -> Result<Seen, LabBenchError> {
@@ -405,6 +403,10 @@ impl Bench for LabBench {
         Ok(self.highest_rate(frame_size)?)
     }
 
+    fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
+        self.tester.as_ref()?.cited(trial, rate_pps)
+    }
+
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
         Ok(self.measure(trial)?)
     }
@@ -432,22 +434,6 @@ fn cite_calibration(tester: &mut Tester) {
             tester.cite(&calibrations);
         }
         Err(error) => tracing::warn!("trials cite no calibration: {error}"),
-    }
-}
-
-/// Says so when a search may offer more than the tester was found clean at.
-fn warn_of_exceeding(tester: &Tester, trial: &Trial, highest_pps: f64) {
-    let cited = tester
-        .calibration()
-        .and_then(|calibration| calibration.cited(trial, highest_pps))
-        .filter(|cited| cited.is_exceeded);
-    if let Some(cited) = cited {
-        tracing::warn!(
-            "100 % of the load is {:.4} Mpps, and the tester was calibrated clean up to {:.4} Mpps: above that, losses may be \
-             the tester's",
-            highest_pps / 1e6,
-            cited.clean_rate_pps / 1e6
-        );
     }
 }
 

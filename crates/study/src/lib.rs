@@ -13,6 +13,7 @@ mod file;
 mod generator_bench;
 mod lab_bench;
 mod plan;
+mod progress;
 mod results;
 mod run;
 mod schema;
@@ -33,8 +34,9 @@ pub use file::{
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{LabBench, LabBenchError};
 pub use plan::{Estimate, StepKind, StepPlan};
+pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
 pub use results::{
     CaseEntry, DeedRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
 };
-pub use run::{DeedEvent, Progress, RunError, Silent, StudyEnd, TrialEvent, run_study};
+pub use run::{RunError, StudyEnd, run_study};
 pub use store::{OpenMode, Store, StoreError};

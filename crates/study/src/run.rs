@@ -13,6 +13,7 @@ use quietwire_tester::{IpVersion, LOW_RATE_PPS, Trial, TrialResult, Validity};
 use crate::bench::{Bench, BenchError, CaseSpec, Seen};
 use crate::file::{FrameSize, MaxRate, StudyFile};
 use crate::plan::{Found, Machine, Next, StepKind, StepPlan};
+use crate::progress::{DeedEvent, Progress, TrialEvent};
 use crate::results::RunEnd;
 use crate::store::{Store, StoreError};
 
@@ -86,64 +87,6 @@ pub enum RunError {
     },
 }
 
-/// One trial, when it is through.
-#[derive(Debug)]
-pub struct TrialEvent<'a> {
-    /// Name of its case.
-    pub case: &'a str,
-    /// Its frame size.
-    pub frame_size: FrameSize,
-    /// Its step.
-    pub kind: &'a StepKind,
-    /// Its place in the step, from 0.
-    pub sequence: u32,
-    /// What was seen.
-    pub result: &'a TrialResult,
-    /// True when it comes from the store and was not made now.
-    pub is_replayed: bool,
-}
-
-/// One thing done for a procedure.
-#[derive(Debug)]
-pub struct DeedEvent<'a> {
-    /// Name of its case.
-    pub case: &'a str,
-    /// Its frame size.
-    pub frame_size: FrameSize,
-    /// Its step.
-    pub kind: &'a StepKind,
-    /// Its place in the step, from 0.
-    pub sequence: u32,
-    /// What was asked.
-    pub action: &'a Action,
-    /// What was seen.
-    pub observation: &'a Observation,
-    /// True when it comes from the store and was not done now.
-    pub is_replayed: bool,
-}
-
-/// Told what goes on; does nothing unless told what to do.
-pub trait Progress {
-    /// A case is about to be set up.
-    fn entering(&mut self, _case: &CaseSpec) {}
-    /// A case is being undone.
-    fn leaving(&mut self, _case: &CaseSpec) {}
-    /// 100 % of the load is this.
-    fn max_rate(&mut self, _frame_size: FrameSize, _max_rate_pps: f64) {}
-    /// A trial is through.
-    fn trial(&mut self, _event: &TrialEvent<'_>) {}
-    /// Something was done for a procedure.
-    fn deed(&mut self, _event: &DeedEvent<'_>) {}
-    /// A step is through.
-    fn step_done(&mut self, _case: &str, _frame_size: FrameSize, _kind: &StepKind) {}
-}
-
-/// Tells nobody.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
-
-impl Progress for Silent {}
-
 /// Runs what of a study is not in the store yet. `stop` is looked at before every trial; setting it ends the study
 /// after the trial that is under way.
 ///
@@ -167,6 +110,7 @@ pub fn run_study(
         stop,
         entered: None,
         relearn: None,
+        compared: Vec::new(),
     };
     let done = runner.rounds();
     let left = runner.leave();
@@ -212,6 +156,8 @@ struct Runner<'a> {
     entered: Option<CaseSpec>,
     /// What was learned in an earlier run, and the device of this one does not know.
     relearn: Option<Action>,
+    /// Frame sizes whose maximum rate was compared with the tester's calibration.
+    compared: Vec<FrameSize>,
 }
 
 impl Runner<'_> {
@@ -289,6 +235,7 @@ impl Runner<'_> {
                 return Ok(StudyEnd::Interrupted);
             }
             self.enter(spec)?;
+            self.compare(frame_size, max_rate_pps);
             match next {
                 Next::Run(request) => self.run_trial(&place, sequence, request, &mut machine)?,
                 Next::Do(action) => self.do_deed(&place, sequence, action, &mut machine)?,
@@ -472,6 +419,25 @@ impl Runner<'_> {
         self.store.set_max_rate(frame_size, rate_pps, origin)?;
         self.progress.max_rate(frame_size, rate_pps);
         Ok(Some(rate_pps))
+    }
+
+    /// Tells, once for each frame size, where searches may offer more than the tester was calibrated for.
+    fn compare(&mut self, frame_size: FrameSize, max_rate_pps: f64) {
+        if self.compared.contains(&frame_size) {
+            return;
+        }
+        self.compared.push(frame_size);
+        let request = TrialRequest {
+            rate_pps: max_rate_pps,
+            duration_s: self.file.trials.duration_s,
+        };
+        let cited = self
+            .bench
+            .cited(&self.trial(request, frame_size), max_rate_pps);
+        if let Some(cited) = cited.filter(|cited| cited.is_exceeded) {
+            self.progress
+                .exceeds_calibration(frame_size, max_rate_pps, &cited);
+        }
     }
 
     fn is_stopped(&self) -> bool {

@@ -2,6 +2,7 @@
 //! Whole studies on the simulated bench: run, interrupted, killed, resumed.
 
 use std::io::Read as _;
+mod calibrated;
 mod methods;
 mod procedures;
 

@@ -222,10 +222,7 @@ impl Tester {
 
     /// Says what the result stands on, and whether it counts.
     fn judge(&self, result: &mut TrialResult, course: &Course) {
-        result.calibration = self
-            .calibration
-            .as_ref()
-            .and_then(|calibration| calibration.cited(&result.trial, result.achieved_rate_pps));
+        result.calibration = self.cited(&result.trial, result.achieved_rate_pps);
         let links_down = if course.watch == Watch::Silence {
             let ports = result.ports.iter_mut();
             ports.for_each(|port| port.link_losses = 0);

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
+use crate::calibration::CitedCalibration;
 use crate::error::TesterError;
 use crate::tester::Tester;
 use crate::trial::{Trial, TrialResult, Validity};
@@ -85,6 +86,12 @@ pub trait TrafficGenerator {
 
     /// Set it, from any thread, to end a running trial early with [`TesterError::Aborted`].
     fn abort_flag(&self) -> Arc<AtomicBool>;
+
+    /// The generator's calibration, as a trial that offers so many frames per second cites it; none where there is none of
+    /// such frames.
+    fn cited(&self, _trial: &Trial, _rate_pps: f64) -> Option<CitedCalibration> {
+        None
+    }
 
     /// Runs one trial. One in which the generator failed is an invalid result, not an error.
     ///
@@ -170,6 +177,10 @@ impl TrafficGenerator for Tester {
 
     fn abort_flag(&self) -> Arc<AtomicBool> {
         Self::abort_flag(self)
+    }
+
+    fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
+        Self::cited(self, trial, rate_pps)
     }
 
     fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri, StartedPort};
 
-use crate::calibration::{Calibration, Calibrations, TesterKind};
+use crate::calibration::{Calibration, Calibrations, CitedCalibration, TesterKind};
 use crate::clock::ticks_per_second;
 use crate::conduct::Course;
 use crate::error::TesterError;
@@ -70,7 +70,7 @@ pub struct Tester {
     pub(crate) ports: Vec<TesterPort>,
     pub(crate) options: TesterOptions,
     pub(crate) trials: u64,
-    pub(crate) calibration: Option<Calibration>,
+    calibrations: Vec<Calibration>,
     pub(crate) abort: Arc<AtomicBool>,
     /// The last description made ready: trials of a search have the same.
     pub(crate) ready: Option<Ready>,
@@ -186,7 +186,7 @@ impl Tester {
             ports,
             options,
             trials: 0,
-            calibration: None,
+            calibrations: Vec::new(),
             abort: Arc::default(),
             ready: None,
         })
@@ -217,14 +217,15 @@ impl Tester {
 
     /// From now on results cite this tester's calibration, where there is one among these. Returns whether there is.
     pub fn cite(&mut self, calibrations: &Calibrations) -> bool {
-        self.calibration = calibrations.of(&self.kind()).cloned();
-        self.calibration.is_some()
+        self.calibrations = calibrations.of(&self.kind()).cloned().collect();
+        !self.calibrations.is_empty()
     }
 
-    /// The calibration that results cite.
+    /// What a trial cites that offers so many frames per second; none where its frames were not calibrated with.
     #[must_use]
-    pub fn calibration(&self) -> Option<&Calibration> {
-        self.calibration.as_ref()
+    pub fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
+        let mut calibrations = self.calibrations.iter();
+        calibrations.find_map(|calibration| calibration.cited(trial, rate_pps))
     }
 
     /// Number of ports.

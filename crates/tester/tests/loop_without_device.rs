@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits, Preparation, Step,
-    Tester, TesterOptions, Trial, TrialResult,
+    Tester, TesterError, TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
@@ -108,6 +109,7 @@ fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
         frame_sizes: vec![FrameSizes::Fixed(64), FrameSizes::Imix],
         directions: Directions::OneWay,
         ip: IpVersion::V4,
+        traffic: None,
         search_s: 0.05,
         pacing_s: 0.05,
     };
@@ -143,6 +145,61 @@ fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
     let other = trial(1e3, FrameSizes::Fixed(1518), Directions::OneWay);
     assert_eq!(tester.run(&other).unwrap().calibration, None);
     assert!(!tester.cite(&Calibrations::default()));
+    calibrate_others(tester, all);
+}
+
+/// That frames of IPv6 and described ones are calibrated with too, and stand beside the others.
+fn calibrate_others(tester: &mut Tester, mut all: Calibrations) {
+    let described =
+        "[traffic]\nsizes = 128\nintegrity = true\n[traffic.flows]\ncount = 64\norder = \"zipf\"\n";
+    let described = Traffic::parse(described, std::path::Path::new("t.toml")).unwrap();
+    let base = CalibrationOptions {
+        frame_sizes: vec![FrameSizes::Fixed(84)],
+        directions: Directions::OneWay,
+        ip: IpVersion::V6,
+        traffic: None,
+        search_s: 0.03,
+        pacing_s: 0.03,
+    };
+    let of_traffic = CalibrationOptions {
+        ip: IpVersion::V4,
+        traffic: Some(described.clone()),
+        ..base.clone()
+    };
+    for options in [&base, &of_traffic] {
+        let calibration = tester.calibrate(options, |_| ()).unwrap();
+        assert_eq!(calibration.sizes.len(), 1);
+        assert!(calibration.sizes[0].generate_cycles > 0.0);
+        all.add(calibration);
+    }
+    assert!(tester.cite(&all));
+    let plain = trial(1e3, FrameSizes::Fixed(64), Directions::OneWay);
+    let ipv6 = Trial {
+        ip: IpVersion::V6,
+        ..trial(1e3, FrameSizes::Fixed(84), Directions::OneWay)
+    };
+    let with_traffic = plain.clone().with_traffic(described).unwrap();
+    for asked in [&plain, &ipv6, &with_traffic] {
+        let result = tester.run(asked).unwrap();
+        assert!(result.calibration.is_some(), "{asked:?}");
+        assert_eq!(
+            result.calibration,
+            tester.cited(asked, result.achieved_rate_pps)
+        );
+    }
+    assert!(!tester.cite(&Calibrations::default()));
+    for text in [
+        "[traffic]\nreplay = { file = \"absent.pcap\" }\n",
+        "[traffic]\nburst = { frames = 4, gap-us = 100.0 }\n",
+    ] {
+        let traffic = Traffic::parse(text, std::path::Path::new("t.toml")).unwrap();
+        let options = CalibrationOptions {
+            traffic: Some(traffic),
+            ..base.clone()
+        };
+        let error = tester.calibrate(&options, |_| ()).unwrap_err();
+        assert!(matches!(error, TesterError::BadTrial(_)), "{error}");
+    }
 }
 
 // One test: the EAL can be started once in a process.

@@ -15,14 +15,13 @@ use indicatif::ProgressBar;
 use quietwire_dpdk::PortUri;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Calibrations, DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS,
-    LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, Preparation, Tester, TesterError, Trial, TrialResult,
-    Validity,
+    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS, LOW_RATE_PPS_MAX,
+    MAC_ADDRESSES_MAX, Preparation, TesterError, Trial, TrialResult, Validity,
 };
 
 use latency::latency_lines;
 
-use super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, cite};
 use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{fold, print, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
@@ -98,14 +97,6 @@ enum Direction {
     Both,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Ip {
-    #[value(name = "4")]
-    V4,
-    #[value(name = "6")]
-    V6,
-}
-
 fn parse_low_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.0..=LOW_RATE_PPS_MAX).contains(&rate) => Ok(rate),
@@ -171,21 +162,6 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         )
         .into()),
     }
-}
-
-/// Has results cite the tester's calibration, where one is kept.
-fn cite(tester: &mut Tester, said: Option<&PathBuf>) -> Result<()> {
-    let Some(path) = said.cloned().or_else(Calibrations::usual_path) else {
-        return Ok(());
-    };
-    let is_cited = tester.cite(&Calibrations::read(&path)?);
-    if said.is_some() && !is_cited {
-        tracing::warn!(
-            "{} has no calibration of this tester: the same kinds of ports, processor, CPUs, ring size and priority",
-            path.display()
-        );
-    }
-    Ok(())
 }
 
 /// Waits, or until it is to end.
@@ -279,10 +255,7 @@ fn asked(args: &GenerateArgs) -> Trial {
         None if args.ports.len() == 1 => Directions::OneWay,
         None => Directions::Both,
     };
-    let ip = match args.ip {
-        Ip::V4 => IpVersion::V4,
-        Ip::V6 => IpVersion::V6,
-    };
+    let ip = IpVersion::from(args.ip);
     let smallest = FrameSizes::Fixed(ip.frame_size_min());
     Trial {
         offered_rate_pps: match args.rate {
@@ -304,7 +277,6 @@ fn asked(args: &GenerateArgs) -> Trial {
     }
 }
 
-/// True where a port is an interface of the kernel's or a card, which only root may take.
 /// What the result stands on.
 fn calibration_line(result: &TrialResult, width: usize) -> Option<String> {
     let cited = result.calibration.as_ref()?;

@@ -16,7 +16,7 @@ use quietwire_tester::{FrameSizes, Preparation};
 
 use self::plan::{Assignment, MeasuredMethod, NamedGoal};
 use super::chosen_tester::ChosenTester;
-use super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use super::own_tester::{LINK_DEADLINE, OwnTesterArgs, cite};
 use super::study::progress::Shown;
 use super::study::{check_place, make_parent, show};
 use crate::exit::{CheckFailed, Usage, on_signals};
@@ -36,7 +36,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "TESTER", conflicts_with = "ports")]
     tester: Option<ChosenTester>,
     /// What 100 % of the load is, frames per second summed over the ports that send. Default: what the tester itself can
-    /// do.
+    /// do, by its calibration where that is less than it does now.
     #[arg(long, value_name = "PPS")]
     max_rate_pps: Option<f64>,
     /// A loss ratio to search for, by its name: NDR=0, PDR=0.005, which are the default. More than once for several.
@@ -65,6 +65,10 @@ pub(crate) struct MeasureArgs {
     flows: u16,
     #[command(flatten)]
     own: OwnTesterArgs,
+    /// Calibrations that trials are to cite, made by `quietwire tester calibrate`. Default: quietwire/calibration.json in
+    /// $XDG_STATE_HOME or ~/.local/state, where it is there.
+    #[arg(long, value_name = "FILE", conflicts_with = "tester")]
+    calibration: Option<PathBuf>,
     /// Keep every trial in this file (SQLite), from which `study report` makes the page again. It must not be there yet.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
@@ -132,9 +136,10 @@ fn built_in(args: &MeasureArgs, file: &StudyFile) -> Result<GeneratorBench> {
     args.own.check_machine(&args.ports)?;
     let eal = args.own.start_dpdk(&cpus, &args.ports)?;
     let size_max = args.frame_size.largest();
-    let tester = args
+    let mut tester = args
         .own
         .open(&eal, cpus, &args.ports, size_max, Preparation::default())?;
+    cite(&mut tester, args.calibration.as_ref())?;
     on_signals(&tester.abort_flag())?;
     tester.wait_for_links(LINK_DEADLINE)?;
     Ok(GeneratorBench::new(file, Box::new(tester))?)

@@ -1,21 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The built-in tester, as every command that sends frames takes its options and opens it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
-use quietwire_tester::{Limits, Preparation, Tester, TesterOptions};
+use quietwire_tester::{Calibrations, IpVersion, Limits, Preparation, Tester, TesterOptions};
 
 use crate::exit::{Usage, require_memory, require_root};
 
 /// How long a peer may take to connect.
 pub(super) const LINK_DEADLINE: Duration = Duration::from_secs(10);
+
+/// `--ip`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Ip {
+    #[value(name = "4")]
+    V4,
+    #[value(name = "6")]
+    V6,
+}
+
+impl From<Ip> for IpVersion {
+    fn from(ip: Ip) -> Self {
+        match ip {
+            Ip::V4 => Self::V4,
+            Ip::V6 => Self::V6,
+        }
+    }
+}
+
+/// Has results cite the tester's calibrations: those of the file that was said, or of the usual one where there is one.
+pub(super) fn cite(tester: &mut Tester, said: Option<&PathBuf>) -> Result<()> {
+    let Some(path) = said.cloned().or_else(Calibrations::usual_path) else {
+        return Ok(());
+    };
+    let is_cited = tester.cite(&Calibrations::read(&path)?);
+    if said.is_some() && !is_cited {
+        tracing::warn!(
+            "{} has no calibration of this tester: the same kinds of ports, processor, CPUs, ring size and priority",
+            path.display()
+        );
+    }
+    Ok(())
+}
 
 /// What the tester runs on.
 #[derive(Debug, Args)]

@@ -10,13 +10,14 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use quietwire_dpdk::PortUri;
+use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibration, CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Preparation,
     SizeCalibration, Step,
 };
 use serde_json::json;
 
-use super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs};
 use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{print, say};
 use crate::units::{parse_frame_sizes, parse_positive_duration};
@@ -40,9 +41,15 @@ struct CalibrateArgs {
     /// two interfaces with a cable between them. Once, for a port whose frames come back to it.
     #[arg(long = "port", value_name = "URI", required = true)]
     ports: Vec<PortUri>,
-    /// Octets with FCS, 64 to 9000, or imix; several times for several.
-    #[arg(long = "frame-size", value_name = "SIZE", default_value = "64", value_parser = parse_frame_sizes)]
+    /// Octets with FCS, 64 (IPv6: 84) to 9000, or imix; several times for several. Default: the smallest.
+    #[arg(long = "frame-size", value_name = "SIZE", value_parser = parse_frame_sizes)]
     frame_sizes: Vec<FrameSizes>,
+    /// Which IP the frames carry, 4 or 6.
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "4")]
+    ip: Ip,
+    /// A description of the frames (TOML), as trials will have it: headers, flows, sizes, a checked payload.
+    #[arg(long, value_name = "FILE", conflicts_with = "ip")]
+    traffic: Option<PathBuf>,
     /// Both ports send at once, rather than the first to the second.
     #[arg(long)]
     both: bool,
@@ -78,6 +85,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     if args.both && args.ports.len() == 1 {
         bail!(Usage("--both needs a second --port".to_owned()));
     }
+    let options = options(args)?;
     let cpus = args.tester.cpus()?;
     let path = calibration_file(args.file.as_ref())?;
     // Read before anything is measured: a file that cannot be added to is told at once.
@@ -88,12 +96,11 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
     let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
-    let largest = args.frame_sizes.iter().map(|size| size.largest()).max();
     let mut tester = args.tester.open(
         &eal,
         cpus,
         &args.ports,
-        largest.unwrap_or(64),
+        largest(&options),
         Preparation::default(),
     )?;
     let abort = tester.abort_flag();
@@ -102,17 +109,6 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
         abort.store(true, Ordering::Relaxed);
     }
     tester.wait_for_links(LINK_DEADLINE)?;
-    let options = CalibrationOptions {
-        frame_sizes: args.frame_sizes.clone(),
-        directions: if args.both {
-            Directions::Both
-        } else {
-            Directions::OneWay
-        },
-        ip: IpVersion::V4,
-        search_s: args.duration.as_secs_f64(),
-        pacing_s: args.pacing_duration.as_secs_f64(),
-    };
     let calibration = tester.calibrate(&options, tell)?;
     all.add(calibration.clone());
     all.write(&path)?;
@@ -132,9 +128,75 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
         None => Ok(()),
         Some(size) => bail!(CheckFailed(format!(
             "no rate was clean with frames of {}; what was wrong with each is told above",
-            name(size.frame_sizes)
+            of(size)
         ))),
     }
+}
+
+/// What is to be measured.
+fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
+    let traffic = match &args.traffic {
+        None => None,
+        Some(path) => Some((path.display(), Traffic::read(path)?)),
+    };
+    let ip = IpVersion::from(args.ip);
+    let mut smallest = ip.frame_size_min();
+    if let Some((shown, traffic)) = &traffic {
+        if traffic.sizes.is_some() && !args.frame_sizes.is_empty() {
+            bail!(Usage(format!(
+                "--frame-size is given, and {shown} has sizes; leave one of them out"
+            )));
+        }
+        if traffic.directions.is_some() && args.both {
+            bail!(Usage(format!(
+                "--both is given, and {shown} has directions; leave one of them out"
+            )));
+        }
+        if traffic.directions == Some(Directions::Both) && args.ports.len() == 1 {
+            bail!(Usage(format!(
+                "{shown} has traffic in both directions, which needs a second --port"
+            )));
+        }
+        if traffic.replay.is_some() || traffic.says_rate() {
+            bail!(Usage(format!(
+                "{shown} says when frames are sent, or has a capture's; describe headers only, since a calibration looks for the rate"
+            )));
+        }
+        smallest = traffic.frame_size_min();
+    }
+    let frame_sizes = if args.frame_sizes.is_empty() {
+        vec![FrameSizes::Fixed(smallest)]
+    } else {
+        args.frame_sizes.clone()
+    };
+    if let Some(size) = frame_sizes.iter().find(|size| size.smallest() < smallest) {
+        bail!(Usage(format!(
+            "frames of {} are asked for, and the headers and the tester's signature take {smallest} octets with FCS",
+            name(*size)
+        )));
+    }
+    Ok(CalibrationOptions {
+        frame_sizes,
+        directions: if args.both {
+            Directions::Both
+        } else {
+            Directions::OneWay
+        },
+        ip,
+        traffic: traffic.map(|(_, traffic)| traffic),
+        search_s: args.duration.as_secs_f64(),
+        pacing_s: args.pacing_duration.as_secs_f64(),
+    })
+}
+
+/// The largest frame, octets with FCS.
+fn largest(options: &CalibrationOptions) -> u16 {
+    let described = options.traffic.as_ref().and_then(|it| it.sizes.as_ref());
+    let sizes = match described {
+        Some(sizes) => sizes.sequence(),
+        None => options.frame_sizes.iter().map(|it| it.largest()).collect(),
+    };
+    sizes.into_iter().max().unwrap_or(64)
 }
 
 /// The file of calibrations: as said, or the usual one.
@@ -171,6 +233,17 @@ fn name(sizes: FrameSizes) -> String {
     match sizes {
         FrameSizes::Fixed(octets) => format!("{octets} octets"),
         _ => "imix".to_owned(),
+    }
+}
+
+/// The frames of a calibration.
+fn of(size: &SizeCalibration) -> String {
+    let name = name(size.frame_sizes);
+    match (&size.traffic, size.ip) {
+        (Some(traffic), _) if traffic.sizes.is_some() => "described".to_owned(),
+        (Some(_), _) => format!("{name}, described"),
+        (None, IpVersion::V6) => format!("{name}, IPv6"),
+        (None, IpVersion::V4) => name,
     }
 }
 
@@ -212,7 +285,7 @@ fn rates(sizes: &[SizeCalibration]) -> Table {
     for size in sizes {
         let floor = &size.latency_floor;
         table.add_row([
-            name(size.frame_sizes),
+            of(size),
             format!("{:.4}", size.clean_rate_pps / 1e6),
             format!("{:.4}", size.unpaced_pps / 1e6),
             format!("{:.0}", size.generate_cycles),
@@ -240,7 +313,7 @@ fn pacing(sizes: &[SizeCalibration]) -> Table {
         for pacing in &size.pacing {
             let gaps = &pacing.burst_gaps;
             table.add_row([
-                name(size.frame_sizes),
+                of(size),
                 format!("{:.4}", pacing.asked_pps / 1e6),
                 format!("{:+.4} %", pacing.error_ratio * 100.0),
                 format!("{:.2}", pacing.burst_time_ns / 1e3),

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::run::{RunError, Silent, run_study};
+use crate::Silent;
+use crate::run::{RunError, run_study};
 use crate::simulated::SimulatedBench;
 use crate::tests::{SMALL, small};
 

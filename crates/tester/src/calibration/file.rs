@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Calibration, TesterKind};
+use super::{Calibration, SizeCalibration, TesterKind};
 
 /// The form of the file that this program reads and writes.
 const FORM: u32 = 1;
 
-/// All calibrations of a file.
+/// All calibrations of a file, oldest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibrations {
@@ -113,19 +113,28 @@ impl Calibrations {
         })
     }
 
-    /// Adds a calibration in place of an older one of the same tester.
+    /// Adds a calibration. What older ones of the same tester say of the same frames goes; what they say of others stays.
     pub fn add(&mut self, calibration: Calibration) {
-        self.calibrations
-            .retain(|old| old.tester != calibration.tester);
+        for old in &mut self.calibrations {
+            if old.tester == calibration.tester {
+                let is_old = |size: &SizeCalibration| {
+                    calibration
+                        .sizes
+                        .iter()
+                        .all(|new| !new.is_of_same_frames(size))
+                };
+                old.sizes.retain(is_old);
+            }
+        }
+        self.calibrations.retain(|old| !old.sizes.is_empty());
         self.calibrations.push(calibration);
     }
 
-    /// The calibration of a tester.
-    #[must_use]
-    pub fn of(&self, tester: &TesterKind) -> Option<&Calibration> {
+    /// All calibrations of a tester, each of other frames.
+    pub fn of(&self, tester: &TesterKind) -> impl Iterator<Item = &Calibration> {
         self.calibrations
             .iter()
-            .find(|calibration| calibration.tester == *tester)
+            .filter(move |calibration| calibration.tester == *tester)
     }
 }
 
@@ -154,8 +163,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::calibration::SizeCalibration;
     use crate::latency::LatencySummary;
+    use crate::traffic::Traffic;
     use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
     fn kind(cpus: &[u32]) -> TesterKind {
@@ -181,6 +190,7 @@ mod tests {
                 frame_sizes: FrameSizes::Fixed(64),
                 directions: Directions::OneWay,
                 ip: IpVersion::V4,
+                traffic: None,
                 unpaced_pps: 2e6,
                 clean_rate_pps,
                 trials: 3,
@@ -201,17 +211,24 @@ mod tests {
         all.add(calibration(&[0], 1e6));
         all.add(calibration(&[1], 2e6));
         all.add(calibration(&[0], 3e6));
+        // Other frames of the same tester stand beside them.
+        let mut other = calibration(&[0], 4e6);
+        other.sizes[0].ip = IpVersion::V6;
+        all.add(other);
         all.write(&path).unwrap();
         all.write(&path).unwrap();
         assert_eq!(Calibrations::read(&path).unwrap(), all);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-        let rate = |cpus: &[u32]| Some(all.of(&kind(cpus))?.sizes[0].clean_rate_pps);
-        assert_eq!(
-            [rate(&[0]), rate(&[1]), rate(&[2])],
-            [Some(3e6), Some(2e6), None]
-        );
+        let rates = |cpus: &[u32]| -> Vec<f64> {
+            let kind = kind(cpus);
+            let sizes = all.of(&kind).flat_map(|one| one.sizes.clone());
+            sizes.map(|size| size.clean_rate_pps).collect()
+        };
+        assert_eq!(rates(&[0]), [3e6, 4e6]);
+        assert_eq!(rates(&[1]), [2e6]);
+        assert_eq!(rates(&[2]), [0.0; 0]);
     }
 
     #[test]
@@ -253,8 +270,73 @@ mod tests {
         assert!(!is_exceeded(1e6) && is_exceeded(1.001e6));
         let other = Trial {
             directions: Directions::Both,
-            ..trial
+            ..trial.clone()
         };
         assert_eq!(calibration.cited(&other, 1.0), None);
+        let ipv6 = Trial {
+            ip: IpVersion::V6,
+            frame_sizes: FrameSizes::Fixed(84),
+            ..trial
+        };
+        assert_eq!(calibration.cited(&ipv6, 1.0), None);
+    }
+
+    #[test]
+    fn described_frames_cite_what_was_measured_with_the_same_description() {
+        let described = |text: &str| {
+            let traffic = Traffic::parse(text, Path::new("t.toml")).unwrap();
+            Some(Box::new(traffic))
+        };
+        let tagged = "[traffic]\nvlan = [{ id = 7 }]\n";
+        let mut calibration = calibration(&[0], 1e6);
+        calibration.sizes[0].traffic = described(tagged);
+        calibration.sizes[0].frame_sizes = FrameSizes::Fixed(68);
+        let trial = Trial {
+            offered_rate_pps: 1.0,
+            duration_s: 1.0,
+            warm_up_s: 0.0,
+            drain_s: 0.0,
+            frame_sizes: FrameSizes::Fixed(68),
+            directions: Directions::OneWay,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: 0.0,
+            traffic: described(tagged),
+        };
+        let clean = |trial: &Trial| Some(calibration.cited(trial, 1.0)?.clean_rate_pps);
+        assert_eq!(clean(&trial), Some(1e6));
+        for other in [
+            Trial {
+                traffic: None,
+                ..trial.clone()
+            },
+            Trial {
+                traffic: described("[traffic]\nvlan = [{ id = 8 }]\n"),
+                ..trial.clone()
+            },
+            Trial {
+                frame_sizes: FrameSizes::Fixed(128),
+                ..trial.clone()
+            },
+        ] {
+            assert_eq!(clean(&other), None, "{other:?}");
+        }
+        // Sizes of its own stand for those of the trial, and all of it comes back from the file.
+        let sized = "[traffic]\nsizes = 128\nvlan = [{ id = 7 }]\n";
+        calibration.sizes[0].traffic = described(sized);
+        let trial = Trial {
+            traffic: described(sized),
+            ..trial
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("calibration.json");
+        let mut all = Calibrations::default();
+        all.add(calibration);
+        all.write(&path).unwrap();
+        let read = Calibrations::read(&path).unwrap();
+        let cited = read.of(&kind(&[0])).find_map(|one| one.cited(&trial, 2e6));
+        assert!(cited.unwrap().is_exceeded);
     }
 }

@@ -9,6 +9,7 @@ use super::{Calibration, PacingCalibration, SizeCalibration};
 use crate::clock::{ClockCheck, ticks_per_second};
 use crate::error::TesterError;
 use crate::tester::Tester;
+use crate::traffic::Traffic;
 use crate::trial::{Directions, FrameSizes, IpVersion, Trial, TrialResult, Validity};
 
 /// What is to be measured.
@@ -20,6 +21,9 @@ pub struct CalibrationOptions {
     pub directions: Directions,
     /// Which IP the frames carry.
     pub ip: IpVersion,
+    /// A description of the frames, but for captures and for when they are sent: it says all that it says instead of the
+    /// keys above. One that says sizes is measured once.
+    pub traffic: Option<Traffic>,
     /// How long one trial of the search offers frames, seconds.
     pub search_s: f64,
     /// How long one trial that measures how even the stream is offers frames, seconds.
@@ -61,7 +65,8 @@ impl Tester {
     /// Measures the tester over its own ports, which have to be connected with each other. `told` hears of each step.
     ///
     /// # Errors
-    /// Those of [`Tester::run`]; [`TesterError::NoLoop`] when nothing comes back.
+    /// Those of [`Tester::run`]; [`TesterError::NoLoop`] when nothing comes back; [`TesterError::BadTrial`] for a description
+    /// of a capture, or of when frames are sent.
     pub fn calibrate(
         &mut self,
         options: &CalibrationOptions,
@@ -69,8 +74,8 @@ impl Tester {
     ) -> Result<Calibration, TesterError> {
         let (clock, began) = (ClockCheck::begin(), Instant::now());
         let mut sizes = Vec::new();
-        for frame_sizes in &options.frame_sizes {
-            let size = self.calibrate_size(*frame_sizes, options, &mut told)?;
+        for frame_sizes in options.frame_sizes()? {
+            let size = self.calibrate_size(frame_sizes, options, &mut told)?;
             told(Step::Size(&size));
             sizes.push(size);
         }
@@ -94,19 +99,21 @@ impl Tester {
         options: &CalibrationOptions,
         told: &mut impl FnMut(Step<'_>),
     ) -> Result<SizeCalibration, TesterError> {
+        let traffic = options.traffic.clone().map(Box::new);
+        let directions = options.directions();
         let trial = |rate_pps: f64, duration_s: f64| Trial {
             offered_rate_pps: rate_pps,
             duration_s,
             warm_up_s: WARM_UP_S,
             drain_s: DRAIN_S,
             frame_sizes,
-            directions: options.directions,
+            directions,
             flows: 1,
             mac_addresses: 1,
             destinations: 1,
             ip: options.ip,
             low_rate_pps: 0.0,
-            traffic: None,
+            traffic: traffic.clone(),
         };
         let unpaced = self.run_unpaced(&trial(1.0, options.search_s))?;
         if unpaced.received_frames == 0 {
@@ -134,8 +141,9 @@ impl Tester {
         })?;
         let mut size = SizeCalibration {
             frame_sizes,
-            directions: options.directions,
+            directions,
             ip: options.ip,
+            traffic: traffic.clone(),
             unpaced_pps,
             clean_rate_pps,
             trials,
@@ -152,6 +160,37 @@ impl Tester {
             }
         }
         Ok(size)
+    }
+}
+
+impl CalibrationOptions {
+    /// What is measured by itself: each size, or the description's own sizes once.
+    fn frame_sizes(&self) -> Result<Vec<FrameSizes>, TesterError> {
+        let Some(traffic) = &self.traffic else {
+            return Ok(self.frame_sizes.clone());
+        };
+        if traffic.replay.is_some() {
+            return Err(TesterError::BadTrial(
+                "a capture cannot be calibrated with: its frames carry no time stamps; describe headers like its own"
+                    .to_owned(),
+            ));
+        }
+        if traffic.says_rate() {
+            return Err(TesterError::BadTrial(
+                "the traffic says when frames are sent, and a calibration looks for the rate; leave the gap of its bursts out"
+                    .to_owned(),
+            ));
+        }
+        Ok(if traffic.sizes.is_some() {
+            vec![FrameSizes::Fixed(traffic.frame_size_min())]
+        } else {
+            self.frame_sizes.clone()
+        })
+    }
+
+    fn directions(&self) -> Directions {
+        let said = self.traffic.as_ref().and_then(|traffic| traffic.directions);
+        said.unwrap_or(self.directions)
     }
 }
 

@@ -10,6 +10,7 @@ pub use file::{Calibrations, CalibrationsError};
 pub use measure::{CalibrationOptions, Step};
 
 use crate::latency::LatencySummary;
+use crate::traffic::Traffic;
 use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
 /// Which tester a calibration is of. Another tester may do better or worse.
@@ -57,6 +58,9 @@ pub struct SizeCalibration {
     pub directions: Directions,
     /// Which IP the frames carried.
     pub ip: IpVersion,
+    /// The description of the frames, where there was one: it says all that it says instead of the keys above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Box<Traffic>>,
     /// As fast as the tester can, frames per second received, whatever was lost.
     pub unpaced_pps: f64,
     /// The highest rate tried at which the schedule was kept and nothing was lost, summed over the ports that send; 0 when no rate was clean.
@@ -106,11 +110,15 @@ impl Calibration {
     #[must_use]
     pub fn size(&self, trial: &Trial) -> Option<&SizeCalibration> {
         self.sizes.iter().find(|size| {
-            // Described frames may take longer to make.
-            trial.traffic.is_none()
-                && size.frame_sizes == trial.frame_sizes
-                && size.directions == trial.directions
-                && size.ip == trial.ip
+            // Described frames may take longer to make, so that their description has to be the same.
+            size.directions == trial.directions
+                && size.traffic == trial.traffic
+                && match &trial.traffic {
+                    None => size.frame_sizes == trial.frame_sizes && size.ip == trial.ip,
+                    Some(traffic) => {
+                        traffic.sizes.is_some() || size.frame_sizes == trial.frame_sizes
+                    }
+                }
         })
     }
 
@@ -126,6 +134,16 @@ impl Calibration {
             latency_floor_ns: size.latency_floor.min_ns,
             is_exceeded: rate_pps > size.clean_rate_pps * (1.0 + ROUNDING),
         })
+    }
+}
+
+impl SizeCalibration {
+    /// Whether both are of the same frames.
+    fn is_of_same_frames(&self, other: &Self) -> bool {
+        self.frame_sizes == other.frame_sizes
+            && self.directions == other.directions
+            && self.ip == other.ip
+            && self.traffic == other.traffic
     }
 }
 

@@ -2,6 +2,8 @@
 //! What a running study shows: a view or a bar on a terminal, plain lines elsewhere.
 
 mod state;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::io::IsTerminal;
@@ -11,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quietwire_study::{
     CaseSpec, DeedEvent, Estimate, FrameSize, Progress, StepKind, StudyFile, TrialEvent,
 };
+use quietwire_tester::CitedCalibration;
 
 use self::state::State;
 use self::view::View;
@@ -93,6 +96,16 @@ fn bar(file: &StudyFile) -> ProgressBar {
     bar
 }
 
+/// That searches may offer more than the tester was calibrated for.
+fn exceeding(frame_size: FrameSize, max_rate_pps: f64, cited: &CitedCalibration) -> String {
+    format!(
+        "the tester was calibrated clean up to {:.4} Mpps with frames of {frame_size}, and 100 % of the load is {:.4} Mpps: \
+         what is lost above the first may be the tester's",
+        cited.clean_rate_pps / 1e6,
+        max_rate_pps / 1e6,
+    )
+}
+
 impl Progress for Shown {
     fn entering(&mut self, case: &CaseSpec) {
         self.state.entering(case);
@@ -109,6 +122,17 @@ impl Progress for Shown {
             "100 % of the load is {:.3} Mpps",
             max_rate_pps / 1e6
         ));
+    }
+
+    fn exceeds_calibration(
+        &mut self,
+        frame_size: FrameSize,
+        max_rate_pps: f64,
+        cited: &CitedCalibration,
+    ) {
+        let line = exceeding(frame_size, max_rate_pps, cited);
+        self.state.remark(&line);
+        self.say(&line);
     }
 
     fn trial(&mut self, event: &TrialEvent<'_>) {

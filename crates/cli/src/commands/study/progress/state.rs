@@ -158,7 +158,11 @@ impl State {
 
     pub(super) fn step_done(&mut self, case: &str, kind: &StepKind) {
         let intervals: Vec<String> = self.intervals.iter().map(within).collect();
-        let line = format!("{case}, {kind} {}", intervals.join("; "));
+        self.remark(&format!("{case}, {kind} {}", intervals.join("; ")));
+    }
+
+    /// Something to be shown from now on, among the steps that are through.
+    pub(super) fn remark(&mut self, line: &str) {
         self.done.push(line.trim_end().to_owned());
         if self.done.len() > DONE_MAX {
             self.done.remove(0);

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Studies on a tester that is calibrated: they keep to what it was clean at, and say so where they do not.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use quietwire_tester::{
+    CitedCalibration, GeneratorIdentity, SimOptions, SimulatedDevice, TesterError,
+    TrafficGenerator, Trial, TrialResult,
+};
+
+use super::SMALL;
+use crate::*;
+
+/// A simulated device before a tester that is clean up to so many frames per second.
+struct Calibrated {
+    device: SimulatedDevice,
+    clean_rate_pps: f64,
+}
+
+impl TrafficGenerator for Calibrated {
+    fn identity(&mut self) -> Result<GeneratorIdentity, TesterError> {
+        self.device.identity()
+    }
+
+    fn abort_flag(&self) -> Arc<AtomicBool> {
+        self.device.abort_flag()
+    }
+
+    fn cited(&self, _trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
+        Some(CitedCalibration {
+            measured_unix_ns: 1,
+            clean_rate_pps: self.clean_rate_pps,
+            latency_floor_ns: 1000,
+            is_exceeded: rate_pps > self.clean_rate_pps,
+        })
+    }
+
+    fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
+        let mut result = self.device.run(trial)?;
+        result.calibration = self.cited(trial, trial.offered_rate_pps);
+        Ok(result)
+    }
+
+    fn run_unpaced(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
+        self.device.run_unpaced(trial)
+    }
+}
+
+/// What was said of the calibration, and how many trials were through by then.
+#[derive(Default)]
+struct Heard {
+    exceeds: Vec<(FrameSize, f64, f64, u32)>,
+    trials: u32,
+}
+
+impl Progress for Heard {
+    fn exceeds_calibration(
+        &mut self,
+        frame_size: FrameSize,
+        max_rate_pps: f64,
+        cited: &CitedCalibration,
+    ) {
+        let said = (frame_size, max_rate_pps, cited.clean_rate_pps, self.trials);
+        self.exceeds.push(said);
+    }
+
+    fn trial(&mut self, _event: &TrialEvent<'_>) {
+        self.trials += 1;
+    }
+}
+
+/// The small study without neighbours, with this maximum rate and this clean one.
+fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Heard) {
+    let text = SMALL
+        .replace("neighbours = \"everywhere\"", "neighbours = \"none\"")
+        .replace(
+            "[trials]",
+            &format!("[traffic]\nframe-sizes = [64, 512]\n[trials]\nmax-rate-pps = {max_rate}"),
+        );
+    let file = StudyFile::parse(&text, Path::new("c.toml")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c.sqlite");
+    let mut store = Store::open(&path, &file, &text, OpenMode::New).unwrap();
+    let generator = Calibrated {
+        device: SimulatedDevice::new(SimOptions::default()),
+        clean_rate_pps,
+    };
+    let mut bench = GeneratorBench::new(&file, Box::new(generator)).unwrap();
+    let mut heard = Heard::default();
+    let stop = AtomicBool::new(false);
+    run_study(&file, &mut store, &mut bench, &mut heard, &stop).unwrap();
+    (store.results().unwrap(), heard)
+}
+
+#[test]
+fn what_the_tester_can_do_is_what_it_was_found_clean_at() {
+    let (results, heard) = run("\"auto\"", 9e6);
+    assert!(results.max_rates.iter().all(|(_, rate)| *rate == 9e6));
+    assert_eq!(heard.exceeds, []);
+    for (_, trial) in results.trials() {
+        let cited = trial.result.calibration.as_ref().unwrap();
+        assert!(!cited.is_exceeded, "{:?}", trial.request);
+    }
+    // A tester that was found clean at more than it does now, or at nothing, is taken at its present word.
+    for clean_rate_pps in [20e6, 0.0] {
+        let (results, _) = run("\"auto\"", clean_rate_pps);
+        let line_rate_pps = SimOptions::default().line_rate_pps;
+        assert!(
+            results
+                .max_rates
+                .iter()
+                .all(|(_, rate)| *rate == line_rate_pps)
+        );
+    }
+}
+
+#[test]
+fn a_study_that_may_offer_more_says_so_before_it_does() {
+    let (results, heard) = run("8_000_000", 5e6);
+    let sizes = &results.max_rates;
+    assert_eq!(heard.exceeds.len(), sizes.len());
+    for ((size, max_rate_pps, clean_rate_pps, trials), (known, _)) in
+        heard.exceeds.iter().zip(sizes)
+    {
+        assert_eq!((size, *max_rate_pps, *clean_rate_pps), (known, 8e6, 5e6));
+        if size == &sizes[0].0 {
+            assert_eq!(*trials, 0, "it was said after a trial");
+        }
+    }
+    // Each trial says it for itself, and the others do not.
+    let exceeded = |over: bool| {
+        let trials = results.trials();
+        trials
+            .filter(|(_, trial)| (trial.request.offered_rate_pps > 5e6) == over)
+            .all(|(_, trial)| trial.result.calibration.as_ref().unwrap().is_exceeded == over)
+    };
+    assert!(exceeded(true) && exceeded(false));
+}
