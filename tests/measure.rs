@@ -1,0 +1,561 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire measure` and `--tester sim` by the real binary: every method ends with a result, what makes no sense is named,
+//! and what the tester itself does wrong is never told as the device's.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const BAD_INPUT: i32 = 2;
+const FAILED: i32 = 1;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A directory with no calibration of anybody's.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn quietwire(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env("XDG_STATE_HOME", self.path("state"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn ended(&self, arguments: &[&str]) -> Output {
+        self.quietwire(arguments).output().unwrap()
+    }
+
+    /// The result of a command that has to succeed, as JSON, and what it said beside it.
+    fn json(&self, arguments: &[&str]) -> (Value, String) {
+        let output = self.ended(&[arguments, &["--json"]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        (serde_json::from_slice(&output.stdout).unwrap(), said)
+    }
+
+    /// Refused with one message that has all of `parts`.
+    fn refused(&self, arguments: &[&str], parts: &[&str]) {
+        let output = self.ended(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(BAD_INPUT),
+            "{arguments:?}: {said}"
+        );
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        for part in parts {
+            assert!(said.contains(part), "{arguments:?}: no '{part}' in: {said}");
+        }
+        let ours = said.lines().filter(|line| line.starts_with("quietwire: "));
+        let claps = said.lines().filter(|line| line.starts_with("error: "));
+        assert_eq!(ours.count() + claps.count(), 1, "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(
+            fs::read_dir(self.0.path()).unwrap().next().is_none(),
+            "it left something"
+        );
+    }
+
+    /// Two ports of the tester that are connected with each other.
+    fn loop_ports(&self) -> Vec<String> {
+        let socket = self.path("loop.sock");
+        ["server", "client"]
+            .iter()
+            .flat_map(|role| {
+                let uri = format!("memif:{}?role={role}", socket.display());
+                ["--port".to_owned(), uri]
+            })
+            .collect()
+    }
+}
+
+fn text(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).into_owned()
+}
+
+#[test]
+fn every_method_ends_with_a_result_on_a_simulated_device() {
+    let place = Place::new();
+    let device =
+        "sim:capacity=5M,line-rate=10M,buffer=500,addresses=300,learning-rate=5000,restart=50ms";
+    for (method, settings) in [
+        ("single-run", &[] as &[&str]),
+        ("best-of-n", &["trials-per-rate=2"]),
+        ("worst-of-n", &["trials-per-rate=2"]),
+        ("best-and-worst-of-n", &["trials-per-rate=2"]),
+        ("mlrsearch", &["goal.duration-sum-s=4"]),
+        ("loss-sweep", &["loads-percent=[40,60]"]),
+        ("loss-distribution", &["loads-percent=[40,60]", "trials=3"]),
+        ("forwarding-rate-at-max-load", &["lower-loads-percent=[80]"]),
+        ("latency", &[]),
+        ("soak", &["duration-s=20"]),
+        ("back-to-back", &["repeats=2", "longest-burst-s=0.01"]),
+        ("system-recovery", &["repeats=1"]),
+        ("reset", &["repeats=1"]),
+        ("address-caching", &["max-addresses=500"]),
+        (
+            "address-learning-rate",
+            &["addresses=200", "max-rate-pps=20000"],
+        ),
+    ] {
+        let mut arguments = vec!["measure", method, "--tester", device];
+        settings
+            .iter()
+            .for_each(|it| arguments.extend(["--set", *it]));
+        let (result, said) = place.json(&arguments);
+        // Nothing of it may be taken for a measurement.
+        let whole = result.to_string();
+        assert!(whole.contains("simulated"), "{method}: {whole}");
+        assert!(whole.contains("device"), "{method}");
+        assert!(!said.contains("INVALID"), "{method}: {said}");
+        // Not a terminal: plain lines.
+        assert!(
+            said.contains("100 % of the load is") && !said.contains('\u{1b}'),
+            "{method}: {said}"
+        );
+    }
+}
+
+#[test]
+fn rates_that_are_found_are_those_of_the_device() {
+    let place = Place::new();
+    for method in ["single-run", "worst-of-n", "mlrsearch"] {
+        let store = format!("{method}.sqlite");
+        let run = [
+            "measure",
+            method,
+            "--tester",
+            "sim:capacity=5M,line-rate=10M",
+            "--store",
+            &store,
+        ];
+        let (result, _) = place.json(&run);
+        let whole = result.to_string();
+        assert!(whole.contains("NDR") && whole.contains("PDR"), "{whole}");
+        // The same page from the store alone.
+        let report = place.ended(&["study", "report", &store, "--json"]);
+        let again: Value = serde_json::from_slice(&report.stdout).unwrap();
+        assert_eq!(again, result);
+    }
+}
+
+#[test]
+fn impossible_wishes_are_named() {
+    let place = Place::new();
+    let single =
+        |more: &[&'static str]| [&["measure", "single-run", "--tester", "sim"], more].concat();
+    for (more, parts) in [
+        (
+            &["--goal", "NDR=1"] as &[&str],
+            &["search.goal[0].loss-ratio", "not in [0, 1)"] as &[&str],
+        ),
+        (&["--goal", "NDR=-0.1"], &["loss-ratio", "not in [0, 1)"]),
+        (&["--goal", "NDR=nan"], &["'NDR=nan' is no goal"]),
+        (&["--goal", "NDR=inf"], &["is no goal"]),
+        (&["--goal", "NDR"], &["write NAME=RATIO"]),
+        (
+            &["--goal", "A=0", "--goal", "A=0.1"],
+            &["two goals are called 'A'"],
+        ),
+        (&["--duration", "0s"], &["--duration", "longer than 0"]),
+        (&["--duration", "1parsec"], &["--duration"]),
+        (&["--set", "trials.duration-s=0"], &["duration-s"]),
+        (
+            &["--set", "resolution-percent=0"],
+            &["search.resolution-percent"],
+        ),
+        (
+            &["--set", "start-rate-percent=101"],
+            &["search.start-rate-percent"],
+        ),
+        (&["--set", "colour=1"], &["colour"]),
+        (&["--set", "colour"], &["write KEY=VALUE"]),
+        (&["--set", "traffic.colour=1"], &["colour"]),
+        (&["--set", "goal.colour=1"], &["colour"]),
+        (&["--set", "nosuch.colour=1"], &["nosuch"]),
+        (
+            &["--set", "trials-per-rate=3"],
+            &["search.trials-per-rate", "has no such key"],
+        ),
+        (&["--max-rate-pps", "0"], &["trials.max-rate-pps"]),
+        (&["--max-rate-pps", "-5"], &["max-rate-pps"]),
+        (&["--max-rate-pps", "nan"], &["trials.max-rate-pps"]),
+        (
+            &["--max-rate-pps", "1e11"],
+            &["trials.max-rate-pps", "no link carries"],
+        ),
+        (&["--frame-size", "63"], &["64 to 9000"]),
+        (&["--frame-size", "9001"], &["64 to 9000"]),
+        (&["--port", "null:"], &["--tester", "--port"]),
+        (&["--calibration", "c.json"], &["--tester", "--calibration"]),
+    ] {
+        place.refused(&single(more), parts);
+    }
+    for (arguments, parts) in [
+        (
+            &[
+                "measure",
+                "soak",
+                "--tester",
+                "sim",
+                "--set",
+                "duration-s=0",
+            ] as &[&str],
+            &["soak.duration-s"] as &[&str],
+        ),
+        (
+            &[
+                "measure",
+                "soak",
+                "--tester",
+                "sim",
+                "--set",
+                "loss-ratio=0",
+            ],
+            &["soak.loss-ratio"],
+        ),
+        (
+            &[
+                "measure",
+                "soak",
+                "--tester",
+                "sim",
+                "--set",
+                "loss-ratio=1",
+            ],
+            &["soak.loss-ratio"],
+        ),
+        (
+            &[
+                "measure",
+                "mlrsearch",
+                "--tester",
+                "sim",
+                "--set",
+                "goal.exceed-ratio=1",
+            ],
+            &["exceed-ratio"],
+        ),
+        (
+            &[
+                "measure",
+                "mlrsearch",
+                "--tester",
+                "sim",
+                "--set",
+                "goal.duration-sum-s=0",
+            ],
+            &["duration-sum-s"],
+        ),
+        (
+            &[
+                "measure",
+                "loss-sweep",
+                "--tester",
+                "sim",
+                "--set",
+                "loads-percent=[0]",
+            ],
+            &["sweep.loads-percent"],
+        ),
+        (
+            &[
+                "measure",
+                "loss-sweep",
+                "--tester",
+                "sim",
+                "--set",
+                "loads-percent=[101]",
+            ],
+            &["sweep.loads-percent"],
+        ),
+        (
+            &["measure", "address-caching", "--tester", "sim"],
+            &["max-addresses"],
+        ),
+        (
+            &["measure", "guess", "--tester", "sim"],
+            &["'guess'", "single-run"],
+        ),
+        (&["measure", "single-run"], &["--port"]),
+        (
+            &["measure", "single-run", "--tester", "sim:noise=2"],
+            &["noise", "'2' is no number from 0 to 1"],
+        ),
+        (
+            &["measure", "single-run", "--tester", "sim:latency=5"],
+            &["latency", "is no time"],
+        ),
+        (
+            &["measure", "single-run", "--tester", "sim:colour=red"],
+            &["colour", "there is no such parameter"],
+        ),
+        (
+            &["measure", "single-run", "--tester", "ixia:h"],
+            &["there is no tester 'ixia:h'"],
+        ),
+    ] {
+        place.refused(arguments, parts);
+    }
+}
+
+#[test]
+fn a_rate_above_the_line_is_not_counted_against_the_device() {
+    let place = Place::new();
+    let sweep = |load: &'static str| {
+        [
+            "measure",
+            "loss-sweep",
+            "--tester",
+            "sim:capacity=9M,line-rate=10M",
+            "--max-rate-pps",
+            "20M",
+            "--set",
+            load,
+        ]
+    };
+    let output = place.ended(&sweep("loads-percent=[100]"));
+    let said = text(&output.stderr);
+    // `20M` is how rates are written elsewhere.
+    assert_eq!(output.status.code(), Some(BAD_INPUT), "{said}");
+    let mut arguments = sweep("loads-percent=[40,100]");
+    arguments[5] = "20_000_000";
+    let output = place.ended(&arguments);
+    assert_eq!(
+        output.status.code(),
+        Some(BAD_INPUT),
+        "{}",
+        text(&output.stderr)
+    );
+    arguments[5] = "20000000";
+    let (result, said) = place.json(&arguments);
+    assert!(said.contains("INVALID"), "{said}");
+    let whole = result.to_string();
+    assert!(
+        whole.contains("the simulated link carries 10000000"),
+        "{whole}"
+    );
+}
+
+#[test]
+fn what_a_study_cannot_do_with_traffic_is_named() {
+    let place = Place::new();
+    for (frames, parts) in [
+        (
+            "replay = { file = \"a.pcap\" }",
+            &["study.toml", "traffic.frames.replay"] as &[&str],
+        ),
+        (
+            "burst = { frames = 4, gap-us = 1.0 }",
+            &["traffic.frames.burst", "leave gap-us out"],
+        ),
+        ("sizes = 128", &["traffic.frames.sizes", "frame-sizes"]),
+        ("colour = 1", &["colour"]),
+    ] {
+        let study = format!(
+            "name = \"t\"\ntitle = \"T\"\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
+             [tester]\ncpu = \"0\"\n[traffic.frames]\n{frames}\n[trials]\nduration-s = 1\n[sweep]\nloads-percent = [1]\n\
+             [[case]]\nname = \"c\"\nneighbours = \"none\"\npinning = \"none\"\n"
+        );
+        let elsewhere = tempfile::tempdir().unwrap();
+        let file = elsewhere.path().join("study.toml");
+        fs::write(&file, study).unwrap();
+        let run = ["study", "run", file.to_str().unwrap(), "--tester", "sim"];
+        place.refused(&run, parts);
+    }
+}
+
+#[test]
+fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
+    let place = Place::new();
+    let ports = place.loop_ports();
+    let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+    let small = ["--memory-mib", "64", "--no-huge"];
+    let quick = ["--duration", "20ms", "--pacing-duration", "20ms"];
+    let calibrate = [&["tester", "calibrate"], &ports[..], &small, &quick].concat();
+    // A machine with much else to do may have no clean rate: then it ends with 1, and has written the file all the same.
+    let output = place.ended(&calibrate);
+    assert!(
+        matches!(output.status.code(), Some(0 | FAILED)),
+        "{}",
+        text(&output.stderr)
+    );
+    let path = place.path("state/quietwire/calibration.json");
+    let mut kept: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    kept["calibrations"][0]["sizes"][0]["clean_rate_pps"] = 2000.0.into();
+    fs::write(&path, kept.to_string()).unwrap();
+    let sweep = |max_rate: &'static str, more: &[&'static str]| {
+        let measure = [
+            "measure",
+            "loss-sweep",
+            "--one-way",
+            "--duration",
+            "50ms",
+            "--warm-up",
+            "0s",
+        ];
+        let loads = [
+            "--set",
+            "loads-percent=[10,100]",
+            "--max-rate-pps",
+            max_rate,
+        ];
+        place.json(&[&measure, &ports[..], &small, &loads, more].concat())
+    };
+    let (result, said) = sweep("10000", &[]);
+    let before = said.split("offered").next().unwrap();
+    assert!(
+        before.contains("calibrated clean up to 0.0020 Mpps")
+            && before.contains("100 % of the load is 0.0100 Mpps"),
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("(more than the tester was calibrated for)")
+            .count(),
+        1,
+        "{said}"
+    );
+    assert!(!result.to_string().contains("simulated"));
+    let (_, said) = sweep("2000", &[]);
+    assert!(!said.contains("calibrated"), "{said}");
+    // Another file, of which nothing is known.
+    let (_, said) = sweep("10000", &["--calibration", "other.json"]);
+    assert!(
+        said.contains("other.json has no calibration of this tester"),
+        "{said}"
+    );
+    assert!(!said.contains("calibrated clean"), "{said}");
+}
+
+/// A process that is killed with the value.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, name: &str) {
+        let id = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn until(&mut self, what: &str, mut done: impl FnMut(u32) -> bool) {
+        let began = Instant::now();
+        while !done(self.0.id()) {
+            assert!(
+                began.elapsed() < DEADLINE,
+                "{what}: not within {DEADLINE:?}"
+            );
+            assert!(
+                matches!(self.0.try_wait(), Ok(None)),
+                "{what}: it has ended"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn has_tester_thread(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return false;
+    };
+    threads.flatten().any(|thread| {
+        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        name.starts_with("qw-tester")
+    })
+}
+
+#[test]
+fn a_tester_that_is_held_up_says_so_and_ends() {
+    let place = Place::new();
+    let out = place.path("out.json");
+    let mut command = place.quietwire(&["generate", "--port", "null:", "--rate", "1k", "--json"]);
+    command.args(["--memory-mib", "64", "--no-huge"]);
+    command.args(["--duration", "500ms", "--warm-up", "0s", "--drain", "0s"]);
+    command.stdout(File::create(&out).unwrap());
+    command.stderr(File::create(place.path("said")).unwrap());
+    let mut running = Running(command.spawn().unwrap());
+    running.until("it sends", has_tester_thread);
+    running.signal("STOP");
+    // So long it is held up: over its deadline by more than a second.
+    let held = Instant::now();
+    running.until("it was held up", |_| {
+        held.elapsed() > Duration::from_secs(2)
+    });
+    running.signal("CONT");
+    let began = Instant::now();
+    let status = loop {
+        assert!(began.elapsed() < DEADLINE, "it never ended");
+        match running.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let said = fs::read_to_string(place.path("said")).unwrap();
+    assert_eq!(status.code(), Some(FAILED), "{said}");
+    assert_eq!(
+        said,
+        "quietwire: the trial is invalid: the tester failed, which says nothing about the device\n"
+    );
+    let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    let reasons = result["validity"]["reasons"].to_string();
+    assert_eq!(result["validity"]["state"], "invalid");
+    assert!(
+        reasons.contains("after its deadline: the tester was held up"),
+        "{reasons}"
+    );
+    assert!(result["health"]["overrun_ns"].as_u64().unwrap() > 1_000_000_000);
+}
+
+#[test]
+fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
+    let place = Place::new();
+    let arguments = ["measure", "single-run", "--tester", "sim", "--progress"];
+    let output = place.ended(&arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(!said.contains('\u{1b}'), "{said}");
+    assert!(
+        said.contains("case device, round 1") && said.contains("Mpps offered"),
+        "{said}"
+    );
+    // `script` lends it a terminal.
+    let binary = env!("CARGO_BIN_EXE_quietwire");
+    let line = format!("{binary} {} 2>&1 >/dev/null", arguments.join(" "));
+    let output = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(place.0.path())
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    let entered = shown
+        .find("\u{1b}[?1049h")
+        .expect("the view takes the terminal");
+    let left = shown
+        .rfind("\u{1b}[?1049l")
+        .expect("the view gives it back");
+    assert!(entered < left, "{shown}");
+}
