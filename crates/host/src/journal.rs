@@ -75,6 +75,11 @@ pub enum Change {
         /// Each task with the CPUs that it had and those that it was given.
         tasks: Vec<TaskChange>,
     },
+    /// A network namespace with a name was made (ip-netns(8)); what is in it goes with it.
+    NamespaceCreated {
+        /// The file that keeps it: `/run/netns/NAME`.
+        path: PathBuf,
+    },
     /// A process was started.
     ProcessStarted {
         /// Which.

@@ -10,12 +10,15 @@ use serde::Serialize;
 
 use crate::error::{LabError, io_error};
 use crate::lab::{LAB_JOURNAL, lock, lock_path};
+use crate::up::{NAMED, clean_named};
 
 /// What was found and undone.
 #[derive(Debug, Default, Serialize)]
 pub struct CleanReport {
     /// A lab that is up and was left alone: its owner.
     pub busy: Option<String>,
+    /// Labs with names that are up and were left alone.
+    pub up: Vec<String>,
     /// Every change with what came of undoing it.
     pub undone: Vec<(Change, Undone)>,
 }
@@ -47,14 +50,18 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
             ));
         }
     }
-    match lock(state_directory) {
-        Ok(held) => leftovers(state_directory, &held),
-        Err(LabError::Busy { owner }) => Ok(CleanReport {
+    let (undone, up) = clean_named(state_directory)?;
+    let mut report = match lock(state_directory) {
+        Ok(held) => leftovers(state_directory, &held)?,
+        Err(LabError::Busy { owner }) => CleanReport {
             busy: Some(owner),
             ..CleanReport::default()
-        }),
-        Err(error) => Err(error),
-    }
+        },
+        Err(error) => return Err(error),
+    };
+    report.undone.extend(undone);
+    report.up = up;
+    Ok(report)
 }
 
 /// With the lock held nobody's lab is up: whatever stands there is left over.
@@ -75,7 +82,7 @@ pub(crate) fn leftovers(state_directory: &Path, _held: &File) -> Result<CleanRep
                     unreadable = Some(error);
                 }
             }
-        } else if path != lock_path(state_directory) {
+        } else if path != lock_path(state_directory) && !path.ends_with(NAMED) {
             tracing::warn!("{} is none of the lab's and is left alone", path.display());
         }
     }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use quietwire_host::cpuset::CpusetError;
 use quietwire_host::roles::RolesError;
 
+use crate::programs::Unavailable;
+
 /// Whose fault an error is, which decides the program's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -29,6 +31,35 @@ pub enum LabError {
         /// The process that has it, as far as it said.
         owner: String,
     },
+    /// A lab of this name is up.
+    #[error(
+        "a lab '{name}' is up, of process {owner}; give another name with --name, or `quietwire lab down {name}` first"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The process that has it, as far as it said.
+        owner: String,
+    },
+    /// An element that this machine cannot have.
+    #[error("{name}: {why}")]
+    Unavailable {
+        /// Name of the element.
+        name: String,
+        /// Why.
+        why: Unavailable,
+    },
+    /// A command that failed.
+    #[error("`{command}` failed: {said}")]
+    Command {
+        /// The command.
+        command: String,
+        /// What it said.
+        said: String,
+    },
+    /// Something about a topology that makes no sense.
+    #[error("{0}")]
+    Topology(String),
     /// A file or directory.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
@@ -171,6 +202,8 @@ impl LabError {
             Self::Roles(RolesError::Unknown) => Fault::Lacks,
             Self::Cpus(_)
             | Self::NoNamespace(_)
+            | Self::NameTaken { .. }
+            | Self::Topology(_)
             | Self::BadIperf(_)
             | Self::GuestSpec(_)
             | Self::Roles(_)
@@ -182,6 +215,7 @@ impl LabError {
             | Self::Image {
                 is_lacking: true, ..
             }
+            | Self::Unavailable { .. }
             | Self::Memory { .. } => Fault::Lacks,
             // Not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })

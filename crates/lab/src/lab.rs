@@ -411,7 +411,7 @@ fn undo(journal: &Journal) -> Result<(), LabError> {
 }
 
 /// An error that names what was not undone.
-fn judge(undone: Vec<(Change, Undone)>) -> Result<(), LabError> {
+pub(crate) fn judge(undone: Vec<(Change, Undone)>) -> Result<(), LabError> {
     let failures: Vec<String> = undone
         .iter()
         .filter_map(|(change, outcome)| match outcome {

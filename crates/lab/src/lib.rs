@@ -13,7 +13,10 @@ pub mod iperf;
 mod lab;
 mod neighbours;
 mod place;
+mod programs;
 mod spawn;
+pub mod topology;
+pub mod up;
 
 pub use adapters::{DeviceThread, Places};
 pub use clean::{CleanReport, clean};
@@ -22,3 +25,4 @@ pub use error::{Fault, LabError};
 pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
 pub use neighbours::NeighbourSpec;
 pub use place::Place;
+pub use programs::{Unavailable, availability};

@@ -24,6 +24,7 @@ impl fmt::Display for Change {
             Self::TasksMoved { tasks, to } => {
                 write!(f, "{} tasks out of {}", tasks.len(), to.display())
             }
+            Self::NamespaceCreated { path } => write!(f, "namespace {}", path.display()),
             Self::ProcessStarted { process, command } => {
                 let program = command.split_whitespace().next().unwrap_or_default();
                 write!(f, "process {} ({program})", process.pid)

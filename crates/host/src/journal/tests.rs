@@ -135,3 +135,18 @@ fn a_journal_is_for_its_owner_only_and_nonsense_is_refused() {
     fs::write(&path, "nonsense\n").unwrap();
     assert!(read(&path).is_err());
 }
+
+#[test]
+fn a_namespace_whose_maker_was_killed_between_is_undone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("namespace");
+    let change = Change::NamespaceCreated { path: path.clone() };
+    assert_eq!(
+        undo(std::slice::from_ref(&change))[0].1,
+        Undone::AlreadyGone
+    );
+    // Made, and nothing mounted on it yet.
+    fs::write(&path, "").unwrap();
+    assert_eq!(undo(std::slice::from_ref(&change))[0].1, Undone::Restored);
+    assert!(!path.exists());
+}

@@ -6,6 +6,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+
 use super::same::{is_on_the_way, same};
 use super::{Change, TaskAffinity, TaskChange, TaskPlace, Undone};
 use crate::cpuset;
@@ -72,6 +75,7 @@ impl Undoing<'_> {
                 Ok(_) => fs::write(path, "-cpuset"),
                 Err(error) => Err(error),
             },
+            Change::NamespaceCreated { path } => remove_namespace(path),
             Change::ProcessStarted { process, .. } if !process.is_alive() => {
                 return Undone::AlreadyGone;
             }
@@ -197,6 +201,15 @@ impl Undoing<'_> {
             }
         }
         came.outcome()
+    }
+}
+
+/// Takes a network namespace's name away: the kernel ends the namespace with the last process in it.
+fn remove_namespace(path: &Path) -> io::Result<()> {
+    match umount2(path, MntFlags::MNT_DETACH) {
+        // A file that is no mount: what made it was killed between.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => fs::remove_file(path),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -27,24 +27,23 @@ fn control_socket(places: &Places) -> PathBuf {
     places.directory.join("switch.sock")
 }
 
-impl Quietwire {
-    fn ask(places: &Places, request: &Value) -> Result<Value, String> {
-        let ask = || -> std::io::Result<String> {
-            let mut stream = UnixStream::connect(control_socket(places))?;
-            stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
-            stream.set_write_timeout(Some(ANSWER_DEADLINE))?;
-            stream.write_all(format!("{}\n", request).as_bytes())?;
-            let mut line = String::new();
-            BufReader::new(stream).read_line(&mut line)?;
-            Ok(line)
-        };
-        let line = ask().map_err(|error| format!("its control socket: {error}"))?;
-        let mut answer: Value = serde_json::from_str(&line)
-            .map_err(|error| format!("its answer '{}': {error}", line.trim()))?;
-        match answer.get_mut("ok") {
-            Some(ok) => Ok(ok.take()),
-            None => Err(format!("it answered {}", line.trim())),
-        }
+/// Asks a switch something at its control socket.
+pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
+        stream.set_write_timeout(Some(ANSWER_DEADLINE))?;
+        stream.write_all(format!("{}\n", request).as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line)
+    };
+    let line = ask().map_err(|error| format!("its control socket: {error}"))?;
+    let mut answer: Value = serde_json::from_str(&line)
+        .map_err(|error| format!("its answer '{}': {error}", line.trim()))?;
+    match answer.get_mut("ok") {
+        Some(ok) => Ok(ok.take()),
+        None => Err(format!("it answered {}", line.trim())),
     }
 }
 
@@ -100,15 +99,19 @@ impl Adapter for Quietwire {
     }
 
     fn threads(&self, places: &Places) -> Result<Vec<DeviceThread>, String> {
-        serde_json::from_value(Self::ask(places, &json!({ "show": "threads" }))?)
+        serde_json::from_value(ask(&control_socket(places), &json!({ "show": "threads" }))?)
             .map_err(|error| error.to_string())
     }
 
     fn counters(&self, places: &Places) -> Result<Value, String> {
-        Self::ask(places, &json!({ "show": "stats" }))
+        ask(&control_socket(places), &json!({ "show": "stats" }))
     }
 
     fn forget_addresses(&self, places: &Places) -> Result<(), String> {
-        Self::ask(places, &json!({ "flush-fdb": { "bridge": BRIDGE } })).map(|_| ())
+        ask(
+            &control_socket(places),
+            &json!({ "flush-fdb": { "bridge": BRIDGE } }),
+        )
+        .map(|_| ())
     }
 }

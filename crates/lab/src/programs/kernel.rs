@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What switches of the kernel's have in common: their network namespace, who does their work, counters of interfaces.
+
+use serde_json::{Map, Value, json};
+
+use super::{Unavailable, find, not_installed};
+use crate::error::LabError;
+use crate::up::{Plan, Room, run};
+
+/// Release of the kernel.
+pub(super) fn probe() -> Result<String, Unavailable> {
+    if find("ip").is_none() {
+        return Err(not_installed(
+            "ip",
+            "`apt-get install iproute2` installs it",
+        ));
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(format!("Linux {}", release.trim()))
+}
+
+/// The namespace of the element; one with interfaces of the kernel's always has one.
+pub(super) fn namespace(plan: &Plan) -> Result<&str, LabError> {
+    plan.namespace
+        .as_deref()
+        .ok_or_else(|| LabError::Topology(format!("{} has no namespace of its own", plan.name)))
+}
+
+/// Runs something in the namespace.
+pub(super) fn inside(plan: &Plan, room: &mut Room<'_>, words: &[&str]) -> Result<(), LabError> {
+    let first = ["ip", "netns", "exec", namespace(plan)?];
+    room.run(&[&first[..], words].concat()).map(|_| ())
+}
+
+/// Has the kernel do the work of an interface on the element's CPUs and not on those of whoever sends (receive packet steering,
+/// Documentation/networking/scaling.rst). `ip netns exec` shows the interfaces of the namespace below /sys.
+pub(super) fn steer(plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    let mask = plan.cpus.to_mask();
+    let mask = mask.trim_start_matches("0x");
+    for port in 0..plan.ports.len() {
+        let setting = format!("echo {mask} >/sys/class/net/p{port}/queues/rx-0/rps_cpus");
+        inside(plan, room, &["sh", "-c", &setting])?;
+    }
+    Ok(())
+}
+
+/// Frames of each interface, as seen from within the switch.
+pub(super) fn counters(plan: &Plan) -> Result<Value, String> {
+    let namespace = namespace(plan).map_err(|error| error.to_string())?;
+    let told = run(&["ip", "-n", namespace, "-s", "-j", "link", "show"])?;
+    let told: Vec<Value> = serde_json::from_str(&told).map_err(|error| error.to_string())?;
+    let mut counters = Map::new();
+    for link in told {
+        let name = link["ifname"].as_str().unwrap_or_default();
+        if name.starts_with('p') {
+            let entry = json!({
+                "rx_frames": link["stats64"]["rx"]["packets"],
+                "tx_frames": link["stats64"]["tx"]["packets"],
+            });
+            counters.insert(name.to_owned(), entry);
+        }
+    }
+    Ok(Value::Object(counters))
+}
+
+/// What `ip` tells of the namespace.
+pub(super) fn told(plan: &Plan, subjects: &[&[&str]]) -> Result<Vec<String>, String> {
+    let namespace = namespace(plan).map_err(|error| error.to_string())?;
+    let mut lines = Vec::new();
+    for subject in subjects {
+        let first = ["ip", "-n", namespace];
+        let told = run(&[&first[..], subject].concat())?;
+        lines.extend(told.lines().map(str::to_owned));
+    }
+    Ok(lines)
+}

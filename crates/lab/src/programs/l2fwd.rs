@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `dpdk-l2fwd`, of DPDK's examples: from port to port by pairs. It leaves MAC addresses as they are here.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::vdev::{claim_runtime_directory, eal_options, is_worker, threads};
+use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::up::{Plan, Process, Room};
+
+const BINARY: &str = "dpdk-l2fwd";
+
+#[derive(Debug)]
+pub(super) struct L2fwd {
+    binary: Option<PathBuf>,
+    processes: Vec<Process>,
+}
+
+impl L2fwd {
+    pub(super) fn new(quietwire: &Path) -> Self {
+        Self {
+            binary: example(BINARY, quietwire),
+            processes: Vec::new(),
+        }
+    }
+
+    fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
+        let binary = self.binary.clone().unwrap_or_else(|| BINARY.into());
+        let mut command = vec![binary.display().to_string()];
+        command.extend(eal_options(plan)?);
+        command.extend([
+            "--".to_owned(),
+            "-p".to_owned(),
+            format!("{:#x}", mask(plan.ports.len())),
+        ]);
+        command.extend([
+            "-q".to_owned(),
+            plan.ports
+                .len()
+                .div_ceil(plan.cpus.len().max(1))
+                .to_string(),
+        ]);
+        let pairs: String = plan
+            .joins
+            .iter()
+            .map(|[from, to]| format!("({from},{to})"))
+            .collect();
+        command.extend([format!("--portmap={pairs}"), "--no-mac-updating".to_owned()]);
+        // No counters on its output, where nobody looks.
+        command.extend(["-T".to_owned(), "0".to_owned()]);
+        Ok(command)
+    }
+}
+
+/// A bit for each port.
+pub(super) fn mask(ports: usize) -> u64 {
+    (1_u64 << ports.min(63)) - 1
+}
+
+impl Forwarder for L2fwd {
+    fn probe(&self) -> Result<String, Unavailable> {
+        match &self.binary {
+            Some(_) => Ok(dpdk_version()),
+            None => Err(not_installed(
+                BINARY,
+                "it is one of DPDK's examples, which Debian has as source only",
+            )),
+        }
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        claim_runtime_directory(plan, room)?;
+        let process = room.spawn(plan, "log", &[], &self.command(plan)?)?;
+        self.processes.push(process);
+        let log = plan.directory.join("log");
+        room.wait_until(plan, &mut self.processes, "begin to forward", || {
+            let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+            match said.contains("entering main loop") {
+                true => Ok(()),
+                false => Err("it has not said so".to_owned()),
+            }
+        })
+    }
+
+    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
+        Ok(json!({ "unavailable": "it has none that another program can ask for" }))
+    }
+
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        let process = self.processes.first().ok_or("it was not started")?;
+        threads(process.pid(), is_worker)
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        let command = self.command(plan).map_err(|error| error.to_string())?;
+        Ok(vec![command.join(" ")])
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut self.processes
+    }
+}

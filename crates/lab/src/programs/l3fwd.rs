@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `dpdk-l3fwd`, of DPDK's examples: a router between the tester's two IPv4 networks. `scripts/build-l3fwd` builds it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::l2fwd::mask;
+use super::vdev::{claim_runtime_directory, eal_options, is_worker, threads};
+use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
+use crate::adapters::DeviceThread;
+use crate::error::{LabError, io_error};
+use crate::up::{Plan, Process, Room};
+
+const BINARY: &str = "dpdk-l3fwd";
+/// Networks of RFC 2544, appendix C.2.2; it takes neither file empty, and IPv6 addresses only with all their digits.
+const RULES: [(&str, &str); 2] = [
+    ("ipv4", "R198.18.0.0/24 0\nR198.18.1.0/24 1\n"),
+    (
+        "ipv6",
+        "R2001:0002:0:0:0:0:0:0/64 0\nR2001:0002:0:1:0:0:0:0/64 1\n",
+    ),
+];
+
+#[derive(Debug)]
+pub(super) struct L3fwd {
+    binary: Option<PathBuf>,
+    processes: Vec<Process>,
+}
+
+impl L3fwd {
+    pub(super) fn new(quietwire: &Path) -> Self {
+        Self {
+            binary: example(BINARY, quietwire),
+            processes: Vec::new(),
+        }
+    }
+
+    fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
+        let binary = self.binary.clone().unwrap_or_else(|| BINARY.into());
+        let mut command = vec![binary.display().to_string()];
+        command.extend(eal_options(plan)?);
+        let own = ["--", "-P", "--parse-ptype", "--lookup=lpm", "-p"].map(str::to_owned);
+        command.extend(own);
+        command.push(format!("{:#x}", mask(plan.ports.len())));
+        // The first worker's number is 1, whatever its CPU.
+        command.push("--config=(0,0,1),(1,0,1)".to_owned());
+        for (name, _) in RULES {
+            command.push(format!(
+                "--rule_{name}={}",
+                plan.directory.join(name).display()
+            ));
+        }
+        // MAC addresses of the tester's ports.
+        command.push("--eth-dest=0,02:00:00:00:00:00".to_owned());
+        command.push("--eth-dest=1,02:01:00:00:00:00".to_owned());
+        Ok(command)
+    }
+}
+
+impl Forwarder for L3fwd {
+    fn probe(&self) -> Result<String, Unavailable> {
+        match &self.binary {
+            Some(_) => Ok(dpdk_version()),
+            None => Err(not_installed(BINARY, "scripts/build-l3fwd builds it")),
+        }
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        for (name, rules) in RULES {
+            let path = plan.directory.join(name);
+            std::fs::write(&path, rules).map_err(io_error(&path, "writing rules"))?;
+        }
+        claim_runtime_directory(plan, room)?;
+        let process = room.spawn(plan, "log", &[], &self.command(plan)?)?;
+        self.processes.push(process);
+        let log = plan.directory.join("log");
+        room.wait_until(plan, &mut self.processes, "begin to forward", || {
+            let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+            match said.contains("entering main loop") {
+                true => Ok(()),
+                false => Err("it has not said so".to_owned()),
+            }
+        })
+    }
+
+    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
+        Ok(json!({ "unavailable": "it has none that another program can ask for" }))
+    }
+
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        let process = self.processes.first().ok_or("it was not started")?;
+        threads(process.pid(), is_worker)
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        let command = self.command(plan).map_err(|error| error.to_string())?;
+        let rules = RULES
+            .iter()
+            .flat_map(|(_, rules)| rules.lines())
+            .map(str::to_owned);
+        Ok(std::iter::once(command.join(" ")).chain(rules).collect())
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut self.processes
+    }
+}

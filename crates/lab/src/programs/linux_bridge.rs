@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bridges of the kernel's, one for each pair of ports, in a namespace of their own. No process: softirqs do the work, on the
+//! element's CPUs.
+
+use serde_json::Value;
+
+use super::{Forwarder, Unavailable, kernel};
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::up::{Plan, Process, Room};
+
+#[derive(Debug)]
+pub(super) struct LinuxBridge;
+
+impl Forwarder for LinuxBridge {
+    fn probe(&self) -> Result<String, Unavailable> {
+        kernel::probe()
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        let namespace = kernel::namespace(plan)?;
+        for join in 0..plan.joins.len() {
+            let bridge = format!("br{join}");
+            // No frames of its own: neither spanning tree nor questions about multicast groups.
+            room.run(&[
+                "ip",
+                "-n",
+                namespace,
+                "link",
+                "add",
+                &bridge,
+                "type",
+                "bridge",
+                "stp_state",
+                "0",
+                "mcast_snooping",
+                "0",
+            ])?;
+            room.run(&["ip", "-n", namespace, "link", "set", &bridge, "up"])?;
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        let namespace = kernel::namespace(plan)?;
+        for (join, ports) in plan.joins.iter().enumerate() {
+            for port in ports {
+                let (name, bridge) = (format!("p{port}"), format!("br{join}"));
+                room.run(&[
+                    "ip", "-n", namespace, "link", "set", &name, "master", &bridge, "up",
+                ])?;
+            }
+        }
+        kernel::steer(plan, room)
+    }
+
+    fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        kernel::counters(plan)
+    }
+
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        Ok(Vec::new())
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        kernel::told(plan, &[&["-d", "link", "show"]])
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut []
+    }
+}

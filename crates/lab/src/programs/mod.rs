@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What forwards in a topology, as a switch or as a VNF: one file each, all behind one trait.
+
+mod kernel;
+mod l2fwd;
+mod l3fwd;
+mod linux_bridge;
+mod linux_routing;
+mod ovs;
+mod ovs_dpdk;
+mod ovs_netdev;
+mod quietwire;
+mod testpmd;
+#[cfg(test)]
+mod tests;
+mod vdev;
+mod vpp;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::topology::{ElementPlace, Program};
+use crate::up::{Plan, Process, Room};
+
+/// Why a program cannot be had on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unavailable because {0}")]
+pub struct Unavailable(pub String);
+
+/// How one program is had, connected, asked and ended.
+pub(crate) trait Forwarder: std::fmt::Debug {
+    /// Its version as it says itself.
+    ///
+    /// # Errors
+    /// Why it cannot be had here.
+    fn probe(&self) -> Result<String, Unavailable>;
+
+    /// Starts it, and waits until it answers. Programs that take ports and what they forward when they start take all of it
+    /// here.
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError>;
+
+    /// Gives it its ports, where it takes them while it runs.
+    fn connect(&mut self, _plan: &Plan, _room: &mut Room<'_>) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// Tells it what to forward between, where it takes that while it runs.
+    fn program(&mut self, _plan: &Plan, _room: &mut Room<'_>) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// Why it does not tell.
+    fn counters(&self, plan: &Plan) -> Result<Value, String>;
+
+    /// Its threads with their roles.
+    ///
+    /// # Errors
+    /// Why they cannot be told.
+    fn threads(&self, plan: &Plan) -> Result<Vec<DeviceThread>, String>;
+
+    /// Its exact configuration, as it tells it itself or was given it.
+    ///
+    /// # Errors
+    /// Why it does not tell.
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String>;
+
+    /// Its processes, in the order in which they were started.
+    fn processes(&mut self) -> &mut [Process];
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// What did not end.
+    fn stop(&mut self) -> Result<(), LabError> {
+        let mut outcome = Ok(());
+        for process in self.processes().iter_mut().rev() {
+            outcome = outcome.and(process.stop());
+        }
+        outcome
+    }
+}
+
+/// The adapter of a program. `quietwire` is this project's own binary.
+///
+/// # Errors
+/// [`LabError::Unavailable`] for what runs in a guest.
+pub(crate) fn forwarder(
+    name: &str,
+    program: Program,
+    place: ElementPlace,
+    quietwire: &Path,
+) -> Result<Box<dyn Forwarder>, LabError> {
+    // The one place where guests come in: something that opens a guest with the vhost-user sockets of the plan's ports, and
+    // starts the program in there.
+    if place == ElementPlace::Guest {
+        return Err(LabError::Unavailable {
+            name: name.to_owned(),
+            why: Unavailable(
+                "elements in guests cannot be brought up; choose containers in their place (--place container)"
+                    .to_owned(),
+            ),
+        });
+    }
+    Ok(match program {
+        Program::Quietwire | Program::Tester => Box::new(quietwire::Quietwire::new(quietwire)),
+        Program::TestpmdIo => Box::new(testpmd::Testpmd::new("io")),
+        Program::TestpmdMac => Box::new(testpmd::Testpmd::new("mac")),
+        Program::TestpmdMacswap => Box::new(testpmd::Testpmd::new("macswap")),
+        Program::OvsDpdk => Box::new(ovs_dpdk::OvsDpdk::default()),
+        Program::OvsNetdev => Box::new(ovs_netdev::OvsNetdev::default()),
+        Program::LinuxBridge => Box::new(linux_bridge::LinuxBridge),
+        Program::LinuxRouting => Box::new(linux_routing::LinuxRouting),
+        Program::L2fwd => Box::new(l2fwd::L2fwd::new(quietwire)),
+        Program::L3fwd => Box::new(l3fwd::L3fwd::new(quietwire)),
+        Program::Vpp => Box::new(vpp::Vpp::default()),
+    })
+}
+
+/// Version of a program on this machine, or why it cannot be had.
+///
+/// # Errors
+/// [`Unavailable`].
+pub fn availability(program: Program, quietwire: &Path) -> Result<String, Unavailable> {
+    match forwarder("", program, ElementPlace::Host, quietwire) {
+        Ok(forwarder) => forwarder.probe(),
+        Err(error) => Err(Unavailable(error.to_string())),
+    }
+}
+
+/// First line that `command` prints with these words, on whichever output.
+fn first_line(command: &Path, words: &[&str]) -> Option<String> {
+    let output = Command::new(command).args(words).output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    said.lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .map(str::to_owned)
+}
+
+/// Finds a program on the search path.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Why a program that is not on the search path cannot be had.
+fn not_installed(program: &str, how: &str) -> Unavailable {
+    Unavailable(format!("{program} is not installed; {how}"))
+}
+
+/// One of DPDK's examples: on the search path, or beside this project's builds, where `scripts/build-l3fwd` puts them.
+fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
+    let built = quietwire.parent()?.parent()?.join("peers").join(name);
+    find(name).or_else(|| built.is_file().then_some(built))
+}
+
+/// Version of Debian's DPDK, which all programs on DPDK here share.
+fn dpdk_version() -> String {
+    let output = Command::new("dpkg-query")
+        .args(["--show", "--showformat", "${Version}", "dpdk"])
+        .output();
+    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    match version {
+        Ok(version) if !version.is_empty() => format!("DPDK {version}"),
+        _ => "DPDK of unknown version".to_owned(),
+    }
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What both kinds of Open vSwitch in user space have in common: a database, sockets and a log of their own in the element's
+//! directory, nothing of the system's.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::{Unavailable, first_line, not_installed};
+use crate::error::LabError;
+use crate::topology::Forwarding;
+use crate::up::{Attachment, Plan, Process, Room, run};
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const DATABASE_SERVER: &str = "/usr/sbin/ovsdb-server";
+
+/// An Open vSwitch.
+#[derive(Debug)]
+pub(super) struct Ovs {
+    daemon: &'static str,
+    package: &'static str,
+    pub(super) processes: Vec<Process>,
+}
+
+impl Ovs {
+    pub(super) fn new(daemon: &'static str, package: &'static str) -> Self {
+        Self {
+            daemon,
+            package,
+            processes: Vec::new(),
+        }
+    }
+
+    pub(super) fn probe(&self) -> Result<String, Unavailable> {
+        for path in [self.daemon, SCHEMA, DATABASE_SERVER] {
+            if !Path::new(path).exists() {
+                let how = format!("`apt-get install {}` installs it", self.package);
+                return Err(not_installed(path, &how));
+            }
+        }
+        first_line(Path::new(self.daemon), &["--version"])
+            .ok_or_else(|| Unavailable(format!("{} does not run", self.daemon)))
+    }
+
+    /// Starts database and daemon; `settings` are keys of the table Open_vSwitch (ovs-vswitchd.conf.db(5)).
+    pub(super) fn start(
+        &mut self,
+        plan: &Plan,
+        room: &mut Room<'_>,
+        settings: &[String],
+    ) -> Result<(), LabError> {
+        let place = |name: &str| plan.directory.join(name).display().to_string();
+        room.run(&["ovsdb-tool", "create", &place("conf.db"), SCHEMA])?;
+        let database = [
+            DATABASE_SERVER.to_owned(),
+            place("conf.db"),
+            format!("--remote=punix:{}", place("db.sock")),
+            format!("--unixctl={}", place("db.ctl")),
+        ];
+        let process = room.spawn(plan, "database.log", &environment(plan), &database)?;
+        self.processes.push(process);
+        let socket = plan.directory.join("db.sock");
+        room.wait_until(plan, &mut self.processes, "open its database", || {
+            socket
+                .exists()
+                .then_some(())
+                .ok_or_else(|| "there is no socket".to_owned())
+        })?;
+        vsctl(plan, room, &["--no-wait", "init"])?;
+        if !settings.is_empty() {
+            let mut words = vec!["--no-wait", "set", "Open_vSwitch", "."];
+            words.extend(settings.iter().map(String::as_str));
+            vsctl(plan, room, &words)?;
+        }
+        let daemon = [
+            self.daemon.to_owned(),
+            format!("unix:{}", place("db.sock")),
+            format!("--unixctl={}", place("daemon.ctl")),
+            format!("--log-file={}", place("daemon.log")),
+        ];
+        let process = room.spawn(plan, "log", &environment(plan), &daemon)?;
+        self.processes.push(process);
+        room.wait_until(plan, &mut self.processes, "answer", || {
+            appctl(plan, &["version"]).map(|_| ())
+        })
+    }
+
+    /// Makes bridges and ports: one bridge for all pairs of ports that are joined by rules, one a pair where addresses decide.
+    pub(super) fn connect(&self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        for bridge in bridges(plan) {
+            let words = [
+                "add-br",
+                &bridge,
+                "--",
+                "set",
+                "bridge",
+                &bridge,
+                "datapath_type=netdev",
+            ];
+            vsctl(plan, room, &words)?;
+        }
+        for (join, ports) in plan.joins.iter().enumerate() {
+            for port in ports {
+                let name = format!("p{port}");
+                let bridge = bridge_of(plan, join);
+                let interface = interface(&plan.ports[*port].attachment)?;
+                let number = format!("ofport_request={}", port + 1);
+                let mut words = vec![
+                    "add-port",
+                    &bridge,
+                    &name,
+                    "--",
+                    "set",
+                    "interface",
+                    &name,
+                    &number,
+                ];
+                words.extend(interface.iter().map(String::as_str));
+                vsctl(plan, room, &words)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rules from port to port, or learned addresses. Nothing goes to the bridge's own interface.
+    pub(super) fn program(&self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        for bridge in bridges(plan) {
+            let target = management(plan, &bridge);
+            room.run(&["ovs-ofctl", "mod-port", &target, &bridge, "no-flood"])?;
+        }
+        if plan.forwarding == Forwarding::Bridge {
+            return Ok(());
+        }
+        let target = management(plan, &bridge_of(plan, 0));
+        room.run(&["ovs-ofctl", "del-flows", &target])?;
+        for [first, second] in &plan.joins {
+            for (from, to) in [(first, second), (second, first)] {
+                let rule = format!("in_port={},actions=output:{}", from + 1, to + 1);
+                room.run(&["ovs-ofctl", "add-flow", &target, &rule])?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        let mut counters = Map::new();
+        for port in 0..plan.ports.len() {
+            let name = format!("p{port}");
+            let database = database(plan);
+            let words = [
+                "ovs-vsctl",
+                &database,
+                "--timeout=5",
+                "get",
+                "interface",
+                &name,
+                "statistics",
+            ];
+            let told = run(&words)?;
+            let count = |key: &str| -> Option<u64> {
+                let (_, rest) = told.split_once(&format!("{key}="))?;
+                rest.split(|letter: char| !letter.is_ascii_digit())
+                    .next()?
+                    .parse()
+                    .ok()
+            };
+            let entry =
+                json!({ "rx_frames": count("rx_packets"), "tx_frames": count("tx_packets") });
+            counters.insert(name, entry);
+        }
+        Ok(Value::Object(counters))
+    }
+
+    /// Its database's settings, bridges and flows.
+    pub(super) fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        let database = database(plan);
+        let mut told = run(&["ovs-vsctl", &database, "--timeout=5", "show"])?;
+        told += &run(&[
+            "ovs-vsctl",
+            &database,
+            "--timeout=5",
+            "get",
+            "Open_vSwitch",
+            ".",
+            "other_config",
+        ])?;
+        for bridge in bridges(plan) {
+            told += &run(&[
+                "ovs-ofctl",
+                "dump-flows",
+                "--no-stats",
+                &management(plan, &bridge),
+            ])?;
+        }
+        Ok(told.lines().map(str::to_owned).collect())
+    }
+
+    pub(super) fn daemon_pid(&self) -> Result<u32, String> {
+        let daemon = self.processes.get(1).ok_or("it was not started")?;
+        Ok(daemon.pid())
+    }
+}
+
+fn environment(plan: &Plan) -> Vec<(&'static str, String)> {
+    let directory = plan.directory.display().to_string();
+    ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"]
+        .map(|key| (key, directory.clone()))
+        .to_vec()
+}
+
+fn database(plan: &Plan) -> String {
+    format!("--db=unix:{}", plan.directory.join("db.sock").display())
+}
+
+fn vsctl(plan: &Plan, room: &mut Room<'_>, words: &[&str]) -> Result<String, LabError> {
+    let database = database(plan);
+    let first = ["ovs-vsctl", &database, "--timeout=30"];
+    room.run(&[&first[..], words].concat())
+}
+
+/// Asks the daemon something.
+pub(super) fn appctl(plan: &Plan, words: &[&str]) -> Result<String, String> {
+    let control = plan.directory.join("daemon.ctl").display().to_string();
+    let first = ["ovs-appctl", "--timeout=5", "-t", &control];
+    run(&[&first[..], words].concat())
+}
+
+fn management(plan: &Plan, bridge: &str) -> String {
+    let socket: PathBuf = plan.directory.join(format!("{bridge}.mgmt"));
+    format!("unix:{}", socket.display())
+}
+
+fn bridge_of(plan: &Plan, join: usize) -> String {
+    match plan.forwarding {
+        Forwarding::CrossConnect => "br0".to_owned(),
+        Forwarding::Bridge => format!("br{join}"),
+    }
+}
+
+fn bridges(plan: &Plan) -> Vec<String> {
+    let mut all: Vec<String> = (0..plan.joins.len())
+        .map(|join| bridge_of(plan, join))
+        .collect();
+    all.dedup();
+    all
+}
+
+/// Columns of the table Interface.
+fn interface(attachment: &Attachment) -> Result<Vec<String>, LabError> {
+    Ok(match attachment {
+        Attachment::Vhost {
+            socket,
+            is_server: false,
+        } => vec![
+            "type=dpdkvhostuserclient".to_owned(),
+            format!("options:vhost-server-path={}", socket.display()),
+        ],
+        // Its socket is in the run directory, by the port's name.
+        Attachment::Vhost { .. } => vec!["type=dpdkvhostuser".to_owned()],
+        Attachment::Interface { .. } => Vec::new(),
+        Attachment::Pci { address } => vec![
+            "type=dpdk".to_owned(),
+            format!("options:dpdk-devargs={address}"),
+        ],
+        Attachment::Memif { .. } | Attachment::VirtioUser { .. } | Attachment::Tap => {
+            return Err(LabError::Topology(
+                "Open vSwitch is connected by vhost-user, by an interface of the kernel's or by a network card".to_owned(),
+            ));
+        }
+    })
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Open vSwitch on DPDK: one polling thread on each of its CPUs, vhost-user ports.
+
+use quietwire_host::settings;
+use serde_json::Value;
+
+use super::ovs::Ovs;
+use super::vdev::{claim_runtime_directory, threads};
+use super::{Forwarder, Unavailable};
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::up::{Attachment, Plan, Process, Room};
+
+/// Memory, MiB. It makes 262,144 buffers as soon as somebody connects.
+const MEMORY_MIB: u64 = 2048;
+/// Size of a huge page, MiB.
+const HUGE_PAGE_MIB: u64 = 2;
+
+#[derive(Debug)]
+pub(super) struct OvsDpdk(Ovs);
+
+impl Default for OvsDpdk {
+    fn default() -> Self {
+        Self(Ovs::new(
+            "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk",
+            "openvswitch-switch-dpdk",
+        ))
+    }
+}
+
+/// Keys of the table Open_vSwitch. On ordinary pages DPDK takes all its memory at once.
+fn settings_of(plan: &Plan) -> Vec<String> {
+    let free_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
+    let memory = if free_mib >= MEMORY_MIB {
+        format!("--in-memory -m {MEMORY_MIB}")
+    } else {
+        format!("--no-huge --legacy-mem -m {MEMORY_MIB}")
+    };
+    let cards: String = plan
+        .ports
+        .iter()
+        .filter_map(|port| match &port.attachment {
+            Attachment::Pci { address } => Some(format!(" -a {address}")),
+            _ => None,
+        })
+        .collect();
+    let cards = if cards.is_empty() {
+        " --no-pci".to_owned()
+    } else {
+        cards
+    };
+    let mut settings = vec![
+        "dpdk-init=true".to_owned(),
+        format!("dpdk-extra=\"{memory}{cards} --file-prefix={}\"", plan.tag),
+        format!(
+            "dpdk-lcore-mask=0x{}",
+            plan.rest.to_mask().trim_start_matches("0x")
+        ),
+        format!(
+            "pmd-cpu-mask=0x{}",
+            plan.cpus.to_mask().trim_start_matches("0x")
+        ),
+    ];
+    if plan.is_shared {
+        // Microseconds that an idle polling thread leaves its CPU to others.
+        settings.push("pmd-maxsleep=50".to_owned());
+    }
+    settings
+        .into_iter()
+        .map(|setting| format!("other_config:{setting}"))
+        .collect()
+}
+
+impl Forwarder for OvsDpdk {
+    fn probe(&self) -> Result<String, Unavailable> {
+        self.0.probe()
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        claim_runtime_directory(plan, room)?;
+        self.0.start(plan, room, &settings_of(plan))
+    }
+
+    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        self.0.connect(plan, room)?;
+        // It makes sockets of servers by the ports' names in its own directory.
+        for (index, port) in plan.ports.iter().enumerate() {
+            let Some(socket) = port.attachment.own_socket() else {
+                continue;
+            };
+            let own = plan.directory.join(format!("p{index}"));
+            std::os::unix::fs::symlink(&own, socket)
+                .map_err(crate::error::io_error(socket, "naming a socket"))?;
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        self.0.program(plan, room)
+    }
+
+    fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        self.0.counters(plan)
+    }
+
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        threads(self.0.daemon_pid()?, |name| name.starts_with("pmd"))
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        self.0.configuration(plan)
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut self.0.processes
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Open vSwitch in user space without DPDK: interfaces of the kernel's, read and written by AF_PACKET sockets.
+
+use serde_json::Value;
+
+use super::ovs::Ovs;
+use super::vdev::threads;
+use super::{Forwarder, Unavailable};
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::up::{Plan, Process, Room};
+
+#[derive(Debug)]
+pub(super) struct OvsNetdev(Ovs);
+
+impl Default for OvsNetdev {
+    fn default() -> Self {
+        Self(Ovs::new(
+            "/usr/lib/openvswitch-switch/ovs-vswitchd",
+            "openvswitch-switch",
+        ))
+    }
+}
+
+impl Forwarder for OvsNetdev {
+    fn probe(&self) -> Result<String, Unavailable> {
+        self.0.probe()
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        self.0.start(plan, room, &[])
+    }
+
+    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        self.0.connect(plan, room)
+    }
+
+    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        self.0.program(plan, room)
+    }
+
+    fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        self.0.counters(plan)
+    }
+
+    /// Its main thread forwards, beside all else that it does.
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        threads(self.0.daemon_pid()?, |name| {
+            name.starts_with("ovs-vswitchd")
+        })
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        self.0.configuration(plan)
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut self.0.processes
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! This project's own switch, as a switch or as a VNF.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Forwarder, Unavailable, first_line};
+use crate::adapters::{DeviceThread, quietwire::ask};
+use crate::error::LabError;
+use crate::topology::Forwarding;
+use crate::up::{Plan, Process, Room};
+
+/// Memory for frames, MiB, for each pair of ports.
+const MEMORY_MIB: usize = 48;
+
+#[derive(Debug)]
+pub(super) struct Quietwire {
+    binary: PathBuf,
+    processes: Vec<Process>,
+}
+
+impl Quietwire {
+    pub(super) fn new(binary: &Path) -> Self {
+        Self {
+            binary: binary.to_owned(),
+            processes: Vec::new(),
+        }
+    }
+
+    fn command(&self, plan: &Plan) -> Vec<String> {
+        let mut command = vec![
+            self.binary.display().to_string(),
+            "switch".to_owned(),
+            "run".to_owned(),
+        ];
+        let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
+        for (index, port) in plan.ports.iter().enumerate() {
+            option("--port", format!("p{index}={}", port.attachment.uri()));
+        }
+        for (index, [from, to]) in plan.joins.iter().enumerate() {
+            let pair = format!("p{from},p{to}");
+            match plan.forwarding {
+                Forwarding::CrossConnect => option("--cross-connect", pair),
+                Forwarding::Bridge => option("--bridge", format!("b{index}={pair}")),
+            }
+        }
+        option("--forwarding-cpus", plan.cpus.to_string());
+        option("--service-cpus", plan.rest.to_string());
+        option("--control-cpus", plan.rest.to_string());
+        // Where CPUs are shared, whoever has nothing to do lets the others go on.
+        let idle = if plan.is_shared { "yield" } else { "poll" };
+        option("--idle", idle.to_owned());
+        let pairs = plan.ports.len().div_ceil(2).max(1);
+        option("--memory-mib", (MEMORY_MIB * pairs).to_string());
+        option(
+            "--control-socket",
+            control_socket(plan).display().to_string(),
+        );
+        command
+    }
+}
+
+fn control_socket(plan: &Plan) -> PathBuf {
+    plan.directory.join("switch.sock")
+}
+
+impl Forwarder for Quietwire {
+    fn probe(&self) -> Result<String, Unavailable> {
+        first_line(&self.binary, &["--version"])
+            .ok_or_else(|| Unavailable(format!("{} does not run", self.binary.display())))
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        let process = room.spawn(plan, "log", &[], &self.command(plan))?;
+        self.processes.push(process);
+        let processes = &mut self.processes;
+        room.wait_until(plan, processes, "answer at its control socket", || {
+            ask(&control_socket(plan), &json!({ "show": "threads" })).map(|_| ())
+        })
+    }
+
+    fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        ask(&control_socket(plan), &json!({ "show": "stats" }))
+    }
+
+    fn threads(&self, plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        let threads = ask(&control_socket(plan), &json!({ "show": "threads" }))?;
+        serde_json::from_value(threads).map_err(|error| error.to_string())
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        let file = ask(&control_socket(plan), &json!({ "show": "config" }))?;
+        let file = file.as_str().unwrap_or_default();
+        Ok(file.lines().map(str::to_owned).collect())
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut self.processes
+    }
+}

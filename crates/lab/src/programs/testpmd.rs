@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `dpdk-testpmd`, which forwards between ports by pairs.
+
+use serde_json::{Map, Value, json};
+
+use super::vdev::{claim_runtime_directory, eal_options, is_worker, threads};
+use super::{Forwarder, Unavailable, dpdk_version, find, not_installed};
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::up::{Plan, Process, Room};
+
+const BINARY: &str = "dpdk-testpmd";
+/// How often it prints its counters, seconds.
+const PERIOD: &str = "5";
+
+#[derive(Debug)]
+pub(super) struct Testpmd {
+    mode: &'static str,
+    processes: Vec<Process>,
+}
+
+impl Testpmd {
+    /// One of its forwarding modes.
+    pub(super) fn new(mode: &'static str) -> Self {
+        Self {
+            mode,
+            processes: Vec::new(),
+        }
+    }
+
+    fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
+        let mut command = vec![BINARY.to_owned()];
+        command.extend(eal_options(plan)?);
+        let buffers = 4096 * plan.ports.len().max(2);
+        // Ports are laid in pairs, in the order of the joins. It has no use for a terminal with --stats-period only.
+        let own = [
+            "--".to_owned(),
+            format!("--nb-cores={}", plan.cpus.len()),
+            format!("--forward-mode={}", self.mode),
+            "--port-topology=paired".to_owned(),
+            format!("--stats-period={PERIOD}"),
+            format!("--total-num-mbufs={buffers}"),
+            "--rxd=1024".to_owned(),
+            "--txd=1024".to_owned(),
+            "--disable-link-check".to_owned(),
+        ];
+        command.extend(own);
+        Ok(command)
+    }
+}
+
+impl Forwarder for Testpmd {
+    fn probe(&self) -> Result<String, Unavailable> {
+        match find(BINARY) {
+            Some(_) => Ok(dpdk_version()),
+            None => Err(not_installed(
+                BINARY,
+                "`apt-get install dpdk` or scripts/setup installs it",
+            )),
+        }
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        claim_runtime_directory(plan, room)?;
+        let process = room.spawn(plan, "log", &[], &self.command(plan)?)?;
+        self.processes.push(process);
+        let log = plan.directory.join("log");
+        room.wait_until(plan, &mut self.processes, "begin to forward", || {
+            let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+            match said.contains("NIC statistics for port") {
+                true => Ok(()),
+                false => Err("it shows no counters yet".to_owned()),
+            }
+        })
+    }
+
+    fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        let log = plan.directory.join("log");
+        let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+        Ok(counters_of(&said))
+    }
+
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        let process = self.processes.first().ok_or("it was not started")?;
+        threads(process.pid(), is_worker)
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        let command = self.command(plan).map_err(|error| error.to_string())?;
+        Ok(vec![command.join(" ")])
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut self.processes
+    }
+}
+
+/// The last counters of each port that it printed.
+pub(super) fn counters_of(said: &str) -> Value {
+    let mut ports = Map::new();
+    let mut port = String::new();
+    for line in said.lines() {
+        if let Some((_, rest)) = line.split_once("NIC statistics for port ") {
+            let number = rest.split_whitespace().next().unwrap_or_default();
+            port = format!("p{number}");
+        }
+        for (heading, key) in [("RX-packets:", "rx_frames"), ("TX-packets:", "tx_frames")] {
+            let Some(rest) = line.trim().strip_prefix(heading) else {
+                continue;
+            };
+            let count = rest
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse::<u64>().ok());
+            let entry = ports.entry(port.clone()).or_insert_with(|| json!({}));
+            entry[key] = json!(count);
+        }
+    }
+    Value::Object(ports)
+}

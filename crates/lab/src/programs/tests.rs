@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What adapters tell programs and make of what those say, with a stub in place of those that Debian has no package of.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use quietwire_host::journal::Journal;
+use serde_json::json;
+
+use super::*;
+use crate::topology::{Encapsulation, Forwarding};
+use crate::up::{Attachment, PortPlan};
+
+fn plan(directory: &Path) -> Plan {
+    let cpus = quietwire_host::threads::online_cpus(Path::new("/")).unwrap();
+    let port = |index: usize| PortPlan {
+        attachment: Attachment::Memif {
+            socket: directory.join(format!("l{index}.sock")),
+            is_server: true,
+        },
+    };
+    Plan {
+        name: "S".to_owned(),
+        tag: format!("quietwire-test-{}", std::process::id()),
+        place: ElementPlace::Host,
+        program: Program::Vpp,
+        directory: directory.to_owned(),
+        ports: vec![port(0), port(1)],
+        joins: vec![[0, 1]],
+        forwarding: Forwarding::CrossConnect,
+        encapsulation: Encapsulation::L2,
+        cpus: cpus.clone(),
+        rest: cpus,
+        is_shared: true,
+        namespace: None,
+    }
+}
+
+/// A program that keeps what it is told in a file, and answers some of it.
+const CLIENT: &str = r#"#!/bin/sh
+shift; shift
+case "$*" in
+"show version") [ -e "$(dirname "$0")/up" ] && echo "vpp v23.10-stub" || exit 1 ;;
+"show interface") printf '%s\n' \
+    "memif1/0   1  up  9000/0/0/0     rx packets   12" "                                  tx packets   7" \
+    "memif2/0   2  up  9000/0/0/0     rx packets   7" ;;
+"show mode") echo "l2 xconnect memif1/0 memif2/0" ;;
+*"l2 bridge"*) echo "unknown input 'bridge'" ;;
+show*) exit 1 ;;
+*) echo "$*" >>"$(dirname "$0")/told" ;;
+esac
+"#;
+const DAEMON: &str = r#"#!/bin/sh
+[ "$1" = --version ] && { echo "vpp v23.10-stub"; exit; }
+cp "$2" "$(dirname "$0")/startup"
+touch "$(dirname "$0")/up"
+exec sleep 600
+"#;
+
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn vpp_is_started_connected_and_told_what_to_forward() {
+    let directory = tempfile::tempdir().unwrap();
+    let [daemon, client] = ["vpp", "vppctl"].map(|name| directory.path().join(name));
+    script(&daemon, DAEMON);
+    script(&client, CLIENT);
+    let mut vpp = vpp::Vpp::of(Some(daemon), Some(client));
+    assert_eq!(vpp.probe().unwrap(), "vpp v23.10-stub");
+    let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
+    let mut commands = Vec::new();
+    let mut room = Room::new(&mut journal, &mut commands);
+    let plan = plan(directory.path());
+    vpp.start(&plan, &mut room).unwrap();
+    vpp.connect(&plan, &mut room).unwrap();
+    vpp.program(&plan, &mut room).unwrap();
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    let sockets = ["l0", "l1"].map(|name| {
+        directory
+            .path()
+            .join(format!("{name}.sock"))
+            .display()
+            .to_string()
+    });
+    let expected = [
+        format!("create memif socket id 1 filename {}", sockets[0]),
+        "create interface memif id 0 socket-id 1 master".to_owned(),
+        "set interface state memif1/0 up".to_owned(),
+        format!("create memif socket id 2 filename {}", sockets[1]),
+        "create interface memif id 0 socket-id 2 master".to_owned(),
+        "set interface state memif2/0 up".to_owned(),
+        "set interface l2 xconnect memif1/0 memif2/0".to_owned(),
+        "set interface l2 xconnect memif2/0 memif1/0".to_owned(),
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    let startup = std::fs::read_to_string(directory.path().join("startup")).unwrap();
+    assert!(
+        startup.contains("corelist-workers") && startup.contains("dpdk_plugin.so { disable }"),
+        "{startup}"
+    );
+    let counters = vpp.counters(&plan).unwrap();
+    assert_eq!(
+        counters,
+        json!({ "p0": { "rx_frames": 12, "tx_frames": 7 }, "p1": { "rx_frames": 7, "tx_frames": 0 } })
+    );
+    assert!(
+        vpp.configuration(&plan)
+            .unwrap()
+            .iter()
+            .any(|line| line.contains("xconnect"))
+    );
+    // It complains on its standard output, and says nothing by its exit code.
+    let bridged = Plan {
+        forwarding: Forwarding::Bridge,
+        ..plan.clone()
+    };
+    let error = vpp.program(&bridged, &mut room).unwrap_err().to_string();
+    assert!(error.contains("unknown input"), "{error}");
+    vpp.stop().unwrap();
+    assert!(commands.iter().any(|command| command.contains("xconnect")));
+}
+
+#[test]
+fn what_is_not_installed_says_so() {
+    let said = vpp::Vpp::of(None, None).probe().unwrap_err().to_string();
+    assert!(
+        said.starts_with("unavailable because vpp is not installed"),
+        "{said}"
+    );
+    let nowhere = Path::new("/nowhere/else/quietwire");
+    for program in Program::ALL {
+        match availability(program, nowhere) {
+            Ok(version) => assert!(!version.is_empty(), "{program}"),
+            Err(why) => assert!(
+                why.to_string().starts_with("unavailable because "),
+                "{program}: {why}"
+            ),
+        }
+    }
+    let error = forwarder("V", Program::Quietwire, ElementPlace::Guest, nowhere).unwrap_err();
+    assert_eq!(error.fault(), crate::Fault::Lacks);
+}
+
+#[test]
+fn the_last_counters_that_testpmd_printed_count() {
+    let said = "  ######################## NIC statistics for port 0  ########################\n\
+                  RX-packets: 1          RX-missed: 0          RX-bytes:  60\n\
+                  TX-packets: 2          TX-errors: 0          TX-bytes:  120\n\
+                  ######################## NIC statistics for port 0  ########################\n\
+                  RX-packets: 5          RX-missed: 0          RX-bytes:  60\n\
+                  TX-packets: 6          TX-errors: 0          TX-bytes:  120\n\
+                  ######################## NIC statistics for port 1  ########################\n\
+                  RX-packets: 7          RX-missed: 0          RX-bytes:  60\n";
+    assert_eq!(
+        testpmd::counters_of(said),
+        json!({ "p0": { "rx_frames": 5, "tx_frames": 6 }, "p1": { "rx_frames": 7 } })
+    );
+}

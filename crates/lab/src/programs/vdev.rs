@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options of DPDK's own programs: where they run, their memory, their ports.
+
+use quietwire_host::journal::Change;
+use quietwire_host::settings;
+
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::up::{Attachment, Plan, Room};
+
+/// Memory of a program, MiB.
+const MEMORY_MIB: u64 = 128;
+/// Size of a huge page, MiB.
+const HUGE_PAGE_MIB: u64 = 2;
+
+/// Options of the environment layer (EAL): the main thread on the CPUs of the rest, one worker on each CPU of the element.
+pub(super) fn eal_options(plan: &Plan) -> Result<Vec<String>, LabError> {
+    let rest = plan.rest.first().map_or(0, |cpu| cpu.0);
+    let mut lcores = vec![format!("0@{rest}")];
+    lcores.extend(
+        plan.cpus
+            .iter()
+            .enumerate()
+            .map(|(index, cpu)| format!("{}@{cpu}", index + 1)),
+    );
+    let mut options = vec![
+        "--lcores".to_owned(),
+        lcores.join(","),
+        "--main-lcore=0".to_owned(),
+        format!("--file-prefix={}", plan.tag),
+        "--no-telemetry".to_owned(),
+        "-m".to_owned(),
+        MEMORY_MIB.to_string(),
+    ];
+    options.extend(memory_options(MEMORY_MIB));
+    let ports = plan.ports.iter().enumerate();
+    let devices: Vec<String> = ports
+        .map(|(index, port)| device(index, &port.attachment))
+        .collect::<Result<_, LabError>>()?;
+    if !devices.iter().any(|device| device.starts_with("-a")) {
+        options.push("--no-pci".to_owned());
+    }
+    options.extend(devices);
+    Ok(options)
+}
+
+/// Has the directory undone that DPDK makes for itself and leaves behind.
+pub(super) fn claim_runtime_directory(plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    let path = std::path::Path::new("/var/run/dpdk").join(&plan.tag);
+    room.record(&Change::DirectoryCreated { path })
+}
+
+/// Huge pages where there are enough, kept by nobody when the program ends; ordinary ones otherwise.
+pub(super) fn memory_options(memory_mib: u64) -> Vec<String> {
+    let free = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
+    let options: &[&str] = if free >= 2 * memory_mib {
+        &["--in-memory", "--single-file-segments"]
+    } else {
+        &["--no-huge", "--no-shconf"]
+    };
+    options.iter().map(|option| (*option).to_owned()).collect()
+}
+
+fn device(index: usize, attachment: &Attachment) -> Result<String, LabError> {
+    Ok(match attachment {
+        Attachment::Memif { socket, is_server } => format!(
+            "--vdev=net_memif{index},role={},id=0,socket={},socket-abstract=no,rsize=10",
+            if *is_server { "server" } else { "client" },
+            socket.display()
+        ),
+        Attachment::Vhost { socket, is_server } => format!(
+            "--vdev=net_vhost{index},iface={},queues=1,client={}",
+            socket.display(),
+            u8::from(!*is_server)
+        ),
+        Attachment::VirtioUser { socket, is_server } => format!(
+            "--vdev=net_virtio_user{index},path={},queues=1,queue_size=1024,server={}",
+            socket.display(),
+            u8::from(*is_server)
+        ),
+        Attachment::Interface { name } => format!("--vdev=net_af_packet{index},iface={name}"),
+        Attachment::Pci { address } => format!("-a{address}"),
+        Attachment::Tap => {
+            return Err(LabError::Topology(
+                "a tap link is for a guest beside a switch of the kernel's".to_owned(),
+            ));
+        }
+    })
+}
+
+/// Threads of a process on DPDK: workers forward, the others do not.
+pub(super) fn threads(
+    pid: u32,
+    is_worker: impl Fn(&str) -> bool,
+) -> Result<Vec<DeviceThread>, String> {
+    let threads = quietwire_host::threads::threads_of(std::path::Path::new("/"), pid)
+        .map_err(|error| error.to_string())?;
+    let told = threads.into_iter().map(|thread| DeviceThread {
+        tid: thread.tid,
+        role: if is_worker(&thread.name) {
+            "forwarding"
+        } else {
+            "control"
+        }
+        .to_owned(),
+        name: thread.name,
+        cpus: thread.cpus.to_string(),
+    });
+    Ok(told.collect())
+}
+
+/// Names that DPDK 22.11 gives to its worker threads, and later ones.
+pub(super) fn is_worker(name: &str) -> bool {
+    name.starts_with("lcore-worker")
+        || name.starts_with("rte-worker")
+        || name.starts_with("dpdk-worker")
+}

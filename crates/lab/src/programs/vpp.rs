@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! VPP, of FD.io, by its command line: interfaces are made while it runs, and cross-connected or bridged by pairs. Debian has
+//! no package of it; `vpp` and `vppctl` on the search path are taken.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::vdev::threads;
+use super::{Forwarder, Unavailable, find, first_line, not_installed};
+use crate::adapters::DeviceThread;
+use crate::error::{LabError, io_error};
+use crate::topology::Forwarding;
+use crate::up::{Attachment, Plan, Process, Room, run};
+
+#[derive(Debug)]
+pub(super) struct Vpp {
+    daemon: Option<PathBuf>,
+    client: Option<PathBuf>,
+    processes: Vec<Process>,
+}
+
+impl Default for Vpp {
+    fn default() -> Self {
+        Self::of(find("vpp"), find("vppctl"))
+    }
+}
+
+impl Vpp {
+    /// With these two programs.
+    pub(super) fn of(daemon: Option<PathBuf>, client: Option<PathBuf>) -> Self {
+        Self {
+            daemon,
+            client,
+            processes: Vec::new(),
+        }
+    }
+
+    /// Its client with a line of its command line.
+    fn words(&self, plan: &Plan, line: &str) -> Vec<String> {
+        let client = self.client.clone().unwrap_or_else(|| "vppctl".into());
+        let first = [
+            client.display().to_string(),
+            "-s".to_owned(),
+            cli_socket(plan),
+        ];
+        first
+            .into_iter()
+            .chain(line.split(' ').map(str::to_owned))
+            .collect()
+    }
+
+    /// What it prints; it complains there, too, and ends well all the same.
+    fn ask(&self, plan: &Plan, line: &str) -> Result<String, String> {
+        let words = self.words(plan, line);
+        run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn tell(&self, plan: &Plan, room: &mut Room<'_>, line: &str) -> Result<String, LabError> {
+        let words = self.words(plan, line);
+        let said = room.run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let complains = ["unknown input", "failed", "error", "not found"];
+        if complains.iter().any(|word| said.contains(word)) {
+            return Err(LabError::Command {
+                command: words.join(" "),
+                said: said.trim().to_owned(),
+            });
+        }
+        Ok(said)
+    }
+}
+
+fn cli_socket(plan: &Plan) -> String {
+    plan.directory.join("cli.sock").display().to_string()
+}
+
+/// Its startup file.
+fn startup(plan: &Plan) -> String {
+    let rest = plan.rest.first().map_or(0, |cpu| cpu.0);
+    let mut text = format!(
+        "unix {{ nodaemon cli-listen {} log {} runtime-dir {} }}\n",
+        cli_socket(plan),
+        plan.directory.join("vpp.log").display(),
+        plan.directory.display()
+    );
+    // A string takes everything.
+    let _ = writeln!(
+        text,
+        "cpu {{ main-core {rest} corelist-workers {} }}",
+        plan.cpus
+    );
+    let _ = writeln!(text, "api-segment {{ prefix {} }}", plan.tag);
+    let cards: Vec<&str> = plan
+        .ports
+        .iter()
+        .filter_map(|port| match &port.attachment {
+            Attachment::Pci { address } => Some(address.as_str()),
+            _ => None,
+        })
+        .collect();
+    if cards.is_empty() {
+        text += "plugins { plugin dpdk_plugin.so { disable } }\n";
+    } else {
+        let _ = writeln!(text, "dpdk {{ dev {} }}", cards.join(" dev "));
+    }
+    text
+}
+
+/// Name of a port's interface, and the lines that make it.
+fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<String>), LabError> {
+    Ok(match attachment {
+        Attachment::Memif { socket, is_server } => {
+            let id = index + 1;
+            let role = if *is_server { "master" } else { "slave" };
+            let lines = vec![
+                format!("create memif socket id {id} filename {}", socket.display()),
+                format!("create interface memif id 0 socket-id {id} {role}"),
+            ];
+            (format!("memif{id}/0"), lines)
+        }
+        Attachment::Vhost { socket, is_server } => {
+            let server = if *is_server { " server" } else { "" };
+            let line = format!("create vhost-user socket {}{server}", socket.display());
+            (format!("VirtualEthernet0/0/{index}"), vec![line])
+        }
+        Attachment::Interface { name } => (
+            format!("host-{name}"),
+            vec![format!("create host-interface name {name}")],
+        ),
+        Attachment::Pci { .. } | Attachment::VirtioUser { .. } | Attachment::Tap => {
+            return Err(LabError::Topology(
+                "VPP is connected by memif, vhost-user or an interface of the kernel's here"
+                    .to_owned(),
+            ));
+        }
+    })
+}
+
+fn name(plan: &Plan, port: usize) -> Result<String, LabError> {
+    interface(port, &plan.ports[port].attachment).map(|(name, _)| name)
+}
+
+impl Forwarder for Vpp {
+    fn probe(&self) -> Result<String, Unavailable> {
+        for (name, found) in [("vpp", &self.daemon), ("vppctl", &self.client)] {
+            if found.is_none() {
+                return Err(not_installed(
+                    name,
+                    "Debian has no package of it; fd.io has",
+                ));
+            }
+        }
+        let daemon = self.daemon.clone().unwrap_or_default();
+        first_line(&daemon, &["--version"])
+            .ok_or_else(|| Unavailable("vpp does not run".to_owned()))
+    }
+
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        let file = plan.directory.join("startup.conf");
+        std::fs::write(&file, startup(plan))
+            .map_err(io_error(&file, "writing its startup file"))?;
+        let daemon = self.daemon.clone().unwrap_or_else(|| "vpp".into());
+        let command = ["-c".to_owned(), file.display().to_string()];
+        let words: Vec<String> = std::iter::once(daemon.display().to_string())
+            .chain(command)
+            .collect();
+        let process = room.spawn(plan, "log", &[], &words)?;
+        let mut processes = vec![process];
+        let outcome = room.wait_until(plan, &mut processes, "answer", || {
+            self.ask(plan, "show version").map(|_| ())
+        });
+        self.processes = processes;
+        outcome
+    }
+
+    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        for (index, port) in plan.ports.iter().enumerate() {
+            let (name, lines) = interface(index, &port.attachment)?;
+            for line in lines {
+                self.tell(plan, room, &line)?;
+            }
+            self.tell(plan, room, &format!("set interface state {name} up"))?;
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        for (join, [from, to]) in plan.joins.iter().enumerate() {
+            let [from, to] = [name(plan, *from)?, name(plan, *to)?];
+            let lines = match plan.forwarding {
+                Forwarding::CrossConnect => [
+                    format!("set interface l2 xconnect {from} {to}"),
+                    format!("set interface l2 xconnect {to} {from}"),
+                ],
+                Forwarding::Bridge => {
+                    [&from, &to].map(|name| format!("set interface l2 bridge {name} {}", join + 1))
+                }
+            };
+            for line in lines {
+                self.tell(plan, room, &line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        let told = self.ask(plan, "show interface")?;
+        let mut counters = Map::new();
+        for port in 0..plan.ports.len() {
+            let name = name(plan, port).map_err(|error| error.to_string())?;
+            counters.insert(format!("p{port}"), counters_of(&told, &name));
+        }
+        Ok(Value::Object(counters))
+    }
+
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        let process = self.processes.first().ok_or("it was not started")?;
+        threads(process.pid(), |name| name.starts_with("vpp_wk"))
+    }
+
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        let mut lines: Vec<String> = startup(plan).lines().map(str::to_owned).collect();
+        for question in ["show mode", "show memif", "show vhost-user"] {
+            // Not every build has all of them.
+            if let Ok(told) = self.ask(plan, question) {
+                lines.extend(told.lines().map(str::to_owned));
+            }
+        }
+        Ok(lines)
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut self.processes
+    }
+}
+
+/// Counters of an interface in what `show interface` prints: its own line, and those below that begin with spaces.
+pub(super) fn counters_of(told: &str, name: &str) -> Value {
+    let mut entry = json!({ "rx_frames": 0, "tx_frames": 0 });
+    let mut is_here = false;
+    for line in told.lines() {
+        if !line.starts_with(' ') {
+            is_here = line.split_whitespace().next() == Some(name);
+        }
+        if !is_here {
+            continue;
+        }
+        for (heading, key) in [("rx packets", "rx_frames"), ("tx packets", "tx_frames")] {
+            let count = line
+                .split_once(heading)
+                .and_then(|(_, rest)| rest.trim().parse::<u64>().ok());
+            if let Some(count) = count {
+                entry[key] = json!(count);
+            }
+        }
+    }
+    entry
+}

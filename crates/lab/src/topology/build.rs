@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a name and parameters to a graph.
+
+use super::TopologyError;
+use super::catalog::{Chains, Length, Named, Shape};
+use super::graph::{
+    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, Path, Role, TESTER,
+};
+use super::program::Program;
+
+/// Most chains: the tester has two ports a chain, and room for 64.
+pub const CHAINS_MAX: u32 = 32;
+/// Most VNFs in a chain.
+pub const LENGTH_MAX: u32 = 32;
+/// How many chains and VNFs there are where any number may be and none was said.
+const USUAL: u32 = 2;
+
+/// What may be chosen about a topology with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Chains at once.
+    pub chains: Option<u32>,
+    /// VNFs in a chain.
+    pub length: Option<u32>,
+    /// The switch.
+    pub switch: Program,
+    /// The VNF.
+    pub vnf: Program,
+    /// Where that runs which the name puts into a guest.
+    pub inside: ElementPlace,
+    /// What frames carry.
+    pub encapsulation: Encapsulation,
+    /// How the switch forwards.
+    pub forwarding: Forwarding,
+    /// What links are made of; none for what both ends do best.
+    pub link: Option<LinkKind>,
+    /// Network cards of the device, two a chain; none for links within the machine.
+    pub ports: Vec<String>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            chains: None,
+            length: None,
+            switch: Program::Quietwire,
+            vnf: Program::Quietwire,
+            inside: ElementPlace::Guest,
+            encapsulation: Encapsulation::default(),
+            forwarding: Forwarding::default(),
+            link: None,
+            ports: Vec::new(),
+        }
+    }
+}
+
+impl Named {
+    /// Its graph.
+    ///
+    /// # Errors
+    /// Parameters that make no sense for it, or that do not go together.
+    pub fn graph(&self, parameters: &Parameters) -> Result<Graph, TopologyError> {
+        let chains = self.chains(parameters)?;
+        let length = self.length(parameters)?;
+        check_cards(&parameters.ports, chains)?;
+        let place = |said: ElementPlace| match said {
+            ElementPlace::Guest => parameters.inside,
+            other => other,
+        };
+        let mut graph = Graph {
+            name: self.name.to_owned(),
+            about: self.about.to_owned(),
+            encapsulation: parameters.encapsulation,
+            forwarding: parameters.forwarding,
+            elements: vec![tester()],
+            links: Vec::new(),
+            joins: Vec::new(),
+            chains: Vec::new(),
+        };
+        let mut add = |name: String, role: Role, program: Program, said: ElementPlace| {
+            graph.elements.push(Element {
+                name,
+                role,
+                place: place(said),
+                program,
+                cpus: None,
+            });
+            graph.elements.len() - 1
+        };
+        let has_switch = self.shape != Shape::Vnf;
+        let switch =
+            has_switch.then(|| add("S".to_owned(), Role::Switch, parameters.switch, self.switch));
+        let paths: Vec<Path> = (0..chains)
+            .map(|chain| {
+                let vnfs: Vec<usize> = (0..length)
+                    .map(|position| {
+                        let name = vnf_name(chain, position, chains, length);
+                        add(name, Role::Vnf, parameters.vnf, self.vnf)
+                    })
+                    .collect();
+                Path {
+                    elements: self.elements(switch, &vnfs),
+                    kind: parameters.link,
+                    pci: cards(&parameters.ports, chain),
+                }
+            })
+            .collect();
+        let graph = graph
+            .lay(&paths)
+            .map_err(|(_, message)| TopologyError::Wrong(message))?;
+        graph
+            .check()
+            .map_err(|(_, message)| TopologyError::Wrong(message))?;
+        Ok(graph)
+    }
+
+    fn chains(&self, parameters: &Parameters) -> Result<u32, TopologyError> {
+        match (self.chains, parameters.chains) {
+            (Chains::One, None | Some(1)) => Ok(1),
+            (Chains::One, Some(asked)) => Err(TopologyError::Wrong(format!(
+                "{} has one chain, and --chains is {asked}; names with an n in them take several, as vNet4-nVNF",
+                self.name
+            ))),
+            (Chains::Many, asked) => within("--chains", asked.unwrap_or(USUAL), CHAINS_MAX),
+        }
+    }
+
+    fn length(&self, parameters: &Parameters) -> Result<u32, TopologyError> {
+        let fixed = match self.shape {
+            Shape::Switch => 0,
+            Shape::Vnf | Shape::SwitchedVnfs => 1,
+            Shape::VnfSwitchVnf => 2,
+        };
+        match (self.length, parameters.length) {
+            (Length::Any, asked) => within("--length", asked.unwrap_or(USUAL), LENGTH_MAX),
+            (Length::Fixed, Some(asked)) if asked != fixed => Err(TopologyError::Wrong(format!(
+                "{} has {fixed} VNFs in a chain, and --length is {asked}; names that end with ch take any number, as vNet6-1VNFch",
+                self.name
+            ))),
+            (Length::Fixed, _) => Ok(fixed),
+        }
+    }
+
+    fn elements(&self, switch: Option<usize>, vnfs: &[usize]) -> Vec<usize> {
+        let tester = 0;
+        let mut path = vec![tester];
+        match self.shape {
+            Shape::Vnf => path.extend(vnfs),
+            Shape::Switch => path.extend(switch),
+            Shape::VnfSwitchVnf => {
+                path.extend(vnfs.first());
+                path.extend(switch);
+                path.extend(vnfs.last());
+            }
+            Shape::SwitchedVnfs => {
+                path.extend(switch);
+                for vnf in vnfs {
+                    path.push(*vnf);
+                    path.extend(switch);
+                }
+            }
+        }
+        path.push(tester);
+        path
+    }
+}
+
+/// The tester that every topology has.
+pub(super) fn tester() -> Element {
+    Element {
+        name: TESTER.to_owned(),
+        role: Role::Tester,
+        place: ElementPlace::Host,
+        program: Program::Tester,
+        cpus: None,
+    }
+}
+
+fn vnf_name(chain: u32, position: u32, chains: u32, length: u32) -> String {
+    match (chains, length) {
+        (1, 1) => "V".to_owned(),
+        (1, _) => format!("V{}", position + 1),
+        (_, 1) => format!("V{}", chain + 1),
+        (_, _) => format!("V{}.{}", chain + 1, position + 1),
+    }
+}
+
+fn within(option: &str, asked: u32, most: u32) -> Result<u32, TopologyError> {
+    if (1..=most).contains(&asked) {
+        return Ok(asked);
+    }
+    Err(TopologyError::Wrong(format!(
+        "{option} is {asked}; it can be 1 to {most}"
+    )))
+}
+
+fn check_cards(cards: &[String], chains: u32) -> Result<(), TopologyError> {
+    if cards.is_empty() {
+        return Ok(());
+    }
+    let wanted = chains as usize * 2;
+    if cards.len() != wanted {
+        return Err(TopologyError::Wrong(format!(
+            "--ports names {} network cards, and {chains} chain(s) have {wanted} outer ports; name two for each chain",
+            cards.len()
+        )));
+    }
+    check_addresses(cards).map_err(|message| TopologyError::Wrong(format!("--ports: {message}")))
+}
+
+/// Says which of these is no address of a PCI device, or is there twice.
+pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
+    for (index, card) in cards.iter().enumerate() {
+        if !is_address(card) {
+            return Err(format!(
+                "'{card}' is no address of a PCI device, which is like 0000:17:00.0"
+            ));
+        }
+        if cards[..index].contains(card) {
+            return Err(format!("{card} is named twice; each link has its own"));
+        }
+    }
+    Ok(())
+}
+
+/// Domain:bus:device.function, as in /sys/bus/pci/devices.
+fn is_address(text: &str) -> bool {
+    let is_hex = |part: &str, length: usize| {
+        part.len() == length && part.bytes().all(|octet| octet.is_ascii_hexdigit())
+    };
+    let mut parts = text.splitn(3, ':');
+    let (Some(domain), Some(bus), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let Some((device, function)) = rest.split_once('.') else {
+        return false;
+    };
+    is_hex(domain, 4)
+        && is_hex(bus, 2)
+        && is_hex(device, 2)
+        && matches!(function.as_bytes(), [b'0'..=b'7'])
+}
+
+fn cards(cards: &[String], chain: u32) -> Option<[String; 2]> {
+    let first = chain as usize * 2;
+    let pair: &[String; 2] = cards.get(first..first + 2)?.try_into().ok()?;
+    Some(pair.clone())
+}

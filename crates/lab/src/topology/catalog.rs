@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The fifteen topologies that have names, of the vNet-SLA material (2015), in its order.
+
+use super::graph::ElementPlace;
+
+/// The path of a chain, the tester at both ends left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// V.
+    Vnf,
+    /// S.
+    Switch,
+    /// V, S, V.
+    VnfSwitchVnf,
+    /// S, V, S, … V, S: a switch before and after every VNF, always the same.
+    SwitchedVnfs,
+}
+
+/// How many chains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chains {
+    /// One.
+    One,
+    /// As many as asked for, at once.
+    Many,
+}
+
+/// How many VNFs a chain has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// As many as the shape says.
+    Fixed,
+    /// As many as asked for.
+    Any,
+}
+
+/// A topology with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its name.
+    pub name: &'static str,
+    /// Its path, for people: `[..]` is a guest.
+    pub path: &'static str,
+    /// What it isolates.
+    pub about: &'static str,
+    /// Its path.
+    pub shape: Shape,
+    /// How many chains.
+    pub chains: Chains,
+    /// How many VNFs a chain has.
+    pub length: Length,
+    /// Where the switch is.
+    pub switch: ElementPlace,
+    /// Where VNFs are.
+    pub vnf: ElementPlace,
+}
+
+impl Named {
+    const fn one(
+        name: &'static str,
+        path: &'static str,
+        about: &'static str,
+        shape: Shape,
+        switch: ElementPlace,
+        vnf: ElementPlace,
+    ) -> Self {
+        Self {
+            name,
+            path,
+            about,
+            shape,
+            chains: Chains::One,
+            length: Length::Fixed,
+            switch,
+            vnf,
+        }
+    }
+
+    const fn many(self) -> Self {
+        Self {
+            chains: Chains::Many,
+            ..self
+        }
+    }
+
+    const fn long(self) -> Self {
+        Self {
+            length: Length::Any,
+            ..self
+        }
+    }
+}
+
+use ElementPlace::{Guest, Host};
+use Shape::{Switch, SwitchedVnfs, Vnf, VnfSwitchVnf};
+
+/// All of them.
+#[rustfmt::skip]
+pub const CATALOG: [Named; 15] = [
+    Named::one("vComp1-Host", "T - V - T", "a reference VNF on the host: the ceiling of ports and tester", Vnf, Host, Host),
+    Named::one("vComp1-VM", "T - [V] - T", "the same VNF in a guest: the price of the guest", Vnf, Host, Guest),
+    Named::one("vComp2-VM2VM", "T - [V] - S - [V] - T", "the switch between two guest ports", VnfSwitchVnf, Host, Guest),
+    Named::one("vComp3-PHY2VM", "T - S - [V] - S - T", "physical to guest and back", SwitchedVnfs, Host, Guest),
+    Named::one("vNet1", "T - S - T", "the switch on the host alone", Switch, Host, Guest),
+    Named::one("vNet2", "T - [S] - T", "a switch in a guest alone", Switch, Guest, Guest),
+    Named::one("vNet3", "T - [V] - T", "any VNF under test in a guest alone", Vnf, Host, Guest),
+    Named::one("vNet4-1VNF", "T - S - [V] - S - T", "host switch and one VNF", SwitchedVnfs, Host, Guest),
+    Named::one("vNet4-nVNF", "n x (T - S - [V] - S - T)", "host switch and n VNFs side by side", SwitchedVnfs, Host, Guest).many(),
+    Named::one("vNet5-1VNF", "T - [S] - [V] - [S] - T", "guest switch and one VNF", SwitchedVnfs, Guest, Guest),
+    Named::one("vNet5-nVNF", "n x (T - [S] - [V] - [S] - T)", "guest switch and n VNFs side by side", SwitchedVnfs, Guest, Guest).many(),
+    Named::one("vNet6-1VNFch", "T - S - [V] - S - … - S - T", "host switch, one chain of VNFs", SwitchedVnfs, Host, Guest).long(),
+    Named::one("vNet6-nVNFch", "n x (T - S - [V] - S - … - S - T)", "host switch, n chains of VNFs", SwitchedVnfs, Host, Guest).long().many(),
+    Named::one("vNet7-1VNFch", "T - [S] - [V] - [S] - … - [S] - T", "guest switch, one chain of VNFs", SwitchedVnfs, Guest, Guest).long(),
+    Named::one("vNet7-nVNFch", "n x (T - [S] - [V] - [S] - … - [S] - T)", "guest switch, n chains of VNFs", SwitchedVnfs, Guest, Guest).long().many(),
+];
+
+/// The topology of this name, in capitals or not.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Named> {
+    CATALOG
+        .iter()
+        .find(|topology| topology.name.eq_ignore_ascii_case(name))
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether a graph makes sense.
+
+use super::graph::{Element, ElementPlace, Encapsulation, Fault, Forwarding, Graph, Part, Role};
+use super::program::Program;
+
+impl Graph {
+    /// Finds what makes no sense.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        for (index, element) in self.elements.iter().enumerate() {
+            self.check_element(index, element)
+                .map_err(|message| (Part::Element(index), message))?;
+        }
+        for chain in 0..self.chains.len() {
+            self.check_chain(chain)
+                .map_err(|message| (Part::Chain(chain), message))?;
+        }
+        Ok(())
+    }
+
+    fn check_element(&self, index: usize, element: &Element) -> Result<(), String> {
+        let name = &element.name;
+        if !is_name(name) {
+            return Err(format!(
+                "'{name}' is no name for an element; take up to 16 letters, digits, '-' and '.'"
+            ));
+        }
+        if self.elements[..index]
+            .iter()
+            .any(|other| other.name == *name)
+        {
+            return Err(format!(
+                "there are two elements '{name}'; each has its own name"
+            ));
+        }
+        if !element.program.suits(element.role) {
+            return Err(format!(
+                "{} cannot be a {}; {}",
+                element.program,
+                element.role,
+                choices(element.role)
+            ));
+        }
+        if element
+            .cpus
+            .as_ref()
+            .is_some_and(quietwire_host::CpuList::is_empty)
+        {
+            return Err(format!("{name} is given no CPU; name one or leave it out"));
+        }
+        self.check_place(element)?;
+        let passes = self
+            .joins
+            .iter()
+            .filter(|join| join.element == index)
+            .count();
+        match (element.role, passes) {
+            (Role::Tester, _) => Ok(()),
+            (_, 0) => Err(format!("{name} is in no chain")),
+            (Role::Vnf, 2..) => Err(format!(
+                "{name} is passed {passes} times; a VNF has two ports and is passed once, a switch may be passed often"
+            )),
+            (_, _) if element.program.routes() => self.check_router(element, passes),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_place(&self, element: &Element) -> Result<(), String> {
+        let Element {
+            name,
+            place,
+            program,
+            ..
+        } = element;
+        let is_possible = match place {
+            ElementPlace::Host | ElementPlace::Guest => true,
+            ElementPlace::Container => program.suits(Role::Vnf),
+        };
+        if is_possible {
+            return Ok(());
+        }
+        Err(format!(
+            "{name}: {program} does not run in a container here; give it the place host"
+        ))
+    }
+
+    /// Networks of routers lie beside the tester: one on each of its ports.
+    fn check_router(&self, element: &Element, passes: usize) -> Result<(), String> {
+        let Element { name, program, .. } = element;
+        if !matches!(
+            self.encapsulation,
+            Encapsulation::Ipv4 | Encapsulation::Ipv6
+        ) {
+            return Err(format!(
+                "{name}: {program} forwards by IP addresses; choose the encapsulation ipv4 or ipv6"
+            ));
+        }
+        if *program == Program::L3fwd && self.encapsulation != Encapsulation::Ipv4 {
+            return Err(format!("{name}: l3fwd is set up for IPv4 only here"));
+        }
+        let is_alone = self.elements.len() == 2;
+        if passes == 1 && is_alone {
+            return Ok(());
+        }
+        Err(format!(
+            "{name}: {program} routes between the tester's two networks, so it stands alone between its ports, as in vNet1"
+        ))
+    }
+
+    fn check_chain(&self, chain: usize) -> Result<(), String> {
+        let path = self.path(chain);
+        let element = |index: usize| &self.elements[index];
+        let ends = [path.first(), path.last()];
+        let is_tester = |index: usize| element(index).role == Role::Tester;
+        if path.len() < 3
+            || !ends
+                .iter()
+                .all(|end| end.is_some_and(|end| is_tester(*end)))
+        {
+            return Err("a chain begins and ends at T and passes something between".to_owned());
+        }
+        if path[1..path.len() - 1]
+            .iter()
+            .any(|index| is_tester(*index))
+        {
+            return Err("a chain passes T in its midst; make two chains of it".to_owned());
+        }
+        if let Some(pair) = path.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("{} is connected to itself", element(pair[0]).name));
+        }
+        let learns = path.iter().find(|index| self.learns(element(**index)));
+        let changes = path
+            .iter()
+            .find(|index| changes_addresses(element(**index)));
+        match (learns, changes) {
+            (Some(learns), Some(changes)) => Err(format!(
+                "{} forwards by learned MAC addresses, and {} changes them, so that frames would not find their way; \
+                 choose the forwarding cross-connect or another VNF",
+                element(*learns).described(),
+                element(*changes).described(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an element forwards by the addresses that it has seen.
+    fn learns(&self, element: &Element) -> bool {
+        element.program == Program::LinuxBridge
+            || element.role == Role::Switch
+                && self.forwarding == Forwarding::Bridge
+                && matches!(
+                    element.program,
+                    Program::Quietwire | Program::OvsDpdk | Program::OvsNetdev | Program::Vpp
+                )
+    }
+}
+
+/// Whether what it sends has other MAC addresses than what it received.
+fn changes_addresses(element: &Element) -> bool {
+    matches!(
+        element.program,
+        Program::TestpmdMac | Program::TestpmdMacswap | Program::L2fwd
+    )
+}
+
+fn choices(role: Role) -> String {
+    let names: Vec<&str> = Program::ALL
+        .iter()
+        .filter(|program| program.suits(role))
+        .map(|program| program.name())
+        .collect();
+    format!("there are {}", names.join(", "))
+}
+
+fn is_name(name: &str) -> bool {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.');
+    let starts_well = name.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+    starts_well && name.len() <= 16 && name.chars().all(is_allowed)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who gets which CPU, and who shares one where there are too few.
+
+use std::collections::BTreeMap;
+
+use quietwire_host::{CpuId, CpuList};
+use serde::{Deserialize, Serialize};
+
+use super::TopologyError;
+use super::graph::Graph;
+
+/// CPUs of all elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// CPUs of each element, in the graph's order.
+    pub elements: Vec<CpuList>,
+    /// CPUs for what neither sends nor forwards: control and service threads.
+    pub rest: CpuList,
+    /// CPUs that several elements share.
+    pub shared: Vec<Shared>,
+}
+
+/// A CPU that several elements share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Names of the elements.
+    pub elements: Vec<String>,
+}
+
+impl Assignment {
+    /// What every result has to carry: who shares what; nothing where all have CPUs of their own.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let told = |shared: &Shared| {
+            format!(
+                "CPU {} is shared by {}: they take turns, so rates and latencies say how they share it and not what each can do",
+                shared.cpu,
+                shared.elements.join(", ")
+            )
+        };
+        self.shared.iter().map(told).collect()
+    }
+
+    /// Whether an element shares a CPU.
+    #[must_use]
+    pub fn is_shared(&self, name: &str) -> bool {
+        let names = self.shared.iter().flat_map(|shared| &shared.elements);
+        names.into_iter().any(|other| other == name)
+    }
+}
+
+/// Gives CPUs to elements: those that were asked for, in `asked` by name or in the graph; to each other element one of those
+/// that are left, the tester first; and where none is left, to each in turn one that the tester has not.
+///
+/// # Errors
+/// A CPU that is not among `online`, a name that is no element's.
+pub fn assign(
+    graph: &Graph,
+    online: &CpuList,
+    asked: &BTreeMap<String, CpuList>,
+) -> Result<Assignment, TopologyError> {
+    let is_known = |name: &str| graph.elements.iter().any(|element| element.name == name);
+    if let Some(name) = asked.keys().find(|name| !is_known(name)) {
+        let names: Vec<&str> = graph
+            .elements
+            .iter()
+            .map(|element| element.name.as_str())
+            .collect();
+        return Err(TopologyError::Wrong(format!(
+            "CPUs are given to '{name}', and the elements are {}",
+            names.join(", ")
+        )));
+    }
+    let wishes: Vec<Option<CpuList>> = graph
+        .elements
+        .iter()
+        .map(|element| asked.get(&element.name).or(element.cpus.as_ref()).cloned())
+        .collect();
+    for (element, wish) in graph.elements.iter().zip(&wishes) {
+        let Some(wish) = wish else { continue };
+        let absent = wish.difference(online);
+        if wish.is_empty() || !absent.is_empty() {
+            return Err(TopologyError::Wrong(format!(
+                "{} is given CPUs '{wish}', and CPUs {online} can be had here",
+                element.name
+            )));
+        }
+    }
+    if online.is_empty() {
+        return Err(TopologyError::Wrong("there is no CPU to give".to_owned()));
+    }
+    Ok(dealt(graph, online, &wishes))
+}
+
+fn dealt(graph: &Graph, online: &CpuList, wishes: &[Option<CpuList>]) -> Assignment {
+    let wished = wishes
+        .iter()
+        .flatten()
+        .fold(CpuList::new(), |all, wish| all.union(wish));
+    let mut free = online
+        .difference(&wished)
+        .iter()
+        .collect::<Vec<_>>()
+        .into_iter();
+    let mut elements: Vec<CpuList> = Vec::new();
+    let mut turn = 0;
+    for wish in wishes {
+        let given = match wish {
+            Some(wish) => wish.clone(),
+            None => {
+                let own = free.next().unwrap_or_else(|| {
+                    let all = others_than(elements.first(), online);
+                    turn += 1;
+                    all[(turn - 1) % all.len()]
+                });
+                std::iter::once(own).collect()
+            }
+        };
+        elements.push(given);
+    }
+    let taken = elements
+        .iter()
+        .fold(CpuList::new(), |all, cpus| all.union(cpus));
+    let left = online.difference(&taken);
+    let rest = if left.is_empty() {
+        elements[0].clone()
+    } else {
+        left
+    };
+    let shared = online
+        .iter()
+        .filter_map(|cpu| {
+            let who: Vec<String> = graph
+                .elements
+                .iter()
+                .zip(&elements)
+                .filter(|(_, cpus)| cpus.contains(cpu))
+                .map(|(element, _)| element.name.clone())
+                .collect();
+            (who.len() > 1).then_some(Shared { cpu, elements: who })
+        })
+        .collect();
+    Assignment {
+        elements,
+        rest,
+        shared,
+    }
+}
+
+/// CPUs that the tester has not; all, where there are no others.
+fn others_than(tester: Option<&CpuList>, online: &CpuList) -> Vec<CpuId> {
+    let others = tester.map_or_else(|| online.clone(), |tester| online.difference(tester));
+    let chosen = if others.is_empty() { online } else { &others };
+    chosen.iter().collect()
+}

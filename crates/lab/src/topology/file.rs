@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topology of the user's own, from a TOML file: elements, and chains of them.
+
+use std::path::Path as FilePath;
+
+use quietwire_host::CpuList;
+use quietwire_tester::locate::{At, Fault as FileFault, FileError, of_fault, of_toml};
+use serde::Deserialize;
+
+use super::build::{CHAINS_MAX, check_addresses, tester};
+use super::graph::{
+    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, Part, Path, Role, TESTER,
+};
+use super::program::Program;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    name: String,
+    #[serde(default)]
+    about: String,
+    #[serde(default)]
+    encapsulation: Encapsulation,
+    #[serde(default)]
+    forwarding: Forwarding,
+    #[serde(rename = "element")]
+    elements: Vec<ElementSection>,
+    #[serde(rename = "chain")]
+    chains: Vec<ChainSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct ElementSection {
+    name: String,
+    role: Role,
+    program: Program,
+    #[serde(default = "host")]
+    place: ElementPlace,
+    cpus: Option<CpuList>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct ChainSection {
+    path: Vec<String>,
+    link: Option<LinkKind>,
+    ports: Option<[String; 2]>,
+}
+
+fn host() -> ElementPlace {
+    ElementPlace::Host
+}
+
+/// Reads a topology.
+///
+/// # Errors
+/// A file that cannot be read, or what in it makes no sense, with line, column and key.
+pub fn read(path: &FilePath) -> Result<Graph, FileError> {
+    let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
+        path: path.to_owned(),
+        error,
+    })?;
+    parse(&text, path)
+}
+
+/// As [`read`], of a file's text.
+pub(super) fn parse(text: &str, path: &FilePath) -> Result<Graph, FileError> {
+    let file: File =
+        toml::from_str(text).map_err(|error| of_toml(text, path, error.message(), error.span()))?;
+    file.graph().map_err(|fault| of_fault(text, path, fault))
+}
+
+fn fault(path: &[At], message: String) -> FileFault {
+    FileFault {
+        path: path.to_vec(),
+        message,
+    }
+}
+
+impl File {
+    fn graph(&self) -> Result<Graph, FileFault> {
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
+            return Err(fault(
+                &[At::Key("name")],
+                "takes up to 32 letters, digits, '-', '_' and '.'".to_owned(),
+            ));
+        }
+        if self.chains.is_empty() || self.chains.len() > CHAINS_MAX as usize {
+            return Err(fault(
+                &[At::Key("chain")],
+                format!(
+                    "1 to {CHAINS_MAX} chains are wanted, and there are {}",
+                    self.chains.len()
+                ),
+            ));
+        }
+        let mut elements = vec![tester()];
+        elements.extend(self.elements.iter().map(|section| Element {
+            name: section.name.clone(),
+            role: section.role,
+            place: section.place,
+            program: section.program,
+            cpus: section.cpus.clone(),
+        }));
+        self.check_names()?;
+        let paths: Result<Vec<Path>, FileFault> = (0..self.chains.len())
+            .map(|chain| self.path(chain, &elements))
+            .collect();
+        self.check_cards()?;
+        let graph = Graph {
+            name: self.name.clone(),
+            about: self.about.clone(),
+            encapsulation: self.encapsulation,
+            forwarding: self.forwarding,
+            elements,
+            links: Vec::new(),
+            joins: Vec::new(),
+            chains: Vec::new(),
+        };
+        let graph = graph.lay(&paths?).map_err(placed)?;
+        graph.check().map_err(placed)?;
+        Ok(graph)
+    }
+
+    /// The tester is there without being said, and everybody has a name of their own.
+    fn check_names(&self) -> Result<(), FileFault> {
+        let named = |index: usize| [At::Key("element"), At::Index(index), At::Key("name")];
+        for (index, section) in self.elements.iter().enumerate() {
+            let name = &section.name;
+            if self.elements[..index]
+                .iter()
+                .any(|other| other.name == *name)
+            {
+                let message = format!("there are two elements '{name}'; each has its own name");
+                return Err(fault(&named(index), message));
+            }
+        }
+        let second =
+            |section: &ElementSection| section.role == Role::Tester || section.name == TESTER;
+        match self.elements.iter().position(second) {
+            None => Ok(()),
+            Some(index) => Err(fault(
+                &named(index),
+                format!(
+                    "the tester is there already, by the name {TESTER}; leave this element out"
+                ),
+            )),
+        }
+    }
+
+    fn path(&self, chain: usize, elements: &[Element]) -> Result<Path, FileFault> {
+        let section = &self.chains[chain];
+        let mut path = Vec::new();
+        for (hop, name) in section.path.iter().enumerate() {
+            let found = elements.iter().position(|element| element.name == *name);
+            path.push(found.ok_or_else(|| {
+                let names: Vec<&str> = elements
+                    .iter()
+                    .map(|element| element.name.as_str())
+                    .collect();
+                fault(
+                    &[
+                        At::Key("chain"),
+                        At::Index(chain),
+                        At::Key("path"),
+                        At::Index(hop),
+                    ],
+                    format!(
+                        "there is no element '{name}'; there are {}",
+                        names.join(", ")
+                    ),
+                )
+            })?);
+        }
+        Ok(Path {
+            elements: path,
+            kind: section.link,
+            pci: section.ports.clone(),
+        })
+    }
+
+    fn check_cards(&self) -> Result<(), FileFault> {
+        let mut all = Vec::new();
+        for (chain, section) in self.chains.iter().enumerate() {
+            all.extend(section.ports.iter().flatten().cloned());
+            check_addresses(&all).map_err(|message| {
+                fault(
+                    &[At::Key("chain"), At::Index(chain), At::Key("ports")],
+                    message,
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Where in the file a part of the graph is. The tester, which is the first element, is not in it.
+fn placed((part, message): (Part, String)) -> FileFault {
+    let path = match part {
+        Part::Element(index) => vec![At::Key("element"), At::Index(index.saturating_sub(1))],
+        Part::Chain(index) => vec![At::Key("chain"), At::Index(index), At::Key("path")],
+    };
+    FileFault { path, message }
+}

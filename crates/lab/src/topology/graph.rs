@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The graph: elements with ports, links between ports, chains of links from the tester to the tester.
+
+use std::fmt;
+
+use quietwire_host::CpuList;
+use serde::{Deserialize, Serialize};
+
+use super::program::Program;
+
+/// Name of the tester, in every topology.
+pub const TESTER: &str = "T";
+
+/// What an element is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Sends and receives; begins and ends every chain.
+    Tester,
+    /// Connects others.
+    Switch,
+    /// A network function: two ports, frames go through.
+    Vnf,
+}
+
+/// Where an element runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ElementPlace {
+    /// On the host, as it is.
+    Host,
+    /// A process in namespaces of its own.
+    Container,
+    /// A virtual machine.
+    Guest,
+}
+
+/// What a link is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkKind {
+    /// Memory shared by two processes.
+    Memif,
+    /// A virtio network card and its other side.
+    VhostUser,
+    /// Two interfaces of the kernel's that are each other's peer.
+    Veth,
+    /// An interface of the kernel's, and the process that is its other side.
+    Tap,
+    /// A network card, with a cable to the tester.
+    Pci,
+}
+
+/// What the frames carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encapsulation {
+    /// Ethernet only is looked at; the payload happens to be IPv4.
+    #[default]
+    L2,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// Ethernet in VXLAN in UDP in IPv4 (RFC 7348).
+    Vxlan,
+}
+
+/// How switches decide where a frame goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forwarding {
+    /// By the port it came in at.
+    #[default]
+    CrossConnect,
+    /// By learned MAC addresses, in a bridge for each pair of ports.
+    Bridge,
+}
+
+macro_rules! named_by {
+    ($kind:ty, $($value:ident => $name:literal),+ $(,)?) => {
+        impl $kind {
+            /// All there are.
+            pub const ALL: &'static [Self] = &[$(Self::$value),+];
+
+            /// Its name, as it is chosen by.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$value => $name),+ }
+            }
+        }
+
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+named_by!(Role, Tester => "tester", Switch => "switch", Vnf => "vnf");
+named_by!(ElementPlace, Host => "host", Container => "container", Guest => "guest");
+named_by!(LinkKind, Memif => "memif", VhostUser => "vhost-user", Veth => "veth", Tap => "tap", Pci => "pci");
+named_by!(Encapsulation, L2 => "l2", Ipv4 => "ipv4", Ipv6 => "ipv6", Vxlan => "vxlan");
+named_by!(Forwarding, CrossConnect => "cross-connect", Bridge => "bridge");
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One element.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Element {
+    /// Its name, alone in the topology.
+    pub name: String,
+    /// What it is there for.
+    pub role: Role,
+    /// Where it runs.
+    pub place: ElementPlace,
+    /// What it runs.
+    pub program: Program,
+    /// CPUs that were asked for; none where they are to be chosen.
+    pub cpus: Option<CpuList>,
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Which element, from 0.
+    pub element: usize,
+    /// Which of its ports, from 0.
+    pub port: usize,
+}
+
+/// A link between two ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// What it is made of.
+    pub kind: LinkKind,
+    /// Its ends; the first is nearer to where its chain begins.
+    pub ends: [End; 2],
+    /// The chain that it is part of, from 0.
+    pub chain: usize,
+    /// The network card, where it is one: that of the end that is not the tester's.
+    pub pci: Option<String>,
+}
+
+/// Two ports of an element between which it forwards, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Which element.
+    pub element: usize,
+    /// Its ports.
+    pub ports: [usize; 2],
+    /// The chain that it is part of.
+    pub chain: usize,
+}
+
+/// A topology with everything decided but CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Graph {
+    /// Its name.
+    pub name: String,
+    /// What it isolates, for people.
+    pub about: String,
+    /// What the frames carry.
+    pub encapsulation: Encapsulation,
+    /// How switches forward.
+    pub forwarding: Forwarding,
+    /// The elements; the tester is the first.
+    pub elements: Vec<Element>,
+    /// The links.
+    pub links: Vec<Link>,
+    /// What elements forward between.
+    pub joins: Vec<Join>,
+    /// Links of each chain, in order.
+    pub chains: Vec<Vec<usize>>,
+}
+
+/// A part that something is wrong with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// An element, from 0.
+    Element(usize),
+    /// A chain, from 0.
+    Chain(usize),
+}
+
+/// What a chain is to be.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    /// Elements that it passes, the tester at both ends.
+    pub(super) elements: Vec<usize>,
+    /// What all its links are made of; none for what both ends do best.
+    pub(super) kind: Option<LinkKind>,
+    /// Network cards at its two ends; none for links within the machine.
+    pub(super) pci: Option<[String; 2]>,
+}
+
+/// A fault of a graph and where it is.
+pub(super) type Fault = (Part, String);
+
+impl Graph {
+    /// Lays ports, links and joins along paths. Each pass through an element takes two new ports of it.
+    pub(super) fn lay(mut self, paths: &[Path]) -> Result<Self, Fault> {
+        let mut ports = vec![0; self.elements.len()];
+        for (chain, path) in paths.iter().enumerate() {
+            let mut take = |element: usize| {
+                let port = ports[element];
+                ports[element] += 1;
+                End { element, port }
+            };
+            let mut links = Vec::new();
+            let mut from = path.elements.first().map(|element| take(*element));
+            let hops = path.elements.len().saturating_sub(1);
+            for (hop, element) in path.elements.iter().skip(1).enumerate() {
+                let to = take(*element);
+                let Some(start) = from else { break };
+                let is_outer = hop == 0 || hop + 1 == hops;
+                let card = path.pci.as_ref().filter(|_| is_outer);
+                let pci = card.map(|[first, last]| if hop == 0 { first } else { last }.clone());
+                let kind = if pci.is_some() {
+                    LinkKind::Pci
+                } else {
+                    self.kind(start.element, *element, path.kind, chain)?
+                };
+                links.push(self.links.len());
+                self.links.push(Link {
+                    kind,
+                    ends: [start, to],
+                    chain,
+                    pci,
+                });
+                if hop + 1 < hops {
+                    let out = take(*element);
+                    self.joins.push(Join {
+                        element: *element,
+                        ports: [to.port, out.port],
+                        chain,
+                    });
+                    from = Some(out);
+                }
+            }
+            self.chains.push(links);
+        }
+        Ok(self)
+    }
+
+    /// What a link between two elements is made of.
+    fn kind(
+        &self,
+        first: usize,
+        second: usize,
+        asked: Option<LinkKind>,
+        chain: usize,
+    ) -> Result<LinkKind, Fault> {
+        let [first, second] = [first, second].map(|index| &self.elements[index]);
+        let is_common = |kind: &LinkKind| {
+            let both = [first, second].map(|end| end.program.links(end.place).contains(kind));
+            // One side of a tap makes it, the other is the kernel's.
+            let is_tap = *kind != LinkKind::Tap || first.is_kernels() != second.is_kernels();
+            both == [true, true] && is_tap && *kind != LinkKind::Pci
+        };
+        let can: Vec<LinkKind> = LinkKind::ALL.iter().copied().filter(is_common).collect();
+        let chosen = match asked {
+            Some(kind) => can.contains(&kind).then_some(kind),
+            None => can.first().copied(),
+        };
+        chosen.ok_or_else(|| {
+            let names: Vec<&str> = can.iter().map(|kind| kind.name()).collect();
+            let choice = match (asked, names.is_empty()) {
+                (Some(kind), false) => format!(
+                    "cannot be connected by {kind}, but by {}",
+                    names.join(" or ")
+                ),
+                (_, _) => "have no kind of link in common".to_owned(),
+            };
+            let [a, b] = [first, second].map(Element::described);
+            (Part::Chain(chain), format!("{a} and {b} {choice}"))
+        })
+    }
+
+    /// Ports of an element.
+    #[must_use]
+    pub fn port_count(&self, element: usize) -> usize {
+        let ends = self.links.iter().flat_map(|link| link.ends);
+        ends.filter(|end| end.element == element).count()
+    }
+
+    /// The link at a port.
+    #[must_use]
+    pub fn link_at(&self, end: End) -> Option<(usize, &Link)> {
+        let mut links = self.links.iter().enumerate();
+        links.find(|(_, link)| link.ends.contains(&end))
+    }
+
+    /// Elements that a chain passes, the tester at both ends.
+    #[must_use]
+    pub fn path(&self, chain: usize) -> Vec<usize> {
+        let links = self.chains.get(chain).map_or(&[][..], Vec::as_slice);
+        let mut path: Vec<usize> = links
+            .iter()
+            .map(|link| self.links[*link].ends[0].element)
+            .collect();
+        path.extend(links.last().map(|link| self.links[*link].ends[1].element));
+        path
+    }
+
+    /// Most VNFs that a chain passes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let is_vnf = |element: &usize| self.elements[*element].role == Role::Vnf;
+        let chains = 0..self.chains.len();
+        chains
+            .map(|chain| {
+                self.path(chain)
+                    .iter()
+                    .filter(|index| is_vnf(index))
+                    .count()
+            })
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+impl Element {
+    /// Whether its ports are interfaces of this machine's kernel.
+    #[must_use]
+    pub fn is_kernels(&self) -> bool {
+        self.place != ElementPlace::Guest && self.program.is_of_the_kernel()
+    }
+
+    /// Its name and what it runs.
+    pub(super) fn described(&self) -> String {
+        match self.place {
+            _ if self.role == Role::Tester => "the tester".to_owned(),
+            ElementPlace::Host => format!("{} ({})", self.name, self.program),
+            place => format!("{} ({} in a {place})", self.name, self.program),
+        }
+    }
+}

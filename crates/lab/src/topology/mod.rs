@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topologies: which elements there are, what connects them, who is where and on which CPUs. All of it is data; nothing here
+//! touches the machine.
+
+mod build;
+mod catalog;
+mod check;
+mod cpus;
+mod drawing;
+mod file;
+mod graph;
+mod program;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use quietwire_tester::locate::FileError;
+
+pub use build::{CHAINS_MAX, LENGTH_MAX, Parameters};
+pub use catalog::{CATALOG, Chains, Length, Named, Shape, named};
+pub use cpus::{Assignment, Shared, assign};
+pub use drawing::draw;
+pub use file::read;
+pub use graph::{
+    Element, ElementPlace, Encapsulation, End, Forwarding, Graph, Join, Link, LinkKind, Part, Role,
+    TESTER,
+};
+pub use program::Program;
+pub use text::describe;
+
+/// Why there is no such topology.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// A name that is none of the fifteen.
+    #[error(
+        "there is no topology '{0}'; `quietwire lab list` shows those that there are, and a name that ends with .toml is a file with your own"
+    )]
+    Unknown(String),
+    /// A parameter or a graph that makes no sense.
+    #[error("{0}")]
+    Wrong(String),
+    /// A file that makes no sense.
+    #[error(transparent)]
+    File(#[from] FileError),
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What elements run, and what each can be connected by.
+
+use serde::{Deserialize, Serialize};
+
+use super::graph::{ElementPlace, LinkKind, Role};
+
+/// What an element runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// The built-in tester.
+    Tester,
+    /// This project's switch.
+    Quietwire,
+    /// `dpdk-testpmd`, frames as they are.
+    TestpmdIo,
+    /// `dpdk-testpmd`, new MAC addresses.
+    TestpmdMac,
+    /// `dpdk-testpmd`, source and destination MAC address exchanged.
+    TestpmdMacswap,
+    /// Open vSwitch on DPDK.
+    OvsDpdk,
+    /// Open vSwitch in user space, without DPDK.
+    OvsNetdev,
+    /// A bridge of the kernel's.
+    LinuxBridge,
+    /// The kernel as a router.
+    LinuxRouting,
+    /// `dpdk-l2fwd`, of DPDK's examples.
+    L2fwd,
+    /// `dpdk-l3fwd`, of DPDK's examples.
+    L3fwd,
+    /// VPP, of FD.io.
+    Vpp,
+}
+
+impl Program {
+    /// All that can be chosen as a switch or a VNF.
+    pub const ALL: [Self; 11] = [
+        Self::Quietwire,
+        Self::TestpmdIo,
+        Self::TestpmdMac,
+        Self::TestpmdMacswap,
+        Self::OvsDpdk,
+        Self::OvsNetdev,
+        Self::LinuxBridge,
+        Self::LinuxRouting,
+        Self::L2fwd,
+        Self::L3fwd,
+        Self::Vpp,
+    ];
+
+    /// Its name, as it is chosen by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tester => "tester",
+            Self::Quietwire => "quietwire",
+            Self::TestpmdIo => "testpmd-io",
+            Self::TestpmdMac => "testpmd-mac",
+            Self::TestpmdMacswap => "testpmd-macswap",
+            Self::OvsDpdk => "ovs-dpdk",
+            Self::OvsNetdev => "ovs-netdev",
+            Self::LinuxBridge => "linux-bridge",
+            Self::LinuxRouting => "linux-routing",
+            Self::L2fwd => "l2fwd",
+            Self::L3fwd => "l3fwd",
+            Self::Vpp => "vpp",
+        }
+    }
+
+    /// Whether it can be what this role asks for.
+    #[must_use]
+    pub fn suits(self, role: Role) -> bool {
+        match role {
+            Role::Tester => self == Self::Tester,
+            Role::Switch => self != Self::Tester,
+            Role::Vnf => self.is_vnf(),
+        }
+    }
+
+    /// Whether it can be a VNF: something that has two ports and no configuration beside.
+    fn is_vnf(self) -> bool {
+        matches!(
+            self,
+            Self::Quietwire | Self::TestpmdIo | Self::TestpmdMac | Self::TestpmdMacswap
+        )
+    }
+
+    /// Whether it forwards by IP addresses, and changes MAC addresses for it.
+    #[must_use]
+    pub fn routes(self) -> bool {
+        matches!(self, Self::LinuxRouting | Self::L3fwd)
+    }
+
+    /// What it can be connected by, the fastest first.
+    #[must_use]
+    pub fn links(self, place: ElementPlace) -> &'static [LinkKind] {
+        use LinkKind::{Memif, Pci, Tap, Veth, VhostUser};
+        if place == ElementPlace::Guest {
+            // A network card of the guest's, whatever runs behind it.
+            return &[VhostUser, Tap, Pci];
+        }
+        match self {
+            // Memif ports of Open vSwitch receive and do not send, with DPDK 22.11.
+            Self::OvsDpdk => &[VhostUser, Pci],
+            Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting => &[Veth, Tap, Pci],
+            Self::Tester | Self::Quietwire => &[Memif, VhostUser, Veth, Tap, Pci],
+            Self::TestpmdIo
+            | Self::TestpmdMac
+            | Self::TestpmdMacswap
+            | Self::L2fwd
+            | Self::L3fwd
+            | Self::Vpp => &[Memif, VhostUser, Veth, Pci],
+        }
+    }
+
+    /// Whether its ports are the kernel's: a tap that another makes can be given to it, and it makes none itself.
+    #[must_use]
+    pub fn is_of_the_kernel(self) -> bool {
+        matches!(
+            self,
+            Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting
+        )
+    }
+}

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Of every topology that can be asked for: links have two ends, chains go from the tester to the tester, and counts are those
+//! that were asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use proptest::prelude::*;
+use quietwire_host::CpuList;
+
+use super::file::parse;
+use super::*;
+
+fn container(chains: Option<u32>, length: Option<u32>) -> Parameters {
+    Parameters {
+        chains,
+        length,
+        inside: ElementPlace::Container,
+        ..Parameters::default()
+    }
+}
+
+fn graph(name: &str, parameters: &Parameters) -> Graph {
+    named(name).unwrap().graph(parameters).unwrap()
+}
+
+fn refused(name: &str, parameters: &Parameters) -> String {
+    named(name)
+        .unwrap()
+        .graph(parameters)
+        .unwrap_err()
+        .to_string()
+}
+
+fn cpus(text: &str) -> CpuList {
+    text.parse().unwrap()
+}
+
+/// What holds of any graph.
+fn check_links(graph: &Graph) {
+    // Every port is one end of one link, and ports are counted without gaps.
+    let ends: Vec<(usize, usize)> = graph
+        .links
+        .iter()
+        .flat_map(|link| link.ends)
+        .map(|end| (end.element, end.port))
+        .collect();
+    let apart: BTreeSet<_> = ends.iter().copied().collect();
+    assert_eq!(ends.len(), 2 * graph.links.len());
+    assert_eq!(apart.len(), ends.len(), "{graph:?}");
+    for element in 0..graph.elements.len() {
+        let ports = graph.port_count(element);
+        assert!(ports > 0 && ports.is_multiple_of(2));
+        assert!((0..ports).all(|port| apart.contains(&(element, port))));
+    }
+    // Each chain can be walked: from the tester, through links and joins in turn, to the tester.
+    for (chain, links) in graph.chains.iter().enumerate() {
+        let mut at = graph.links[links[0]].ends[0];
+        assert_eq!(at.element, 0);
+        for (hop, link) in links.iter().enumerate() {
+            let link = &graph.links[*link];
+            assert_eq!((link.ends[0], link.chain), (at, chain));
+            at = link.ends[1];
+            if hop + 1 < links.len() {
+                let through = graph
+                    .joins
+                    .iter()
+                    .find(|join| join.element == at.element && join.ports[0] == at.port)
+                    .unwrap();
+                assert_eq!(through.chain, chain);
+                at.port = through.ports[1];
+            }
+        }
+        assert_eq!(at.element, 0);
+    }
+    let in_chains: usize = graph.chains.iter().map(Vec::len).sum();
+    assert_eq!(in_chains, graph.links.len());
+}
+
+proptest! {
+    #[test]
+    fn every_topology_connects_the_tester_to_itself(
+        which in 0..CATALOG.len(),
+        chains in 1..=CHAINS_MAX,
+        length in 1..=LENGTH_MAX,
+        place in 0..3_usize,
+    ) {
+        let topology = CATALOG[which];
+        let chains = if topology.chains == Chains::Many { chains } else { 1 };
+        let length = (topology.length == Length::Any).then_some(length);
+        let inside = ElementPlace::ALL[place];
+        let graph = topology.graph(&Parameters { inside, ..container(Some(chains), length) }).unwrap();
+        check_links(&graph);
+        let n = chains as usize;
+        prop_assert_eq!(graph.chains.len(), n);
+        prop_assert_eq!(graph.port_count(0), 2 * n);
+        let m = match topology.shape {
+            Shape::Switch => 0,
+            Shape::Vnf => 1,
+            Shape::VnfSwitchVnf => 2,
+            Shape::SwitchedVnfs => length.unwrap_or(1) as usize,
+        };
+        let count = |role: Role| graph.elements.iter().filter(|element| element.role == role).count();
+        prop_assert_eq!(count(Role::Vnf), n * m);
+        prop_assert_eq!(graph.length(), m);
+        prop_assert_eq!(count(Role::Tester), 1);
+        prop_assert_eq!(count(Role::Switch), usize::from(topology.shape != Shape::Vnf));
+        for element in &graph.elements {
+            let said = match element.role {
+                Role::Tester => ElementPlace::Host,
+                Role::Switch => topology.switch,
+                Role::Vnf => topology.vnf,
+            };
+            let expected = if said == ElementPlace::Guest { inside } else { said };
+            prop_assert_eq!(element.place, expected);
+        }
+        // Both forms can be made of any of them, and say as many elements as there are.
+        let given = assign(&graph, &cpus("0-1"), &BTreeMap::new()).unwrap();
+        let picture = draw(&graph, &given);
+        prop_assert_eq!(picture.matches(">CPU ").count(), graph.elements.len() + given.shared.len());
+        let text = describe(&graph, &given);
+        prop_assert_eq!(text.lines().filter(|line| line.starts_with("chain ")).count(), n);
+    }
+
+    #[test]
+    fn cpus_are_given_to_all_and_sharing_is_told(online in 1..80_u32, chains in 1..6_u32, length in 1..6_u32) {
+        let graph = graph("vNet6-nVNFch", &container(Some(chains), Some(length)));
+        let all: CpuList = (0..online).map(quietwire_host::CpuId).collect();
+        let given = assign(&graph, &all, &BTreeMap::new()).unwrap();
+        prop_assert_eq!(given.elements.len(), graph.elements.len());
+        let mut users: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+        for (element, cpus) in graph.elements.iter().zip(&given.elements) {
+            prop_assert_eq!(cpus.len(), 1);
+            for cpu in cpus.iter() {
+                users.entry(cpu).or_default().push(&element.name);
+            }
+        }
+        let expected: Vec<_> = users.into_iter().filter(|(_, names)| names.len() > 1).collect();
+        let told: Vec<_> = given
+            .shared
+            .iter()
+            .map(|shared| (shared.cpu, shared.elements.iter().map(String::as_str).collect::<Vec<_>>()))
+            .collect();
+        prop_assert_eq!(told, expected);
+        prop_assert_eq!(given.shared.is_empty(), online as usize >= graph.elements.len());
+        // The tester is disturbed by nobody that forwards, where there is a second CPU.
+        prop_assert_eq!(given.is_shared(TESTER), online == 1);
+    }
+}
+
+#[test]
+fn names_are_those_of_the_field_and_are_found_in_any_case() {
+    assert_eq!(CATALOG.len(), 15);
+    let names: BTreeSet<&str> = CATALOG.iter().map(|topology| topology.name).collect();
+    assert_eq!(names.len(), 15);
+    assert_eq!(named("vnet6-NVNFCH").unwrap().name, "vNet6-nVNFch");
+    assert!(named("vNet8").is_none());
+    let shown: Vec<String> = graph("vNet6-1VNFch", &container(None, None))
+        .path(0)
+        .into_iter()
+        .map(|element| element.to_string())
+        .collect();
+    assert_eq!(shown.join(" "), "0 1 2 1 3 1 0");
+}
+
+#[test]
+fn links_are_what_both_ends_can() {
+    let kinds = |name: &str, parameters: &Parameters| -> Vec<String> {
+        graph(name, parameters)
+            .links
+            .iter()
+            .map(|link| link.kind.to_string())
+            .collect()
+    };
+    let usual = container(None, None);
+    assert_eq!(kinds("vNet4-1VNF", &usual), ["memif"; 4]);
+    let ovs = Parameters {
+        switch: Program::OvsDpdk,
+        ..usual.clone()
+    };
+    assert_eq!(kinds("vNet4-1VNF", &ovs), ["vhost-user"; 4]);
+    assert_eq!(
+        kinds("vNet4-1VNF", &Parameters::default()),
+        ["memif", "vhost-user", "vhost-user", "memif"]
+    );
+    let bridge = Parameters {
+        switch: Program::LinuxBridge,
+        ..Parameters::default()
+    };
+    assert_eq!(kinds("vNet4-1VNF", &bridge), ["veth", "tap", "tap", "veth"]);
+    let cards = Parameters {
+        ports: ["0000:17:00.0", "0000:17:00.1"].map(str::to_owned).to_vec(),
+        ..usual.clone()
+    };
+    let with_cards = graph("vNet4-1VNF", &cards);
+    assert_eq!(
+        kinds("vNet4-1VNF", &cards),
+        ["pci", "memif", "memif", "pci"]
+    );
+    assert_eq!(with_cards.links[3].pci.as_deref(), Some("0000:17:00.1"));
+    let wrong = Parameters {
+        link: Some(LinkKind::Memif),
+        ..ovs
+    };
+    let message = refused("vNet1", &wrong);
+    assert!(
+        message.contains("cannot be connected by memif, but by vhost-user"),
+        "{message}"
+    );
+}
+
+#[test]
+fn parameters_that_make_no_sense_are_told() {
+    let usual = container(None, None);
+    for (name, parameters, part) in [
+        ("vNet1", container(Some(2), None), "--chains is 2"),
+        ("vNet4-nVNF", container(Some(0), None), "--chains is 0"),
+        ("vNet4-nVNF", container(Some(33), None), "1 to 32"),
+        ("vNet4-1VNF", container(None, Some(2)), "--length is 2"),
+        ("vNet6-1VNFch", container(None, Some(33)), "--length is 33"),
+        (
+            "vNet1",
+            Parameters {
+                ports: vec!["eth0".to_owned()],
+                ..usual.clone()
+            },
+            "two for each chain",
+        ),
+        (
+            "vNet1",
+            Parameters {
+                ports: vec!["eth0".to_owned(), "eth1".to_owned()],
+                ..usual.clone()
+            },
+            "'eth0' is no address",
+        ),
+        (
+            "vNet1",
+            Parameters {
+                ports: vec!["0000:17:00.0".to_owned(); 2],
+                ..usual.clone()
+            },
+            "named twice",
+        ),
+        (
+            "vNet3",
+            Parameters {
+                vnf: Program::OvsDpdk,
+                ..usual.clone()
+            },
+            "ovs-dpdk cannot be a vnf",
+        ),
+        (
+            "vNet2",
+            Parameters {
+                switch: Program::OvsDpdk,
+                ..usual.clone()
+            },
+            "does not run in a container",
+        ),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                vnf: Program::TestpmdMacswap,
+                forwarding: Forwarding::Bridge,
+                ..usual.clone()
+            },
+            "changes them",
+        ),
+        (
+            "vNet1",
+            Parameters {
+                switch: Program::LinuxRouting,
+                ..usual.clone()
+            },
+            "encapsulation",
+        ),
+        (
+            "vNet1",
+            Parameters {
+                switch: Program::L3fwd,
+                encapsulation: Encapsulation::Ipv6,
+                ..usual.clone()
+            },
+            "IPv4 only",
+        ),
+    ] {
+        let message = refused(name, &parameters);
+        assert!(message.contains(part), "{name}: {message}");
+    }
+}
+
+#[test]
+fn cpus_that_cannot_be_given_are_told() {
+    let graph = graph("vNet1", &container(None, None));
+    let asked = |name: &str, list: &str| BTreeMap::from([(name.to_owned(), cpus(list))]);
+    for (asked, part) in [
+        (asked("V", "1"), "the elements are T, S"),
+        (asked("S", "2"), "CPUs 0-1 can be had"),
+    ] {
+        let message = assign(&graph, &cpus("0-1"), &asked)
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains(part), "{message}");
+    }
+    let given = assign(&graph, &cpus("0-3"), &asked("S", "0,2")).unwrap();
+    assert_eq!(given.elements, [cpus("1"), cpus("0,2")]);
+    assert_eq!(given.rest, cpus("3"));
+    assert!(given.warnings().is_empty());
+}
+
+const OWN: &str = r#"name = "two-tenants"
+about = "two tenants behind one switch"
+
+[[element]]
+name = "S"
+role = "switch"
+program = "ovs-dpdk"
+cpus = "1"
+
+[[element]]
+name = "left"
+role = "vnf"
+program = "testpmd-io"
+place = "container"
+
+[[element]]
+name = "right"
+role = "vnf"
+program = "quietwire"
+place = "container"
+
+[[chain]]
+path = ["T", "S", "left", "S", "T"]
+
+[[chain]]
+path = ["T", "S", "right", "S", "T"]
+link = "vhost-user"
+"#;
+
+#[test]
+fn a_topology_of_ones_own_has_the_same_parts() {
+    let own = parse(OWN, Path::new("own.toml")).unwrap();
+    check_links(&own);
+    assert_eq!(own.chains.len(), 2);
+    assert_eq!(own.port_count(1), 8);
+    assert_eq!(own.elements[1].cpus, Some(cpus("1")));
+    // Direct links between VNFs are possible, too, and can be drawn.
+    let direct = OWN.replace("\"S\", \"left\", \"S\"", "\"S\", \"left\", \"right\"");
+    let direct = direct
+        .split("\n[[chain]]\npath = [\"T\", \"S\", \"right\"")
+        .next()
+        .unwrap()
+        .to_owned();
+    let direct = parse(&direct, Path::new("own.toml")).unwrap();
+    check_links(&direct);
+    assert_eq!(direct.links[2].kind, LinkKind::Memif);
+    let given = assign(&direct, &cpus("0-1"), &BTreeMap::new()).unwrap();
+    assert!(draw(&direct, &given).contains("(right)"));
+}
+
+#[test]
+fn faults_of_a_file_are_told_with_line_and_key() {
+    for (from, to, expected) in [
+        (
+            "name = \"S\"",
+            "name = \"T\"",
+            "own.toml:5:8: element[0].name: the tester is there already",
+        ),
+        (
+            "\"ovs-dpdk\"",
+            "\"ovs\"",
+            "own.toml:7:11: element[0].program: unknown variant `ovs`",
+        ),
+        (
+            "cpus = \"1\"",
+            "cpu = \"1\"",
+            "own.toml:8:1: element[0].cpu: unknown field",
+        ),
+        (
+            "name = \"left\"",
+            "name = \"S\"",
+            "own.toml:11:8: element[1].name: there are two elements 'S'",
+        ),
+        (
+            "[\"T\", \"S\", \"left\", \"S\", \"T\"]",
+            "[\"T\", \"S\", \"middle\", \"S\", \"T\"]",
+            "own.toml:23:19: chain[0].path[2]: there is no element 'middle'; there are T, S, left, right",
+        ),
+        (
+            "[\"T\", \"S\", \"left\", \"S\", \"T\"]",
+            "[\"T\", \"S\", \"left\", \"S\"]",
+            "own.toml:23:8: chain[0].path: a chain begins and ends at T",
+        ),
+        (
+            "[\"T\", \"S\", \"right\", \"S\", \"T\"]",
+            "[\"T\", \"S\", \"left\", \"S\", \"T\"]",
+            "own.toml:10:1: element[1]: left is passed 2 times",
+        ),
+        (
+            "link = \"vhost-user\"",
+            "link = \"memif\"",
+            "own.toml:26:8: chain[1].path: the tester and S (ovs-dpdk) cannot be connected by memif",
+        ),
+        (
+            "link = \"vhost-user\"",
+            "ports = [\"a\", \"b\"]",
+            "own.toml:27:9: chain[1].ports: 'a' is no address",
+        ),
+        (
+            "name = \"two-tenants\"",
+            "name = \"two/tenants\"",
+            "own.toml:1:8: name: takes up to 32",
+        ),
+    ] {
+        assert!(OWN.contains(from), "{from}");
+        let message = parse(&OWN.replace(from, to), Path::new("own.toml"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.starts_with(expected),
+            "{message}\nis not\n{expected}"
+        );
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topologies that are up: what is started for each element, how their ports meet, and where each lab that has a name keeps
+//! its state.
+
+mod place;
+mod registry;
+mod room;
+mod state;
+mod wiring;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quietwire_host::process::wait_until;
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+use crate::programs::{Forwarder, forwarder};
+use crate::topology::{Assignment, Graph, Role};
+
+pub(crate) use registry::NAMED;
+pub use registry::{Known, Undoings, clean_named, find, known, take_down};
+#[cfg(test)]
+pub(crate) use room::PortPlan;
+pub(crate) use room::{Plan, Process, Room, run};
+pub use state::{ElementState, LabState, TesterSide};
+pub(crate) use wiring::Attachment;
+
+use registry::Claim;
+
+/// How long the sockets of all ports may take to be there.
+const SOCKETS_DEADLINE: Duration = Duration::from_secs(20);
+
+/// What is to be brought up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UpOptions {
+    /// Name of the lab: up to 32 letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Where labs keep their state.
+    pub state_directory: PathBuf,
+    /// The `quietwire` program.
+    pub program: PathBuf,
+    /// The topology.
+    pub graph: Graph,
+    /// Who has which CPUs.
+    pub cpus: Assignment,
+}
+
+#[derive(Debug)]
+struct Running {
+    plan: Plan,
+    forwarder: Box<dyn Forwarder>,
+}
+
+/// A topology that is up. Dropped, it is taken down.
+#[derive(Debug)]
+pub struct UpLab {
+    claim: Option<Claim>,
+    running: Vec<Running>,
+    state: LabState,
+}
+
+impl UpLab {
+    /// Brings a topology up: switches first, so that others find their sockets.
+    ///
+    /// # Errors
+    /// [`LabError::NameTaken`], [`LabError::Unavailable`] before anything is started, or what did not come up; all of it is
+    /// undone then.
+    pub fn up(options: &UpOptions) -> Result<Self, LabError> {
+        let mut claim = Claim::take(&options.state_directory, &options.name)?;
+        let mut running = Vec::new();
+        match build(options, &mut claim, &mut running) {
+            Ok(state) => {
+                state.write(claim.directory())?;
+                Ok(Self {
+                    claim: Some(claim),
+                    running,
+                    state,
+                })
+            }
+            Err(error) => {
+                if let Err(also) = end(&mut running, Some(claim)) {
+                    tracing::error!("{also}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What came up.
+    #[must_use]
+    pub fn state(&self) -> &LabState {
+        &self.state
+    }
+
+    /// Names of elements with a process that ended by itself since the last call; they are kept in the state as well.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn look_for_dead(&mut self) -> Result<Vec<String>, LabError> {
+        let mut dead = Vec::new();
+        for running in &mut self.running {
+            let name = &running.plan.name;
+            let has_died = running
+                .forwarder
+                .processes()
+                .iter_mut()
+                .any(|process| !process.is_running());
+            if has_died && !self.state.died.contains(name) {
+                dead.push(name.clone());
+            }
+        }
+        if let (false, Some(claim)) = (dead.is_empty(), &self.claim) {
+            self.state.died.extend(dead.iter().cloned());
+            self.state.write(claim.directory())?;
+        }
+        Ok(dead)
+    }
+
+    /// Counters of every element, by name.
+    #[must_use]
+    pub fn counters(&self) -> serde_json::Value {
+        let told = self.running.iter().map(|running| {
+            let counters = running.forwarder.counters(&running.plan);
+            let told = counters.unwrap_or_else(|why| serde_json::json!({ "unavailable": why }));
+            (running.plan.name.clone(), told)
+        });
+        told.collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// Takes it down.
+    ///
+    /// # Errors
+    /// What could not be ended or undone.
+    pub fn down(mut self) -> Result<(), LabError> {
+        end(&mut self.running, self.claim.take())
+    }
+}
+
+impl Drop for UpLab {
+    fn drop(&mut self) {
+        if let Err(error) = end(&mut self.running, self.claim.take()) {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError> {
+    let mut outcome = Ok(());
+    for mut running in running.drain(..).rev() {
+        outcome = outcome.and(running.forwarder.stop());
+    }
+    outcome.and(claim.map_or(Ok(()), Claim::release))
+}
+
+/// Order in which elements are started: whoever makes sockets before those that connect to them.
+pub(crate) fn rank(role: Role) -> u8 {
+    match role {
+        Role::Switch => 0,
+        Role::Vnf => 1,
+        Role::Tester => 2,
+    }
+}
+
+fn build(
+    options: &UpOptions,
+    claim: &mut Claim,
+    running: &mut Vec<Running>,
+) -> Result<LabState, LabError> {
+    let UpOptions { graph, cpus, .. } = options;
+    let mut order: Vec<usize> = (0..graph.elements.len())
+        .filter(|index| graph.elements[*index].role != Role::Tester)
+        .collect();
+    order.sort_by_key(|index| (rank(graph.elements[*index].role), *index));
+    // Whatever the machine lacks is told before anything is started.
+    let mut forwarders = Vec::new();
+    for index in &order {
+        let element = &graph.elements[*index];
+        let forwarder = forwarder(
+            &element.name,
+            element.program,
+            element.place,
+            &options.program,
+        )?;
+        let version = forwarder.probe().map_err(|why| LabError::Unavailable {
+            name: element.name.clone(),
+            why,
+        })?;
+        forwarders.push((*index, forwarder, version));
+    }
+    let directory = claim.directory().to_owned();
+    let wiring = wiring::Wiring::of(graph, &directory, claim.tag());
+    let mut commands = Vec::new();
+    let mut room = Room::new(claim.journal(), &mut commands);
+    place::make_namespaces(graph, &wiring, &mut room)?;
+    place::make_links(graph, &wiring, &mut room)?;
+    let mut elements = Vec::new();
+    for (index, mut forwarder, version) in forwarders {
+        let plan = wiring.plan(options, index);
+        room.make_directory(&plan.directory)?;
+        let began = room.commands.len();
+        // What was started of it is ended with all others where the rest fails.
+        let outcome = forwarder
+            .start(&plan, &mut room)
+            .and_then(|()| forwarder.connect(&plan, &mut room))
+            .and_then(|()| forwarder.program(&plan, &mut room))
+            .and_then(|()| wait_for_sockets(&plan));
+        let commands = room.commands[began..].to_vec();
+        running.push(Running { plan, forwarder });
+        outcome?;
+        if let Some(running) = running.last_mut() {
+            elements.push(ElementState::of(
+                &running.plan,
+                running.forwarder.as_mut(),
+                version,
+                commands,
+            )?);
+        }
+    }
+    Ok(LabState {
+        name: options.name.clone(),
+        owner: quietwire_host::process::ProcessId::own(),
+        graph: graph.clone(),
+        cpus: cpus.clone(),
+        warnings: cpus.warnings(),
+        tester: wiring.tester(graph),
+        elements,
+        died: Vec::new(),
+    })
+}
+
+fn wait_for_sockets(plan: &Plan) -> Result<(), LabError> {
+    for port in &plan.ports {
+        let Some(socket) = port.attachment.own_socket() else {
+            continue;
+        };
+        if !wait_until(SOCKETS_DEADLINE, || socket.exists()) {
+            return Err(LabError::Device {
+                name: plan.name.clone(),
+                what: format!("made no socket {} in 20 s", socket.display()),
+                log: crate::spawn::last_words(&plan.directory.join("log")),
+                command: String::new(),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Network namespaces of elements, and pairs of interfaces between them.
+
+use std::path::Path;
+
+use quietwire_host::journal::Change;
+
+use super::room::Room;
+use super::wiring::Wiring;
+use crate::error::LabError;
+use crate::spawn::require;
+use crate::topology::{Encapsulation, Graph, LinkKind};
+
+/// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
+const NAMESPACES: &str = "/run/netns";
+
+pub(super) fn make_namespaces(
+    graph: &Graph,
+    wiring: &Wiring,
+    room: &mut Room<'_>,
+) -> Result<(), LabError> {
+    for name in wiring.namespaces.iter().flatten() {
+        require("ip", "iproute2")?;
+        room.record(&Change::NamespaceCreated {
+            path: Path::new(NAMESPACES).join(name),
+        })?;
+        room.run(&["ip", "netns", "add", name])?;
+        // The kernel's own frames are not the tester's, and would be counted as somebody's.
+        let setting = if graph.encapsulation == Encapsulation::Ipv6 {
+            "for each in all default; do echo 0 >/proc/sys/net/ipv6/conf/$each/accept_dad; \
+             echo 1 >/proc/sys/net/ipv6/conf/$each/addr_gen_mode; \
+             echo 0 >/proc/sys/net/ipv6/conf/$each/router_solicitations; done"
+        } else {
+            "for each in all default; do echo 1 >/proc/sys/net/ipv6/conf/$each/disable_ipv6; done"
+        };
+        room.run(&["ip", "netns", "exec", name, "sh", "-c", setting])?;
+        room.run(&["ip", "-n", name, "link", "set", "lo", "up"])?;
+    }
+    Ok(())
+}
+
+pub(super) fn make_links(
+    graph: &Graph,
+    wiring: &Wiring,
+    room: &mut Room<'_>,
+) -> Result<(), LabError> {
+    for link in graph
+        .links
+        .iter()
+        .filter(|link| link.kind == LinkKind::Veth)
+    {
+        let ends = link.ends.map(|end| {
+            let namespace = wiring.namespaces[end.element].clone().unwrap_or_default();
+            (namespace, format!("p{}", end.port))
+        });
+        let [(here, name), (there, peer)] = &ends;
+        room.run(&[
+            "ip", "-n", here, "link", "add", name, "type", "veth", "peer", "name", peer, "netns",
+            there,
+        ])?;
+        for (namespace, name) in &ends {
+            room.run(&[
+                "ip", "-n", namespace, "link", "set", name, "up", "promisc", "on",
+            ])?;
+        }
+    }
+    Ok(())
+}

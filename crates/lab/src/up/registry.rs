@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Labs that have names: a directory each below the state directory, with a lock that the lab's process holds, the journal of
+//! what it changed, and its state.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quietwire_host::journal::{Change, Journal, Undone};
+use quietwire_host::process::ProcessId;
+
+use super::state::LabState;
+use crate::clean::undo_own_journal;
+use crate::error::{LabError, io_error};
+use crate::lab::{LAB_JOURNAL, judge, lock, lock_path, make_directory};
+
+/// Directory of the labs that have names.
+pub(crate) const NAMED: &str = "named";
+/// How long a lab may take to go down, with all that it started.
+const DOWN_PATIENCE: Duration = Duration::from_secs(60);
+/// How often a directory may vanish while it is taken.
+const ATTEMPTS: u32 = 20;
+
+/// Changes with what came of undoing them.
+pub type Undoings = Vec<(Change, Undone)>;
+
+/// A lab's name, taken by this process.
+#[derive(Debug)]
+pub(super) struct Claim {
+    directory: PathBuf,
+    journal: Journal,
+    tag: String,
+    _lock: File,
+}
+
+impl Claim {
+    /// Takes a name, and undoes what is left of a lab that had it and was killed.
+    pub(super) fn take(state_directory: &Path, name: &str) -> Result<Self, LabError> {
+        check_name(name)?;
+        let directory = state_directory.join(NAMED).join(name);
+        for _ in 0..ATTEMPTS {
+            make_directory(&directory)?;
+            let held = match hold(&directory, name) {
+                // Another process took the directory away between.
+                Err(LabError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+                    continue;
+                }
+                held => held?,
+            };
+            let path = directory.join(LAB_JOURNAL);
+            if path.exists() {
+                tracing::warn!("an earlier lab {name} was not taken down; that is done first");
+                judge(undo_own_journal(&path)?)?;
+                continue;
+            }
+            let mut journal =
+                Journal::open(&path).map_err(io_error(&path, "making the journal"))?;
+            let change = Change::DirectoryCreated {
+                path: directory.clone(),
+            };
+            journal
+                .record(&change)
+                .map_err(io_error(&path, "writing the journal"))?;
+            return Ok(Self {
+                directory,
+                journal,
+                tag: format!("quietwire-{}", std::process::id()),
+                _lock: held,
+            });
+        }
+        Err(LabError::Undo(format!(
+            "{} comes and goes",
+            directory.display()
+        )))
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn journal(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// Begins names that nobody else on this machine uses.
+    pub(super) fn tag(&self) -> &str {
+        // One lab a process.
+        &self.tag
+    }
+
+    /// Undoes what the journal tells.
+    pub(super) fn release(self) -> Result<(), LabError> {
+        let outcome = judge(undo_own_journal(self.journal.path())?);
+        remove_if_empty(self.directory.parent());
+        outcome
+    }
+}
+
+/// Takes the lock, and sees that it is still the one that others would find.
+fn hold(directory: &Path, name: &str) -> Result<File, LabError> {
+    let held = lock(directory).map_err(|error| match error {
+        LabError::Busy { owner } => LabError::NameTaken {
+            name: name.to_owned(),
+            owner,
+        },
+        other => other,
+    })?;
+    let path = lock_path(directory);
+    let there = fs::metadata(&path).map_err(io_error(&path, "looking at the lock"))?;
+    let ours = held
+        .metadata()
+        .map_err(io_error(&path, "looking at the lock"))?;
+    if there.ino() == ours.ino() {
+        Ok(held)
+    } else {
+        Err(io_error(&path, "taking the lock")(
+            io::ErrorKind::NotFound.into(),
+        ))
+    }
+}
+
+/// The directory of all names goes with the last.
+fn remove_if_empty(directory: Option<&Path>) {
+    // It is not empty while there are others.
+    let _ = directory.map(fs::remove_dir);
+}
+
+fn check_name(name: &str) -> Result<(), LabError> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if !name.is_empty() && name.len() <= 32 && !name.starts_with('.') && name.chars().all(is_letter)
+    {
+        return Ok(());
+    }
+    Err(LabError::Topology(format!(
+        "'{name}' is no name for a lab; take up to 32 letters, digits, '-', '_' and '.'"
+    )))
+}
+
+/// A lab with a name, up or left over.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// The process that holds it; none for one that was left over.
+    pub owner: Option<i32>,
+    /// What it says of itself; none while it comes up.
+    pub state: Option<LabState>,
+}
+
+/// Labs with names below a state directory, by name.
+///
+/// # Errors
+/// A directory or state that cannot be read.
+pub fn known(state_directory: &Path) -> Result<Vec<Known>, LabError> {
+    let directory = state_directory.join(NAMED);
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_error(&directory, "listing it")(error)),
+    };
+    let mut all = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(io_error(&directory, "listing it"))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        if check_name(name).is_ok() && path.is_dir() {
+            all.push(Known {
+                name: name.to_owned(),
+                owner: owner_of(&path, name)?,
+                state: LabState::read(&path)?,
+            });
+        }
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+/// The process that holds a lab's lock.
+fn owner_of(directory: &Path, name: &str) -> Result<Option<i32>, LabError> {
+    if !lock_path(directory).exists() {
+        return Ok(None);
+    }
+    match hold(directory, name) {
+        Ok(_) => Ok(None),
+        Err(LabError::NameTaken { owner, .. }) => Ok(owner.parse().ok()),
+        Err(LabError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The lab of this name that is up; the only one where none is said.
+///
+/// # Errors
+/// [`LabError::Topology`] when there is none, or several and none was said.
+pub fn find(state_directory: &Path, name: Option<&str>) -> Result<Known, LabError> {
+    let mut up: Vec<Known> = known(state_directory)?
+        .into_iter()
+        .filter(|lab| lab.owner.is_some())
+        .collect();
+    let names: Vec<&str> = up.iter().map(|lab| lab.name.as_str()).collect();
+    let place = match name {
+        Some(name) => names.iter().position(|other| *other == name),
+        None if up.len() == 1 => Some(0),
+        None => None,
+    };
+    match (place, name) {
+        (Some(place), _) => Ok(up.swap_remove(place)),
+        (None, _) if names.is_empty() => Err(LabError::Topology(
+            "no lab is up; `quietwire lab up NAME` brings one up".to_owned(),
+        )),
+        (None, Some(name)) => Err(LabError::Topology(format!(
+            "no lab '{name}' is up; there are {}",
+            names.join(", ")
+        ))),
+        (None, None) => Err(LabError::Topology(format!(
+            "several labs are up; say which: {}",
+            names.join(", ")
+        ))),
+    }
+}
+
+/// Asks the process of a lab to take it down, and undoes what is left where it does not.
+///
+/// # Errors
+/// What could not be ended or undone.
+pub fn take_down(state_directory: &Path, lab: &Known) -> Result<(), LabError> {
+    let directory = state_directory.join(NAMED).join(&lab.name);
+    if let Some(process) = lab.owner.and_then(ProcessId::of) {
+        process
+            .end(DOWN_PATIENCE)
+            .map_err(io_error(&directory, "ending the lab's process"))?;
+    }
+    let left = clean_one(&directory, &lab.name)?;
+    judge(left.unwrap_or_default())
+}
+
+/// Undoes what labs with names left behind whose processes are gone; with it, the names of those that are up.
+///
+/// # Errors
+/// A journal or directory that cannot be read.
+pub fn clean_named(state_directory: &Path) -> Result<(Undoings, Vec<String>), LabError> {
+    let mut undone = Vec::new();
+    let mut up = Vec::new();
+    for lab in known(state_directory)? {
+        let directory = state_directory.join(NAMED).join(&lab.name);
+        match clean_one(&directory, &lab.name)? {
+            Some(left) => undone.extend(left),
+            None => up.push(lab.name),
+        }
+    }
+    remove_if_empty(Some(&state_directory.join(NAMED)));
+    Ok((undone, up))
+}
+
+/// Nothing for a lab that is up.
+fn clean_one(directory: &Path, name: &str) -> Result<Option<Undoings>, LabError> {
+    if !directory.exists() {
+        return Ok(Some(Vec::new()));
+    }
+    let _held = match hold(directory, name) {
+        Ok(held) => held,
+        Err(LabError::NameTaken { .. }) => return Ok(None),
+        Err(LabError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+            return Ok(Some(Vec::new()));
+        }
+        Err(error) => return Err(error),
+    };
+    let journal = directory.join(LAB_JOURNAL);
+    let undone = if journal.exists() {
+        undo_own_journal(&journal)?
+    } else {
+        // Killed before it wrote its first line: nothing was made but the directory and its lock.
+        fs::remove_dir_all(directory).map_err(io_error(directory, "removing it"))?;
+        let path = directory.to_owned();
+        vec![(Change::DirectoryCreated { path }, Undone::Restored)]
+    };
+    remove_if_empty(directory.parent());
+    Ok(Some(undone))
+}

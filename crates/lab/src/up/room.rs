@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What bringing up an element takes: a plan of it, processes, commands, and the journal that knows of all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use quietwire_host::CpuList;
+use quietwire_host::journal::{Change, Journal};
+
+use super::wiring::Attachment;
+use crate::error::{LabError, io_error};
+use crate::place::Place;
+use crate::spawn::{self, last_words};
+use crate::topology::{ElementPlace, Encapsulation, Forwarding, Program};
+
+/// How long a program may take to come up. Several of them may have one CPU.
+const UP_DEADLINE: Duration = Duration::from_secs(60);
+/// How long one may take to stop when asked.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A port of an element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortPlan {
+    pub(crate) attachment: Attachment,
+}
+
+/// What an element is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Its name.
+    pub(crate) name: String,
+    /// A name that nothing else on the machine has.
+    pub(crate) tag: String,
+    pub(crate) place: ElementPlace,
+    pub(crate) program: Program,
+    /// A directory of its own.
+    pub(crate) directory: PathBuf,
+    /// Its ports, p0, p1 and so on.
+    pub(crate) ports: Vec<PortPlan>,
+    /// Between which ports it forwards.
+    pub(crate) joins: Vec<[usize; 2]>,
+    pub(crate) forwarding: Forwarding,
+    pub(crate) encapsulation: Encapsulation,
+    /// CPUs that it forwards on.
+    pub(crate) cpus: CpuList,
+    /// CPUs for its other threads.
+    pub(crate) rest: CpuList,
+    /// Whether others forward on its CPUs, too.
+    pub(crate) is_shared: bool,
+    /// Its network namespace, where it has its own.
+    pub(crate) namespace: Option<String>,
+}
+
+/// A process of an element.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+    command: String,
+    log: PathBuf,
+}
+
+impl Process {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, and makes it.
+    pub(crate) fn stop(&mut self) -> Result<(), LabError> {
+        spawn::stop(&mut self.child, STOP_PATIENCE)
+            .map(|_| ())
+            .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+    }
+
+    fn failed(&self, what: String) -> LabError {
+        LabError::Device {
+            name: self.name.clone(),
+            what,
+            log: last_words(&self.log),
+            command: self.command.clone(),
+        }
+    }
+}
+
+/// Where things are made, so that they are known to the journal first and to the record afterwards.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    journal: &'a mut Journal,
+    /// Every command, in order.
+    pub(crate) commands: &'a mut Vec<String>,
+}
+
+impl<'a> Room<'a> {
+    pub(crate) fn new(journal: &'a mut Journal, commands: &'a mut Vec<String>) -> Self {
+        Self { journal, commands }
+    }
+
+    /// Writes a change down before it is made.
+    pub(crate) fn record(&mut self, change: &Change) -> Result<(), LabError> {
+        self.journal
+            .record(change)
+            .map_err(io_error(self.journal.path(), "writing the journal"))
+    }
+
+    /// Makes a directory within the lab's own, which goes with it.
+    pub(crate) fn make_directory(&mut self, path: &Path) -> Result<(), LabError> {
+        fs::create_dir_all(path).map_err(io_error(path, "making the directory"))
+    }
+
+    /// Starts a program of an element where the element is, on the element's CPUs and those of the rest. It is killed by the
+    /// kernel when this process is.
+    pub(crate) fn spawn(
+        &mut self,
+        plan: &Plan,
+        log: &str,
+        environment: &[(&str, String)],
+        words: &[String],
+    ) -> Result<Process, LabError> {
+        let mut inner = Vec::new();
+        if plan.place == ElementPlace::Container {
+            inner.extend(["unshare", "--mount", "--ipc", "--uts", "--"].map(str::to_owned));
+        }
+        let cpus = plan.cpus.union(&plan.rest).to_string();
+        inner.extend(["taskset".to_owned(), "--cpu-list".to_owned(), cpus]);
+        if !environment.is_empty() {
+            inner.push("env".to_owned());
+            inner.extend(
+                environment
+                    .iter()
+                    .map(|(key, value)| format!("{key}={value}")),
+            );
+        }
+        inner.extend_from_slice(words);
+        let place = Place::of(plan.namespace.as_deref())?;
+        let command = place.command(&inner)?;
+        let log = plan.directory.join(log);
+        let child = spawn::spawn(self.journal, &command, None, &log)?;
+        self.commands.push(command.join(" "));
+        Ok(Process {
+            child,
+            name: plan.name.clone(),
+            command: command.join(" "),
+            log,
+        })
+    }
+
+    /// Runs a command to its end; what it printed.
+    pub(crate) fn run(&mut self, words: &[&str]) -> Result<String, LabError> {
+        let line = words.join(" ");
+        self.commands.push(line.clone());
+        run(words).map_err(|said| LabError::Command {
+            command: line,
+            said,
+        })
+    }
+
+    /// Looks until a program is as it should be.
+    pub(crate) fn wait_until(
+        &self,
+        plan: &Plan,
+        processes: &mut [Process],
+        what: &str,
+        mut look: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), LabError> {
+        let began = Instant::now();
+        loop {
+            for process in processes.iter_mut() {
+                if !process.is_running() {
+                    return Err(process.failed("ended at once".to_owned()));
+                }
+            }
+            let Err(why) = look() else { return Ok(()) };
+            if began.elapsed() >= UP_DEADLINE {
+                let what = format!("did not {what} in {} s: {why}", UP_DEADLINE.as_secs());
+                return Err(match processes.last() {
+                    Some(process) => process.failed(what),
+                    None => LabError::Device {
+                        name: plan.name.clone(),
+                        what,
+                        log: String::new(),
+                        command: String::new(),
+                    },
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Runs a command to its end; what it printed, or what it complained of.
+pub(crate) fn run(words: &[&str]) -> Result<String, String> {
+    let (program, arguments) = words.split_first().ok_or("no command")?;
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let said = [output.stdout, output.stderr].concat();
+        Err(format!(
+            "{} ({})",
+            String::from_utf8_lossy(&said).trim(),
+            output.status
+        ))
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a lab that is up says of itself, to other processes and in results.
+
+use std::fs;
+use std::path::Path;
+
+use quietwire_host::process::ProcessId;
+use serde::{Deserialize, Serialize};
+
+use super::room::Plan;
+use crate::adapters::DeviceThread;
+use crate::error::{LabError, io_error};
+use crate::programs::Forwarder;
+use crate::topology::{Assignment, ElementPlace, Graph, Program};
+
+/// A lab that is up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LabState {
+    /// Its name.
+    pub name: String,
+    /// The process that keeps it.
+    pub owner: Option<ProcessId>,
+    /// The topology.
+    pub graph: Graph,
+    /// Who has which CPUs.
+    pub cpus: Assignment,
+    /// What every result has to carry.
+    pub warnings: Vec<String>,
+    /// The tester's side.
+    pub tester: TesterSide,
+    /// All others, in the order in which they were started.
+    pub elements: Vec<ElementState>,
+    /// Elements of which a process ended by itself.
+    pub died: Vec<String>,
+}
+
+/// Where the tester finds its ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TesterSide {
+    /// The network namespace that it has to be in; none for this one.
+    pub namespace: Option<String>,
+    /// URIs of both ports of each chain. None where the tester is outside.
+    pub chains: Vec<[String; 2]>,
+}
+
+/// One element of a lab that is up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ElementState {
+    /// Its name.
+    pub name: String,
+    /// What it runs.
+    pub program: Program,
+    /// Where.
+    pub place: ElementPlace,
+    /// The program's version.
+    pub version: String,
+    /// Its exact configuration.
+    pub configuration: Vec<String>,
+    /// Every command that was given for it.
+    pub commands: Vec<String>,
+    /// Its processes.
+    pub pids: Vec<u32>,
+    /// Its threads.
+    pub threads: Vec<DeviceThread>,
+}
+
+const FILE: &str = "state.json";
+
+impl LabState {
+    /// Writes it, whole or not at all.
+    pub(super) fn write(&self, directory: &Path) -> Result<(), LabError> {
+        let path = directory.join(FILE);
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| io_error(&path, "writing the state")(error.into()))?;
+        fs::write(&new, text).map_err(io_error(&new, "writing the state"))?;
+        fs::rename(&new, &path).map_err(io_error(&path, "writing the state"))
+    }
+
+    /// Reads it; nothing where the lab is not up yet.
+    pub(super) fn read(directory: &Path) -> Result<Option<Self>, LabError> {
+        let path = directory.join(FILE);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|error| io_error(&path, "reading the state")(error.into())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error(&path, "reading the state")(error)),
+        }
+    }
+}
+
+impl ElementState {
+    pub(super) fn of(
+        plan: &Plan,
+        forwarder: &mut dyn Forwarder,
+        version: String,
+        commands: Vec<String>,
+    ) -> Result<Self, LabError> {
+        let told = |what: &str| {
+            let (name, what) = (plan.name.clone(), what.to_owned());
+            move |why: String| LabError::Device {
+                name,
+                what: format!("does not tell its {what}: {why}"),
+                log: String::new(),
+                command: String::new(),
+            }
+        };
+        Ok(Self {
+            name: plan.name.clone(),
+            program: plan.program,
+            place: plan.place,
+            version,
+            configuration: forwarder
+                .configuration(plan)
+                .map_err(told("configuration"))?,
+            threads: forwarder.threads(plan).map_err(told("threads"))?,
+            pids: forwarder
+                .processes()
+                .iter()
+                .map(super::room::Process::pid)
+                .collect(),
+            commands,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How the ports of a topology meet: sockets, interfaces, and which side makes what.
+
+use std::path::{Path, PathBuf};
+
+use super::room::{Plan, PortPlan};
+use super::state::TesterSide;
+use super::{UpOptions, rank};
+use crate::topology::{Element, ElementPlace, End, Graph, LinkKind, Program, Role};
+
+/// What a port of an element is, on its side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Attachment {
+    /// Memory shared with another process.
+    Memif { socket: PathBuf, is_server: bool },
+    /// The host's side of a virtio network card.
+    Vhost { socket: PathBuf, is_server: bool },
+    /// The guest's side of one.
+    VirtioUser { socket: PathBuf, is_server: bool },
+    /// An interface of the kernel's, in the namespace of the element.
+    Interface { name: String },
+    /// One that is made by whoever is on the other side.
+    Tap,
+    /// A network card.
+    Pci { address: String },
+}
+
+impl Attachment {
+    /// As quietwire names it.
+    pub(crate) fn uri(&self) -> String {
+        let role = |is_server: &bool| if *is_server { "server" } else { "client" };
+        match self {
+            Self::Memif { socket, is_server } => {
+                format!("memif:{}?role={}&id=0", socket.display(), role(is_server))
+            }
+            Self::Vhost { socket, is_server } => {
+                format!("vhost:{}?role={}", socket.display(), role(is_server))
+            }
+            Self::VirtioUser { socket, is_server } => {
+                format!("virtio-user:{}?role={}", socket.display(), role(is_server))
+            }
+            Self::Interface { name } => format!("af-packet:{name}"),
+            Self::Tap => "tap:".to_owned(),
+            Self::Pci { address } => format!("pci:{address}"),
+        }
+    }
+
+    /// The socket that this side makes.
+    pub(crate) fn own_socket(&self) -> Option<&Path> {
+        match self {
+            Self::Memif {
+                socket,
+                is_server: true,
+            }
+            | Self::Vhost {
+                socket,
+                is_server: true,
+            }
+            | Self::VirtioUser {
+                socket,
+                is_server: true,
+            } => Some(socket),
+            _ => None,
+        }
+    }
+}
+
+/// All ports of a topology.
+#[derive(Debug)]
+pub(super) struct Wiring {
+    directory: PathBuf,
+    tag: String,
+    /// Namespace of each element, if it has one of its own.
+    pub(super) namespaces: Vec<Option<String>>,
+    /// Of each element, its ports in order.
+    ports: Vec<Vec<PortPlan>>,
+}
+
+impl Wiring {
+    pub(super) fn of(graph: &Graph, directory: &Path, tag: &str) -> Self {
+        let elements = graph.elements.iter().enumerate();
+        let namespaces = elements
+            .map(|(index, element)| {
+                needs_namespace(graph, index, element).then(|| format!("{tag}-{}", element.name))
+            })
+            .collect();
+        let ports = (0..graph.elements.len())
+            .map(|element| {
+                (0..graph.port_count(element))
+                    .filter_map(|port| {
+                        let end = End { element, port };
+                        let (link, _) = graph.link_at(end)?;
+                        let attachment = attachment(graph, link, end, directory);
+                        Some(PortPlan { attachment })
+                    })
+                    .collect()
+            })
+            .collect();
+        Self {
+            directory: directory.to_owned(),
+            tag: tag.to_owned(),
+            namespaces,
+            ports,
+        }
+    }
+
+    /// What an element is to be.
+    pub(super) fn plan(&self, options: &UpOptions, index: usize) -> Plan {
+        let UpOptions { graph, cpus, .. } = options;
+        let element = &graph.elements[index];
+        Plan {
+            name: element.name.clone(),
+            tag: format!("{}-{}", self.tag, element.name),
+            place: element.place,
+            program: element.program,
+            directory: self.directory.join(&element.name),
+            ports: self.ports[index].clone(),
+            joins: graph
+                .joins
+                .iter()
+                .filter(|join| join.element == index)
+                .map(|join| join.ports)
+                .collect(),
+            forwarding: graph.forwarding,
+            encapsulation: graph.encapsulation,
+            cpus: cpus.elements[index].clone(),
+            rest: cpus.rest.clone(),
+            is_shared: cpus.is_shared(&element.name),
+            namespace: self.namespaces[index].clone(),
+        }
+    }
+
+    /// Where the tester finds its ports.
+    pub(super) fn tester(&self, graph: &Graph) -> TesterSide {
+        let is_outside = graph.links.iter().any(|link| link.pci.is_some());
+        let uris = |chain: usize| {
+            let ports = self.ports[0].get(2 * chain..2 * chain + 2)?;
+            Some([ports[0].attachment.uri(), ports[1].attachment.uri()])
+        };
+        TesterSide {
+            namespace: self.namespaces[0].clone(),
+            chains: if is_outside {
+                Vec::new()
+            } else {
+                (0..graph.chains.len()).filter_map(uris).collect()
+            },
+        }
+    }
+}
+
+/// Containers have their own network; so has whoever has interfaces of the kernel's, which nothing else is to see, and who
+/// makes some for itself.
+fn needs_namespace(graph: &Graph, index: usize, element: &Element) -> bool {
+    let has_veth = graph.links.iter().any(|link| {
+        link.kind == LinkKind::Veth && link.ends.iter().any(|end| end.element == index)
+    });
+    element.place == ElementPlace::Container
+        || has_veth
+        || element.is_kernels()
+        || element.program == Program::OvsDpdk
+}
+
+fn attachment(graph: &Graph, index: usize, end: End, directory: &Path) -> Attachment {
+    let link = &graph.links[index];
+    let other = link.ends[usize::from(link.ends[0] == end)];
+    let [own, peer] = [end, other].map(|end| &graph.elements[end.element]);
+    let order = |end: End| {
+        (
+            rank(graph.elements[end.element].role),
+            end.element,
+            end.port,
+        )
+    };
+    let is_server = order(end) < order(other);
+    let socket = directory.join(format!("l{index}.sock"));
+    match link.kind {
+        LinkKind::Memif => Attachment::Memif { socket, is_server },
+        LinkKind::VhostUser if is_front(own, peer, is_server) => {
+            Attachment::VirtioUser { socket, is_server }
+        }
+        LinkKind::VhostUser => Attachment::Vhost { socket, is_server },
+        LinkKind::Veth => Attachment::Interface {
+            name: format!("p{}", end.port),
+        },
+        LinkKind::Tap => Attachment::Tap,
+        LinkKind::Pci => Attachment::Pci {
+            address: match own.role {
+                Role::Tester => String::new(),
+                _ => link.pci.clone().unwrap_or_default(),
+            },
+        },
+    }
+}
+
+/// Whether this end is the network card and not its other side: a guest's always is, otherwise whoever comes later.
+fn is_front(own: &Element, peer: &Element, is_server: bool) -> bool {
+    match (own.place, peer.place) {
+        (ElementPlace::Guest, _) => true,
+        (_, ElementPlace::Guest) => false,
+        _ => !is_server,
+    }
+}
