@@ -31,7 +31,7 @@ const PAGES: [(&str, &str); 17] = [
     ("switch", "docs/switch.md"),
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),
-    ("lab clean", "docs/lab.md"),
+    ("lab", "docs/lab.md"),
     ("guest-agent", "docs/guests.md"),
     ("host", "docs/host.md"),
     ("partition", "docs/partition.md"),
@@ -268,6 +268,19 @@ fn wishes_in_the_guide_are_understood_and_the_switch_takes_its_file() {
     let settings = Settings::read(&path).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(settings.forwarding_cpus, Some(plan.cpus(Role::Forwarding)));
     assert_eq!(settings.tx_ring_size, Some(2048));
+}
+
+#[test]
+fn topologies_in_the_guide_make_sense() {
+    let page = fs::read_to_string(root().join("docs/lab.md")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("own.toml");
+    let described = fenced(&page, "toml");
+    assert_eq!(described.len(), 1);
+    for text in described {
+        fs::write(&file, text).unwrap();
+        quietwire_lab::topology::read(&file).unwrap();
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use anyhow::Context;
 use quietwire_dpdk::Fault;
 use quietwire_host::settings;
 use quietwire_lab::LabError;
+use quietwire_lab::topology::TopologyError;
 use quietwire_study::{FileError, LabBenchError, StoreError};
 use quietwire_switch::SwitchError;
 use quietwire_tester::TesterError;
@@ -136,7 +137,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         if let Some(error) = cause.downcast_ref::<StoreError>() {
             return of_store(error);
         }
-        if cause.is::<FileError>() || cause.is::<Usage>() {
+        if cause.is::<FileError>() || cause.is::<TopologyError>() || cause.is::<Usage>() {
             return BAD_INPUT;
         }
         if cause.is::<Lacking>() {

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire lab`: what studies set up on the machine, and its undoing.
+//! `quietwire lab`: topologies, what is set up of them on the machine, and its undoing.
+
+mod check;
+mod chosen;
+mod show;
+mod up;
 
 use std::path::PathBuf;
 
@@ -10,7 +15,7 @@ use quietwire_lab::{STATE_DIRECTORY, clean};
 use crate::exit::CheckFailed;
 use crate::text::print;
 
-/// What studies set up on the machine: processes, CPU sets, settings, sockets.
+/// Topologies to measure in, and what was set up of them on the machine.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -19,7 +24,16 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Undo what a study left behind that was killed. A study that runs is left alone.
+    List(show::ListArgs),
+    Show(Box<show::ShowArgs>),
+    Up(Box<up::UpArgs>),
+    Check(check::CheckArgs),
+    Down(up::DownArgs),
+    Shell(up::ShellArgs),
+    /// Keep a lab up; started by `lab up`.
+    #[command(hide = true)]
+    Keep,
+    /// Undo what a study or lab left behind that was killed. Those that run are left alone.
     Clean(CleanArgs),
 }
 
@@ -35,6 +49,13 @@ struct CleanArgs {
 
 pub(crate) fn run(args: &LabArgs) -> Result<()> {
     match &args.command {
+        LabCommand::List(args) => show::list(args),
+        LabCommand::Show(args) => show::show(args),
+        LabCommand::Up(args) => up::up(args),
+        LabCommand::Check(args) => check::run(args),
+        LabCommand::Down(args) => up::down(args),
+        LabCommand::Shell(args) => up::shell(args),
+        LabCommand::Keep => up::keep(),
         LabCommand::Clean(args) => run_clean(args),
     }
 }
@@ -43,11 +64,16 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
     let report = clean(&args.state_directory)?;
     if args.json {
         print(serde_json::to_string_pretty(&report)?)?;
-    } else if let Some(owner) = &report.busy {
-        print(format!("a lab is up, of process {owner}: left alone"))?;
-    } else if report.undone.is_empty() {
-        print("nothing was left behind")?;
     } else {
+        if let Some(owner) = &report.busy {
+            print(format!("a lab is up, of process {owner}: left alone"))?;
+        }
+        for name in &report.up {
+            print(format!("lab {name} is up: left alone"))?;
+        }
+        if report.undone.is_empty() && report.busy.is_none() && report.up.is_empty() {
+            print("nothing was left behind")?;
+        }
         for (change, outcome) in &report.undone {
             print(format!("{change}: {outcome}"))?;
         }

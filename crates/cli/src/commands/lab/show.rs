@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire lab list` and `lab show`: topologies, without touching the machine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quietwire_lab::topology::{CATALOG, Chains, Length, Program, describe, draw};
+use quietwire_lab::up::{Known, known};
+use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability};
+use serde_json::json;
+
+use super::chosen::TopologyArgs;
+use crate::text::{fold, print, terminal_width};
+
+/// The fifteen topologies that have names, switches that this machine can run, and labs that are up.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Where labs keep their state.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    state_directory: PathBuf,
+    /// Print them as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One topology with its parameters: elements, links, ports, CPUs. Nothing is started.
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    topology: TopologyArgs,
+    /// Draw it into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print elements, links and CPUs as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn list(args: &ListArgs) -> Result<()> {
+    if args.json {
+        let all: Vec<_> = CATALOG
+            .iter()
+            .map(|topology| {
+                json!({
+                    "name": topology.name,
+                    "path": topology.path,
+                    "about": topology.about,
+                    "takes_chains": topology.chains == Chains::Many,
+                    "takes_length": topology.length == Length::Any,
+                })
+            })
+            .collect();
+        let programs: Vec<_> = programs()?
+            .into_iter()
+            .map(|(program, version)| match version {
+                Ok(version) => json!({ "name": program.name(), "version": version }),
+                Err(why) => json!({ "name": program.name(), "unavailable": why.0 }),
+            })
+            .collect();
+        let up: Vec<_> = up_now(args)?.into_iter().map(|lab| lab.name).collect();
+        let told = json!({ "topologies": all, "programs": programs, "up": up });
+        return print(serde_json::to_string_pretty(&told)?);
+    }
+    let widest = |of: fn(&quietwire_lab::topology::Named) -> &'static str| {
+        CATALOG
+            .iter()
+            .map(|topology| of(topology).chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (names, paths) = (
+        widest(|topology| topology.name),
+        widest(|topology| topology.path),
+    );
+    for topology in CATALOG {
+        let (name, path, about) = (topology.name, topology.path, topology.about);
+        print(format!("{name:names$}  {path:paths$}  {about}"))?;
+    }
+    print("\nT tester, S switch, V VNF, [..] in a guest; n with --chains, … with --length\n")?;
+    for (program, version) in programs()? {
+        let told = version.unwrap_or_else(|why| why.to_string());
+        print(format!("{:15}  {told}", program.name()))?;
+    }
+    for lab in up_now(args)? {
+        let topology = lab
+            .state
+            .map_or_else(|| "coming up".to_owned(), |state| state.graph.name);
+        print(format!("\nlab {} is up: {topology}", lab.name))?;
+    }
+    Ok(())
+}
+
+type Availability = (Program, Result<String, Unavailable>);
+
+/// What can be a switch, with its version here or why it cannot be had.
+fn programs() -> Result<Vec<Availability>> {
+    let own = std::env::current_exe().context("where this program is")?;
+    let all = Program::ALL
+        .iter()
+        .map(|program| (*program, availability(*program, &own)));
+    Ok(all.collect())
+}
+
+fn up_now(args: &ListArgs) -> Result<Vec<Known>> {
+    let mut all = known(&args.state_directory)?;
+    all.retain(|lab| lab.owner.is_some());
+    Ok(all)
+}
+
+pub(super) fn show(args: &ShowArgs) -> Result<()> {
+    let (graph, cpus) = args.topology.read()?;
+    if let Some(file) = &args.svg {
+        fs::write(file, draw(&graph, &cpus)).with_context(|| file.display().to_string())?;
+    }
+    if args.json {
+        let text = json!({ "topology": graph, "cpus": cpus, "warnings": cpus.warnings() });
+        return print(serde_json::to_string_pretty(&text)?);
+    }
+    let width = usize::from(terminal_width());
+    let folded: Vec<String> = describe(&graph, &cpus)
+        .lines()
+        .map(|line| fold(line, width, 9))
+        .collect();
+    print(folded.join("\n"))
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire lab up`, `down` and `shell`: labs that stay up, each kept by a process of its own.
+
+use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use quietwire_lab::STATE_DIRECTORY;
+use quietwire_lab::topology::{ElementPlace, describe};
+use quietwire_lab::up::{LabState, UpLab, UpOptions, find, take_down};
+use serde::{Deserialize, Serialize};
+
+use super::chosen::TopologyArgs;
+use crate::exit::{CheckFailed, Lacking, Usage, code, on_signals, require_root};
+use crate::text::print;
+
+/// Bring a topology up. It stays until `lab down`.
+#[derive(Debug, Args)]
+pub(super) struct UpArgs {
+    #[command(flatten)]
+    topology: TopologyArgs,
+    /// Name of the lab: up to 32 letters, digits, -, _ and dots. [default: the topology's]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where labs keep their state.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    state_directory: PathBuf,
+    /// Print all of its state as JSON: ports, versions, configurations, commands, threads.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Take a lab down, with all that belongs to it.
+#[derive(Debug, Args)]
+pub(super) struct DownArgs {
+    /// Its name; not needed where only one is up.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Where labs keep their state.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    state_directory: PathBuf,
+}
+
+/// A shell in a guest of a lab that is up.
+#[derive(Debug, Args)]
+pub(super) struct ShellArgs {
+    /// The element that is in a guest.
+    #[arg(value_name = "GUEST")]
+    guest: String,
+    /// The lab; not needed where only one is up.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where labs keep their state.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    state_directory: PathBuf,
+}
+
+/// What the process that keeps a lab says when it is up, or is not to be.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Up(Box<LabState>),
+    Failed { message: String, code: u8 },
+}
+
+pub(super) fn up(args: &UpArgs) -> Result<()> {
+    let (graph, cpus) = args.topology.read()?;
+    require_root("a lab makes namespaces and gives processes their CPUs")?;
+    let program = std::env::current_exe().context("where this program is")?;
+    let options = UpOptions {
+        name: args.name.clone().unwrap_or_else(|| graph.name.clone()),
+        state_directory: args.state_directory.clone(),
+        program: program.clone(),
+        graph,
+        cpus,
+    };
+    let mut keeper = Command::new(program);
+    // It outlives this process, and must not hold open what this one writes to.
+    keeper
+        .args(["lab", "keep"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut keeper = keeper
+        .spawn()
+        .context("starting the process that keeps the lab")?;
+    if let Some(mut stdin) = keeper.stdin.take() {
+        stdin
+            .write_all(&serde_json::to_vec(&options)?)
+            .context("telling it what to bring up")?;
+    }
+    if let Some(mut warnings) = keeper.stderr.take() {
+        std::thread::spawn(move || std::io::copy(&mut warnings, &mut std::io::stderr()));
+    }
+    let mut line = String::new();
+    if let Some(stdout) = keeper.stdout.take() {
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context("hearing what came up")?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Answer::Up(state)) => tell(&state, args.json),
+        Ok(Answer::Failed { message, code: 2 }) => bail!(Usage(message)),
+        Ok(Answer::Failed { message, code: 3 }) => bail!(Lacking(message)),
+        Ok(Answer::Failed { message, .. }) => bail!(CheckFailed(message)),
+        Err(_) => bail!(CheckFailed(
+            "the process that was to keep the lab ended without a word; `quietwire lab clean` undoes what it left".to_owned()
+        )),
+    }
+}
+
+fn tell(state: &LabState, is_json: bool) -> Result<()> {
+    if is_json {
+        return print(serde_json::to_string_pretty(state)?);
+    }
+    let name = &state.name;
+    let mut lines = vec![describe(&state.graph, &state.cpus), String::new()];
+    for element in &state.elements {
+        lines.push(format!("{}  {}", element.name, element.version));
+    }
+    lines.push(String::new());
+    for (index, [first, second]) in state.tester.chains.iter().enumerate() {
+        lines.push(format!(
+            "chain {}  --port '{first}' --port '{second}'",
+            index + 1
+        ));
+    }
+    if let Some(namespace) = &state.tester.namespace {
+        lines.push(format!(
+            "the tester's ports are in the network namespace {namespace}"
+        ));
+    }
+    lines.push(format!(
+        "lab {name} is up; `quietwire lab check {name}` sends traffic through it, `quietwire lab down {name}` ends it"
+    ));
+    print(lines.join("\n"))
+}
+
+/// Keeps a lab: what to bring up comes on standard input, what came up goes to standard output, and then it stays until it is
+/// told to end.
+pub(super) fn keep() -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
+    // A terminal that is closed, and Ctrl-C there, are not for this one. It leads its group already where it cannot.
+    let _ = nix::unistd::setsid();
+    let options: UpOptions =
+        serde_json::from_reader(stdin()).map_err(|error| Usage(error.to_string()))?;
+    let mut lab = match UpLab::up(&options) {
+        Ok(lab) => lab,
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            let code = code(&error);
+            let message = error.to_string();
+            return answer(&Answer::Failed { message, code });
+        }
+    };
+    // Nobody is there any more who wanted it.
+    answer(&Answer::Up(Box::new(lab.state().clone())))?;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+        for name in lab.look_for_dead()? {
+            tracing::error!("{name} of lab {} has ended by itself", options.name);
+        }
+    }
+    Ok(lab.down()?)
+}
+
+fn answer(answer: &Answer) -> Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(answer)?)
+        .and_then(|()| out.flush())
+        .context("nobody hears what came up")
+}
+
+pub(super) fn down(args: &DownArgs) -> Result<()> {
+    let lab = find(&args.state_directory, args.name.as_deref())?;
+    take_down(&args.state_directory, &lab)?;
+    print(format!("lab {} is down", lab.name))
+}
+
+pub(super) fn shell(args: &ShellArgs) -> Result<()> {
+    let lab = find(&args.state_directory, args.name.as_deref())?;
+    let Some(state) = lab.state else {
+        bail!(Usage(format!("lab {} is not up yet", lab.name)));
+    };
+    let elements = &state.graph.elements;
+    let Some(element) = elements.iter().find(|element| element.name == args.guest) else {
+        let names: Vec<&str> = elements
+            .iter()
+            .map(|element| element.name.as_str())
+            .collect();
+        bail!(Usage(format!(
+            "lab {} has no element '{}'; there are {}",
+            lab.name,
+            args.guest,
+            names.join(", ")
+        )));
+    };
+    if element.place != ElementPlace::Guest {
+        bail!(Usage(format!(
+            "{} runs on this machine's own kernel ({}), so there is no guest to have a shell in",
+            element.name, element.place
+        )));
+    }
+    bail!(Lacking("guests have no shell in this version".to_owned()))
+}
