@@ -161,7 +161,7 @@ fn held_part(interval: &Interval, state: &State) -> f64 {
 fn width(interval: &Interval) -> String {
     match (interval.held_pps, interval.lost_pps) {
         (Some(held), Some(lost)) if lost > held => {
-            format!("{:.2} % apart", (lost - held) / lost * 100.0)
+            format!(" {:.2} % apart ", (lost - held) / lost * 100.0)
         }
         _ => String::new(),
     }
