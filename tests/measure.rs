@@ -174,7 +174,19 @@ fn impossible_wishes_are_named() {
         ),
         (&["--duration", "0s"], &["--duration", "longer than 0"]),
         (&["--duration", "1parsec"], &["--duration"]),
-        (&["--set", "trials.duration-s=0"], &["duration-s"]),
+        (
+            &["--set", "trials.duration-s=0"],
+            &["trials.duration-s", "--duration"],
+        ),
+        (
+            &[
+                "--set",
+                "resolution-percent=1",
+                "--set",
+                "resolution-percent=2",
+            ],
+            &["resolution-percent", "twice"],
+        ),
         (
             &["--set", "resolution-percent=0"],
             &["search.resolution-percent"],
@@ -193,11 +205,11 @@ fn impossible_wishes_are_named() {
             &["search.trials-per-rate", "has no such key"],
         ),
         (&["--max-rate-pps", "0"], &["trials.max-rate-pps"]),
-        (&["--max-rate-pps", "-5"], &["max-rate-pps"]),
+        (&["--max-rate-pps=-5"], &["max-rate-pps"]),
         (&["--max-rate-pps", "nan"], &["trials.max-rate-pps"]),
         (
             &["--max-rate-pps", "1e11"],
-            &["trials.max-rate-pps", "no link carries"],
+            &["trials.max-rate-pps", "at most 1e10"],
         ),
         (&["--frame-size", "63"], &["64 to 9000"]),
         (&["--frame-size", "9001"], &["64 to 9000"]),
@@ -346,10 +358,7 @@ fn a_rate_above_the_line_is_not_counted_against_the_device() {
     let (result, said) = place.json(&arguments);
     assert!(said.contains("INVALID"), "{said}");
     let whole = result.to_string();
-    assert!(
-        whole.contains("the simulated link carries 10000000"),
-        "{whole}"
-    );
+    assert!(whole.contains("the simulated link carries"), "{whole}");
 }
 
 #[test]
@@ -430,7 +439,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
         1,
         "{said}"
     );
-    assert!(!result.to_string().contains("simulated"));
+    assert!(!result.to_string().contains("\"is_simulated\":true"));
     let (_, said) = sweep("2000", &[]);
     assert!(!said.contains("calibrated"), "{said}");
     // Another file, of which nothing is known.

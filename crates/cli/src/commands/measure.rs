@@ -84,6 +84,7 @@ pub(crate) struct MeasureArgs {
 }
 
 pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
+    plan::check_settings(args).map_err(Usage)?;
     let text = plan::text(args);
     let file = StudyFile::parse(&text, Path::new("the options as a study file"))?;
     for (option, path) in [("--store", &args.store), ("--html", &args.html)] {

@@ -161,6 +161,37 @@ const STEPS: [(&str, &str); 3] = [
     ("resolution-percent", "0.5"),
 ];
 
+/// Keys that have options of their own: section, key, option.
+const OPTIONS: [(&str, &str, &str); 7] = [
+    ("traffic", "frame-sizes", "--frame-size"),
+    ("traffic", "directions", "--one-way"),
+    ("traffic", "flows", "--flows"),
+    ("trials", "duration-s", "--duration"),
+    ("trials", "warm-up-s", "--warm-up"),
+    ("trials", "drain-s", "--drain"),
+    ("trials", "max-rate-pps", "--max-rate-pps"),
+];
+
+/// Says what `--set` may not: a key twice, or one that an option says.
+pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
+    let mut seen = Vec::new();
+    for setting in &args.settings {
+        let section = setting.section.as_deref().unwrap_or(args.method.section());
+        let place = (section, setting.key.as_str());
+        if let Some((.., option)) = OPTIONS.iter().find(|it| (it.0, it.1) == place) {
+            return Err(format!(
+                "--set {section}.{}: say it by {option}",
+                setting.key
+            ));
+        }
+        if seen.contains(&place) {
+            return Err(format!("--set {section}.{} is given twice", setting.key));
+        }
+        seen.push(place);
+    }
+    Ok(())
+}
+
 /// The study file.
 pub(super) fn text(args: &MeasureArgs) -> String {
     let method = args.method;
@@ -258,7 +289,11 @@ fn head(args: &MeasureArgs) -> String {
     let one_way = args.one_way || args.ports.len() == 1;
     let max_rate = args
         .max_rate_pps
-        .map_or_else(|| "\"auto\"".to_owned(), |rate| format!("{rate:?}"));
+        // TOML writes `nan` small.
+        .map_or_else(
+            || "\"auto\"".to_owned(),
+            |rate| format!("{rate:?}").to_lowercase(),
+        );
     format!(
         "name = \"measure\"\ntitle = \"Measured by {}\"\n\
          [device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
