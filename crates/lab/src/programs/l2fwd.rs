@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::vdev::{claim_runtime_directory, eal_options, is_worker, threads};
+use super::vdev::{EXAMPLE_READY, eal_options, is_worker, start, threads};
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
@@ -72,17 +72,8 @@ impl Forwarder for L2fwd {
     }
 
     fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        claim_runtime_directory(plan, room)?;
-        let process = room.spawn(plan, "log", &[], &self.command(plan)?)?;
-        self.processes.push(process);
-        let log = plan.directory.join("log");
-        room.wait_until(plan, &mut self.processes, "begin to forward", || {
-            let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
-            match said.contains("entering main loop") {
-                true => Ok(()),
-                false => Err("it has not said so".to_owned()),
-            }
-        })
+        let command = self.command(plan)?;
+        start(plan, room, &mut self.processes, &command, EXAMPLE_READY)
     }
 
     fn counters(&self, _plan: &Plan) -> Result<Value, String> {

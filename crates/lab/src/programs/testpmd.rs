@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::vdev::{claim_runtime_directory, eal_options, is_worker, threads};
+use super::vdev::{eal_options, is_worker, start, threads};
 use super::{Forwarder, Unavailable, dpdk_version, find, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
@@ -12,6 +12,8 @@ use crate::up::{Plan, Process, Room};
 const BINARY: &str = "dpdk-testpmd";
 /// How often it prints its counters, seconds.
 const PERIOD: &str = "5";
+/// What it starts with, and what is missing until then.
+const READY: (&str, &str) = ("NIC statistics for port", "it shows no counters yet");
 
 #[derive(Debug)]
 pub(super) struct Testpmd {
@@ -61,17 +63,8 @@ impl Forwarder for Testpmd {
     }
 
     fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        claim_runtime_directory(plan, room)?;
-        let process = room.spawn(plan, "log", &[], &self.command(plan)?)?;
-        self.processes.push(process);
-        let log = plan.directory.join("log");
-        room.wait_until(plan, &mut self.processes, "begin to forward", || {
-            let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
-            match said.contains("NIC statistics for port") {
-                true => Ok(()),
-                false => Err("it shows no counters yet".to_owned()),
-            }
-        })
+        let command = self.command(plan)?;
+        start(plan, room, &mut self.processes, &command, READY)
     }
 
     fn counters(&self, plan: &Plan) -> Result<Value, String> {

@@ -6,7 +6,7 @@ use quietwire_host::settings;
 
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
-use crate::up::{Attachment, Plan, Room};
+use crate::up::{Attachment, Plan, Process, Room};
 
 /// Memory of a program, MiB.
 const MEMORY_MIB: u64 = 128;
@@ -50,6 +50,26 @@ pub(super) fn claim_runtime_directory(plan: &Plan, room: &mut Room<'_>) -> Resul
     room.record(&Change::DirectoryCreated { path })
 }
 
+/// Starts a program of DPDK's and waits until its log says these words; `not_yet` tells what is missing until then.
+pub(super) fn start(
+    plan: &Plan,
+    room: &mut Room<'_>,
+    processes: &mut Vec<Process>,
+    command: &[String],
+    (words, not_yet): (&str, &str),
+) -> Result<(), LabError> {
+    claim_runtime_directory(plan, room)?;
+    processes.push(room.spawn(plan, "log", &[], command)?);
+    let log = plan.directory.join("log");
+    room.wait_until(plan, processes, "begin to forward", || {
+        let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+        match said.contains(words) {
+            true => Ok(()),
+            false => Err(not_yet.to_owned()),
+        }
+    })
+}
+
 /// Huge pages where there are enough, kept by nobody when the program ends; ordinary ones otherwise.
 pub(super) fn memory_options(memory_mib: u64) -> Vec<String> {
     let free = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
@@ -87,6 +107,9 @@ fn device(index: usize, attachment: &Attachment) -> Result<String, LabError> {
         }
     })
 }
+
+/// What the examples start with, and what is missing until then.
+pub(super) const EXAMPLE_READY: (&str, &str) = ("entering main loop", "it has not said so");
 
 /// Threads of a process on DPDK: workers forward, the others do not.
 pub(super) fn threads(
