@@ -10,7 +10,7 @@ use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, checksum};
 use quietwire_switch::fib::{Ipv4Routes, Ipv6Routes};
 use quietwire_switch::route::{
-    Decision, Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter, Router,
+    Adjacency, Decision, Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter, Router,
     Urpf, Vrf, decide, fragments, rewrite,
 };
 
@@ -96,13 +96,13 @@ fn frame(input: &mut &[u8]) -> (Vec<u8>, u16) {
     (frame, number)
 }
 
-fn check_sent(mut frame: Vec<u8>, interface: u16, in_pieces: bool) {
+fn check_sent(mut frame: Vec<u8>, to: Adjacency, in_pieces: bool) {
     let before = frame.clone();
     let out = ROUTER
         .interfaces
-        .get(interface)
+        .get(to.interface())
         .expect("an interface that is there");
-    assert!(rewrite(&mut frame, out.mac, NEIGHBOUR));
+    assert!(rewrite(&mut frame, out.mac, to));
     let packet = &frame[ETHERNET_HEADER_LENGTH..];
     let at = if packet[0] >> 4 == 4 { 8 } else { 7 };
     assert_eq!(packet[at] + 1, before[ETHERNET_HEADER_LENGTH + at]);
@@ -147,8 +147,8 @@ fuzz_target!(|input: &[u8]| {
             );
             assert_eq!(alone.as_slice(), [*decision]);
             match *decision {
-                Decision::Forward { interface, .. } => check_sent(frame, interface, false),
-                Decision::Fragment { interface, .. } => check_sent(frame, interface, true),
+                Decision::Forward(to) => check_sent(frame, to, false),
+                Decision::Fragment(to) => check_sent(frame, to, true),
                 Decision::Punt(_) | Decision::Drop(_) => {}
             }
         }

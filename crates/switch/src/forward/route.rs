@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
-use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, VLAN_TAG_LENGTH};
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
 use super::notes::Notes;
 use super::path::{Path, measure};
@@ -15,8 +15,8 @@ use crate::bridge::{self, BridgeTables, Ingress, Storm};
 use crate::counters::{RouterCounters, Step};
 use crate::fdb::Fdb;
 use crate::route::{
-    Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Punt, Router, decide,
-    fragments, rewrite,
+    Adjacency, Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Punt, Router,
+    decide, fragments, rewrite,
 };
 
 /// What all forwarding threads know of the router and the bridges that it has interfaces to.
@@ -265,16 +265,18 @@ impl Path<'_> {
         for ((mut frame, decision), from) in local.drain().zip(decisions.as_slice()).zip(interfaces)
         {
             match *decision {
-                Decision::Forward { interface, mac } => {
+                Decision::Forward(to) => {
+                    let interface = to.interface();
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        let frame = readdressed(frame, out, mac, means.pool, self.notes)?;
+                        let frame = readdressed(frame, out, to, means.pool, self.notes)?;
                         leave(self.outputs, frame, interface, out, inside, &mut touched)
                     });
                     lost += u64::from(sent.is_none());
                 }
-                Decision::Fragment { interface, mac } => {
+                Decision::Fragment(to) => {
+                    let interface = to.interface();
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        let frame = readdressed(frame, out, mac, means.pool, self.notes)?;
+                        let frame = readdressed(frame, out, to, means.pool, self.notes)?;
                         self.cut(&frame, interface, out, inside, &mut touched, means.pool)
                     });
                     lost += u64::from(sent.is_none());
@@ -494,7 +496,7 @@ fn tag_of(frame: &Mbuf<'_>) -> Option<u16> {
 fn readdressed<'eal>(
     mut frame: Mbuf<'eal>,
     out: &Interface,
-    mac: MacAddress,
+    to: Adjacency,
     pool: &Mempool,
     notes: &mut Notes,
 ) -> Option<Mbuf<'eal>> {
@@ -503,7 +505,7 @@ fn readdressed<'eal>(
         notes.copied(frame.buffer(), copy.buffer());
         frame = copy;
     }
-    rewrite(frame.octets_mut()?, out.mac, mac).then_some(frame)
+    rewrite(frame.octets_mut()?, out.mac, to).then_some(frame)
 }
 
 /// Puts a frame to those that wait for an interface; none when it is lost.

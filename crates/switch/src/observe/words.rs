@@ -118,17 +118,16 @@ impl Names {
     fn routed(&self, from: u16, decision: route::Decision) -> String {
         let interface = |number| name(&self.interfaces, number);
         let what = match decision {
-            route::Decision::Forward {
-                interface: out,
-                mac,
-            } => {
-                format!("out of interface {} to {mac}", interface(out))
+            route::Decision::Forward(to) => {
+                format!(
+                    "out of interface {} to {}",
+                    interface(to.interface()),
+                    to.mac()
+                )
             }
-            route::Decision::Fragment {
-                interface: out,
-                mac,
-            } => {
-                format!("in pieces, out of interface {} to {mac}", interface(out))
+            route::Decision::Fragment(to) => {
+                let out = interface(to.interface());
+                format!("in pieces, out of interface {out} to {}", to.mac())
             }
             route::Decision::Punt(punt) => format!("to the service thread: {}", punt.name()),
             route::Decision::Drop(reason) => format!("dropped: {}", reason.name()),

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use quietwire_dpdk::BURST_MAX;
-use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
+use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
-use super::decision::{Decision, Decisions, DropReason, Punt, Tally};
+use super::decision::{Adjacency, Decision, Decisions, DropReason, Punt, Tally};
 use super::fragment;
-use super::header::{self, Header};
-use super::interfaces::{Interface, Interfaces, Urpf};
+use super::header::{self, Brief, Destination};
+use super::interfaces::{Interfaces, Urpf};
 use super::kernel_filter::KernelFilter;
 use super::next_hops::{NextHop, NextHops};
 use crate::fib::{Ipv4Fib, Ipv6Fib, NO_ROUTE};
@@ -85,52 +85,38 @@ impl<A: Copy> Batch<A> {
     }
 }
 
-/// A frame between the passes.
-#[derive(Clone, Copy)]
-struct Read {
-    header: Header,
-    interface: u16,
-    vrf: u16,
-    urpf: Urpf,
-}
+/// Places of a burst, a bit each.
+type Places = u64;
+const _: () = assert!(BURST_MAX <= Places::BITS as usize);
 
 /// Decides on a burst of frames without tags (at most [`BURST_MAX`]; what is beyond is not looked at), each with the
 /// number of the interface that it came in on.
 #[inline]
 pub fn decide<'a>(
     router: &Router,
-    frames: impl Iterator<Item = &'a [u8]> + Clone,
+    frames: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     interfaces: &[u16],
     decisions: &mut Decisions,
 ) -> Tally {
-    let mut headers: [Option<Read>; BURST_MAX] = [None; BURST_MAX];
-    decisions.clear();
-    let mut vrf = None;
-    let mut several = false;
-    for ((frame, number), place) in frames.clone().zip(interfaces).zip(&mut headers) {
-        let Some(interface) = router.interfaces.get(*number) else {
-            decisions.push(Decision::Drop(DropReason::NoInterface));
-            continue;
-        };
-        match header::read(frame, interface) {
-            Ok(header) => {
-                *place = Some(read(header, *number, interface));
-                several |= vrf.is_some_and(|vrf| vrf != interface.vrf);
-                vrf = Some(interface.vrf);
-                // Until its route is found.
-                decisions.push(Decision::Punt(Punt::NoRoute));
-            }
-            Err(decision) => decisions.push(decision),
-        }
+    let count = frames.len().min(interfaces.len()).min(BURST_MAX);
+    decisions.begin(count, Decision::Drop(DropReason::NoInterface));
+    let mut left = Places::MAX >> (Places::BITS as usize - count.max(1));
+    if count == 0 {
+        left = 0;
     }
-    let count = decisions.as_slice().len();
-    if let Some(headers) = headers.get_mut(..count)
-        && let Some(vrf) = vrf
-    {
-        route(router, vrf, headers, frames.clone(), decisions);
-        if several {
-            route_others(router, headers, frames.clone(), decisions);
-        }
+    // VRF by VRF: there is one in most bursts.
+    for _ in 0..count {
+        let Some(vrf) = next_vrf(router, interfaces, &mut left) else {
+            break;
+        };
+        route(
+            router,
+            vrf,
+            &mut left,
+            frames.clone(),
+            interfaces,
+            decisions,
+        );
     }
     if let Some(filter) = &router.kernel_filter {
         filter.apply(&router.interfaces, frames, interfaces, decisions);
@@ -142,152 +128,191 @@ pub fn decide<'a>(
     tally
 }
 
+/// The VRF of the first packet that is left; those without an interface are left out.
 #[inline(always)]
-fn read(header: Header, number: u16, interface: &Interface) -> Read {
-    Read {
-        header,
-        interface: number,
-        vrf: interface.vrf,
-        urpf: interface.urpf,
+fn next_vrf(router: &Router, interfaces: &[u16], left: &mut Places) -> Option<u16> {
+    while *left != 0 {
+        let number = interfaces.get(left.trailing_zeros() as usize)?;
+        if let Some(interface) = router.interfaces.get(*number) {
+            return Some(interface.vrf);
+        }
+        *left &= *left - 1;
     }
+    None
 }
 
-/// VRF by VRF, until no packet is left.
-#[cold]
-fn route_others<'a>(
-    router: &Router,
-    headers: &mut [Option<Read>],
-    frames: impl Iterator<Item = &'a [u8]> + Clone,
-    decisions: &mut Decisions,
-) {
-    for _ in 0..BURST_MAX {
-        let Some(vrf) = headers.iter().flatten().map(|read| read.vrf).next() else {
-            return;
-        };
-        route(router, vrf, headers, frames.clone(), decisions);
-    }
+/// Packets of a VRF that are to be looked up, and what is known of them.
+struct Readings {
+    v4: Batch<u32>,
+    v6: Batch<u128>,
+    briefs: [Brief; BURST_MAX],
+    /// On whose decision a route is needed.
+    open: Places,
+    /// Whether sources have to have a way back.
+    checked: bool,
 }
 
-/// Decides on the packets of a VRF, and takes them out of `headers`.
+/// Decides on the packets of a VRF, and takes them out of those that are left.
 #[inline(always)]
 fn route<'a>(
     router: &Router,
     vrf: u16,
-    headers: &mut [Option<Read>],
+    left: &mut Places,
     frames: impl Iterator<Item = &'a [u8]> + Clone,
+    interfaces: &[u16],
     decisions: &mut Decisions,
 ) {
-    let Some(tables) = router.vrfs.get(usize::from(vrf)) else {
-        headers.fill(None);
-        return;
+    let mut readings = read(router, vrf, left, frames.clone(), interfaces, decisions);
+    let mut hops = [NO_ROUTE; BURST_MAX];
+    if let Some(tables) = router.vrfs.get(usize::from(vrf)) {
+        if readings.checked {
+            check_sources(
+                router,
+                tables,
+                frames.clone(),
+                interfaces,
+                &mut readings.open,
+                decisions,
+            );
+        }
+        let Readings { v4, v6, .. } = &mut readings;
+        if v4.len > 0 {
+            v4.look_up(|addresses, found| tables.ipv4.look_up_burst(addresses, found));
+        }
+        if v6.len > 0 {
+            v6.look_up(|addresses, found| tables.ipv6.look_up_burst(addresses, found));
+        }
+        for (place, found) in v4.results().chain(v6.results()) {
+            router.next_hops.prefetch(found);
+            if let Some(hop) = hops.get_mut(place) {
+                *hop = found;
+            }
+        }
+    }
+    let each = frames.zip(&hops).zip(&readings.briefs).enumerate();
+    for (place, ((frame, hop), brief)) in each {
+        if readings.open >> place & 1 == 1 {
+            decisions.set(place, follow(router, *brief, *hop, frame));
+        }
+    }
+}
+
+/// Reads the headers of a VRF's packets.
+#[inline(always)]
+fn read<'a>(
+    router: &Router,
+    vrf: u16,
+    left: &mut Places,
+    frames: impl Iterator<Item = &'a [u8]>,
+    interfaces: &[u16],
+    decisions: &mut Decisions,
+) -> Readings {
+    let mut readings = Readings {
+        v4: Batch::new(0),
+        v6: Batch::new(0),
+        briefs: [Brief::default(); BURST_MAX],
+        open: 0,
+        checked: false,
     };
-    let mut v4 = Batch::new(0u32);
-    let mut v6 = Batch::new(0u128);
-    let mut checked = false;
-    for (place, read) in headers.iter().enumerate() {
-        let Some(read) = read.filter(|read| read.vrf == vrf) else {
+    let each = frames.zip(interfaces).zip(&mut readings.briefs).enumerate();
+    for (place, ((frame, number), brief)) in each {
+        let Some(interface) = router.interfaces.get(*number) else {
             continue;
         };
-        checked |= read.urpf != Urpf::Off;
-        match read.header {
-            Header::V4 { destination, .. } => v4.push(place, destination),
-            Header::V6 { destination, .. } => v6.push(place, destination),
+        let bit = 1 << place;
+        if interface.vrf != vrf || *left & bit == 0 {
+            continue;
+        }
+        *left &= !bit;
+        let destination = match header::read(frame, interface) {
+            Ok(read) => {
+                *brief = read.0;
+                read.1
+            }
+            Err(decision) => {
+                decisions.set(place, decision);
+                continue;
+            }
+        };
+        readings.open |= bit;
+        readings.checked |= interface.urpf != Urpf::Off;
+        match destination {
+            Destination::V4(address) => readings.v4.push(place, address),
+            Destination::V6(address) => readings.v6.push(place, address),
         }
     }
-    if checked {
-        check_sources(router, tables, vrf, headers, decisions);
-    }
-    v4.look_up(|addresses, found| tables.ipv4.look_up_burst(addresses, found));
-    if v6.len > 0 {
-        v6.look_up(|addresses, found| tables.ipv6.look_up_burst(addresses, found));
-    }
-    for (_, found) in v4.results().chain(v6.results()) {
-        router.next_hops.prefetch(found);
-    }
-    let mut hops = [NO_ROUTE; BURST_MAX];
-    for (place, found) in v4.results().chain(v6.results()) {
-        if let Some(hop) = hops.get_mut(place) {
-            *hop = found;
-        }
-    }
-    for (place, ((slot, hop), frame)) in headers.iter_mut().zip(hops).zip(frames).enumerate() {
-        if let Some(read) = slot.take_if(|read| read.vrf == vrf) {
-            decisions.set(place, follow(router, &read, hop, frame));
-        }
-    }
+    readings
 }
 
 /// What becomes of a packet with this next hop.
 #[inline(always)]
-fn follow(router: &Router, read: &Read, hop: u32, frame: &[u8]) -> Decision {
+fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Decision {
+    let to = match router.next_hops.adjacency(hop) {
+        Some(to) => to,
+        None => match choose(router, brief, hop, frame) {
+            Ok(to) => to,
+            Err(decision) => return decision,
+        },
+    };
+    if let Some(instead) = time_is_over(brief) {
+        return instead;
+    }
+    let Some(out) = router.interfaces.get(to.interface()) else {
+        return Decision::Punt(Punt::Unreachable);
+    };
+    if brief.length <= out.mtu {
+        Decision::Forward(to)
+    } else {
+        too_long(brief, frame, to)
+    }
+}
+
+/// Whom of a group a packet goes to, or what becomes of one that is not sent on by this thread.
+#[inline(never)]
+fn choose(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Result<Adjacency, Decision> {
     let next_hop = match router.next_hops.get(hop) {
         NextHop::Group(group) => router.next_hops.choose(group, flow_hash(frame)),
         next_hop => next_hop,
     };
-    let (interface, mac) = match next_hop {
-        NextHop::Adjacency { interface, mac } => (interface, mac),
-        other => return Decision::from_other(other, read),
-    };
-    if let Some(instead) = time_is_over(read) {
-        return instead;
-    }
-    let Some(out) = router.interfaces.get(interface) else {
-        return Decision::Punt(Punt::Unreachable);
-    };
-    match read.header {
-        Header::V4 { length, .. } if length <= out.mtu => Decision::Forward { interface, mac },
-        Header::V6 { length, .. } if length <= out.mtu => Decision::Forward { interface, mac },
-        Header::V4 {
-            dont_fragment: false,
-            ..
-        } => cut(frame, interface, mac),
-        _ => Decision::Punt(Punt::TooBig),
+    match next_hop {
+        NextHop::Adjacency { interface, mac } => Ok(Adjacency::new(interface, mac)),
+        other => Err(Decision::from_other(other, brief)),
     }
 }
 
-/// A packet that goes on in pieces, if there can be such.
+/// What becomes of a packet that is longer than the next link takes.
 #[inline(never)]
-fn cut(frame: &[u8], interface: u16, mac: MacAddress) -> Decision {
+fn too_long(brief: Brief, frame: &[u8], to: Adjacency) -> Decision {
     let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
-    if fragment::ends_beyond(packet) {
+    if !brief.may_cut {
+        Decision::Punt(Punt::TooBig)
+    } else if fragment::ends_beyond(packet) {
         Decision::Drop(DropReason::FragmentOffset)
     } else {
-        Decision::Fragment { interface, mac }
+        Decision::Fragment(to)
     }
 }
 
 /// A packet that would go on and has been on its way for too long; addresses of a link, which are not forwarded
 /// whatever the routes say (RFC 3927, section 7; RFC 4291, section 2.5.6).
 #[inline(always)]
-fn time_is_over(read: &Read) -> Option<Decision> {
-    let ttl = match read.header {
-        Header::V4 {
-            source,
-            destination,
-            ..
-        } if header::is_link_local_v4(source) || header::is_link_local_v4(destination) => {
-            return Some(Decision::Drop(DropReason::Martian));
-        }
-        Header::V4 { ttl, .. } => ttl,
-        Header::V6 { source, .. } if header::is_link_local(source) => {
-            return Some(Decision::Drop(DropReason::Martian));
-        }
-        Header::V6 { ttl, .. } => ttl,
-    };
-    (ttl <= 1).then_some(Decision::Punt(Punt::TimeExceeded))
+fn time_is_over(brief: Brief) -> Option<Decision> {
+    if brief.is_of_a_link {
+        return Some(Decision::Drop(DropReason::Martian));
+    }
+    (brief.ttl <= 1).then_some(Decision::Punt(Punt::TimeExceeded))
 }
 
 impl Decision {
     /// For a next hop that is not sent to.
-    #[inline(never)]
-    fn from_other(next_hop: NextHop, read: &Read) -> Self {
+    fn from_other(next_hop: NextHop, brief: Brief) -> Self {
         match next_hop {
             NextHop::Local => Self::Punt(Punt::ForUs),
             NextHop::Blackhole => Self::Drop(DropReason::Blackhole),
             NextHop::Unreachable => Self::Punt(Punt::Unreachable),
             NextHop::Prohibit => Self::Punt(Punt::Prohibited),
             NextHop::Glean { .. } | NextHop::Incomplete { .. } => {
-                time_is_over(read).unwrap_or(Self::Punt(Punt::Neighbour))
+                time_is_over(brief).unwrap_or(Self::Punt(Punt::Neighbour))
             }
             // A group of groups is not made.
             NextHop::None | NextHop::Group(_) | NextHop::Adjacency { .. } => {
@@ -297,49 +322,53 @@ impl Decision {
     }
 }
 
-/// Takes out of `headers` the packets of a VRF whose sources have no way back.
+/// Takes out of those that are open the packets whose sources have no way back.
 #[inline(never)]
-fn check_sources(
+fn check_sources<'a>(
     router: &Router,
     tables: &Vrf,
-    vrf: u16,
-    headers: &mut [Option<Read>],
+    frames: impl Iterator<Item = &'a [u8]>,
+    interfaces: &[u16],
+    open: &mut Places,
     decisions: &mut Decisions,
 ) {
     let mut v4 = Batch::new(0u32);
     let mut v6 = Batch::new(0u128);
-    for (place, read) in headers.iter().enumerate() {
-        let Some(read) = read.filter(|read| read.vrf == vrf && read.urpf != Urpf::Off) else {
+    let came_by = |place: usize| router.interfaces.get(*interfaces.get(place)?);
+    let is_checked = |place| came_by(place).is_some_and(|one| one.urpf != Urpf::Off);
+    for (place, frame) in frames.enumerate().take(BURST_MAX) {
+        if *open >> place & 1 == 0 || !is_checked(place) {
             continue;
-        };
-        match read.header {
-            Header::V4 { source, .. } => v4.push(place, source),
+        }
+        match header::source_of(frame) {
+            Some(Destination::V4(source)) => v4.push(place, source),
             // Neighbours on the link have no route.
-            Header::V6 { source, .. } if header::is_link_local(source) => {}
-            Header::V6 { source, .. } => v6.push(place, source),
+            Some(Destination::V6(source)) if header::is_link_local(source) => {}
+            Some(Destination::V6(source)) => v6.push(place, source),
+            None => {}
         }
     }
     v4.look_up(|addresses, found| tables.ipv4.look_up_burst(addresses, found));
     v6.look_up(|addresses, found| tables.ipv6.look_up_burst(addresses, found));
     for (place, found) in v4.results().chain(v6.results()) {
-        let Some(slot) = headers.get_mut(place) else {
+        let (Some(interface), Some(number)) = (came_by(place), interfaces.get(place)) else {
             continue;
         };
-        if slot.is_some_and(|read| !has_way_back(&router.next_hops, &read, found)) {
-            *slot = None;
+        if !has_way_back(&router.next_hops, interface.urpf, *number, found) {
+            *open &= !(1 << place);
             decisions.set(place, Decision::Drop(DropReason::Urpf));
         }
     }
 }
 
-fn has_way_back(next_hops: &NextHops, read: &Read, found: u32) -> bool {
+fn has_way_back(next_hops: &NextHops, urpf: Urpf, interface: u16, found: u32) -> bool {
     let next_hop = next_hops.get(found);
-    match (next_hop, read.urpf) {
+    match (next_hop, urpf) {
         (NextHop::None | NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit, _) => false,
         // Our own address comes from nowhere but here.
         (NextHop::Local, _) => false,
-        (NextHop::Group(group), Urpf::Strict) => next_hops.leaves_by(group, read.interface),
-        (next_hop, Urpf::Strict) => next_hop.interface() == Some(read.interface),
+        (NextHop::Group(group), Urpf::Strict) => next_hops.leaves_by(group, interface),
+        (next_hop, Urpf::Strict) => next_hop.interface() == Some(interface),
         _ => true,
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What can become of a packet.
 
+use std::fmt;
+
 use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::MacAddress;
 
@@ -126,23 +128,59 @@ impl DropReason {
     }
 }
 
+/// Where a packet leaves, and to whom: an interface's number in the bits above the neighbour's MAC address. It is one word
+/// from the table of next hops to the frame: octets written one by one and read as one have to be waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Adjacency(u64);
+
+impl Adjacency {
+    const MAC: u64 = (1 << 48) - 1;
+
+    /// Of an interface's number and a neighbour on its link.
+    #[must_use]
+    pub const fn new(interface: u16, mac: MacAddress) -> Self {
+        Self((interface as u64) << 48 | mac.to_u64())
+    }
+
+    #[inline(always)]
+    pub(super) const fn of_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// Number of the interface.
+    #[inline(always)]
+    #[must_use]
+    pub const fn interface(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    /// The neighbour's address as a number ([`MacAddress::to_u64`]).
+    #[inline(always)]
+    #[must_use]
+    pub const fn mac_number(self) -> u64 {
+        self.0 & Self::MAC
+    }
+
+    /// The neighbour.
+    #[must_use]
+    pub const fn mac(self) -> MacAddress {
+        MacAddress::from_u64(self.mac_number())
+    }
+}
+
+impl fmt::Debug for Adjacency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by interface {}", self.mac(), self.interface())
+    }
+}
+
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It goes on by this interface, to this neighbour.
-    Forward {
-        /// Number of the interface.
-        interface: u16,
-        /// The neighbour.
-        mac: MacAddress,
-    },
+    Forward(Adjacency),
     /// The same in pieces.
-    Fragment {
-        /// Number of the interface.
-        interface: u16,
-        /// The neighbour.
-        mac: MacAddress,
-    },
+    Fragment(Adjacency),
     /// The service thread sees to it.
     Punt(Punt),
     /// It is dropped.
@@ -173,17 +211,14 @@ impl Decisions {
         self.decisions.get(..self.len).unwrap_or(&[])
     }
 
+    /// Begins anew with so many that are alike.
     #[inline(always)]
-    pub(super) fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    #[inline(always)]
-    pub(super) fn push(&mut self, decision: Decision) {
-        if let Some(place) = self.decisions.get_mut(self.len) {
-            *place = decision;
-            self.len += 1;
-        }
+    pub(super) fn begin(&mut self, count: usize, decision: Decision) {
+        self.len = count.min(BURST_MAX);
+        self.decisions
+            .iter_mut()
+            .take(count)
+            .for_each(|one| *one = decision);
     }
 
     #[inline(always)]
@@ -210,9 +245,18 @@ pub struct Tally {
 impl Tally {
     #[inline(always)]
     pub(super) fn count(&mut self, decision: Decision) {
+        if let Decision::Forward(_) = decision {
+            self.forwarded += 1;
+        } else {
+            self.count_other(decision);
+        }
+    }
+
+    #[inline(never)]
+    fn count_other(&mut self, decision: Decision) {
         match decision {
-            Decision::Forward { .. } => self.forwarded += 1,
-            Decision::Fragment { .. } => {
+            Decision::Forward(_) => {}
+            Decision::Fragment(_) => {
                 self.forwarded += 1;
                 self.fragmented += 1;
             }

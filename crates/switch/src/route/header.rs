@@ -16,28 +16,29 @@ const IPV6_HEADER: usize = 40;
 const OPTION_LSRR: u8 = 131;
 const OPTION_SSRR: u8 = 137;
 
-/// What a packet says of itself.
+/// What a packet says of itself beside its addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Brief {
+    /// Length of the packet, octets.
+    pub(super) length: u16,
+    /// How many routers it may still pass.
+    pub(super) ttl: u8,
+    /// Whether it may go on in pieces.
+    pub(super) may_cut: bool,
+    /// Whether one of its addresses is of a link, which no router forwards.
+    pub(super) is_of_a_link: bool,
+}
+
+/// Where a packet is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Header {
-    V4 {
-        source: u32,
-        destination: u32,
-        /// Length of the packet, octets.
-        length: u16,
-        ttl: u8,
-        dont_fragment: bool,
-    },
-    V6 {
-        source: u128,
-        destination: u128,
-        length: u16,
-        ttl: u8,
-    },
+pub(super) enum Destination {
+    V4(u32),
+    V6(u128),
 }
 
 /// Reads a frame without tags that came in on an interface: a header to be routed by, or what becomes of the frame.
 #[inline(always)]
-pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<Header, Decision> {
+pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<(Brief, Destination), Decision> {
     let Some((ethernet, packet)) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>() else {
         return Err(Decision::Drop(DropReason::HeaderError));
     };
@@ -57,7 +58,7 @@ pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<Header, Decisi
 
 /// RFC 1812, sections 5.2.2, 5.3.4, 5.3.7.
 #[inline(always)]
-fn read_v4(packet: &[u8], to_many: bool) -> Result<Header, Decision> {
+fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
     let wrong = Err(Decision::Drop(DropReason::HeaderError));
     let Some(header) = packet.first_chunk::<IPV4_HEADER>() else {
         return wrong;
@@ -101,23 +102,26 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<Header, Decision> {
     if to_many {
         return Err(Decision::Drop(DropReason::BroadcastFrame));
     }
-    Ok(Header::V4 {
-        source,
-        destination,
+    let brief = Brief {
         length,
         ttl: header[8],
-        dont_fragment: header[6] & 0x40 != 0,
-    })
+        may_cut: header[6] & 0x40 == 0,
+        is_of_a_link: is_link_local_v4(source) || is_link_local_v4(destination),
+    };
+    Ok((brief, Destination::V4(destination)))
 }
 
 /// The sum of a header without options, 0 when its checksum is right (RFC 1071).
 #[inline(always)]
 fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
-    let mut sum = 0u32;
-    for [a, b] in header.as_chunks::<2>().0 {
-        sum += u32::from(u16::from_be_bytes([*a, *b]));
+    // In words of the machine's own order (RFC 1071, section 2 (B)): only whether it is 0 matters.
+    let mut sum = 0u64;
+    for word in header.as_chunks::<4>().0 {
+        sum += u64::from(u32::from_ne_bytes(*word));
     }
-    // Ten words carry at most 9 over, and that once more at most 1.
+    // Five words of 32 bits carry at most 4 over, 18 bits then at most 3, and that at most 1.
+    sum = (sum & 0xffff_ffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     !(sum as u16)
@@ -154,9 +158,21 @@ fn has_source_route(options: Option<&[u8]>) -> bool {
     false
 }
 
+/// Who sent a packet that was read: where it is in the header.
+#[inline(always)]
+pub(super) fn source_of(frame: &[u8]) -> Option<Destination> {
+    let packet = frame.get(ETHERNET_HEADER_LENGTH..)?;
+    if packet.first()? >> 4 == 4 {
+        let source = packet.get(12..)?.first_chunk()?;
+        return Some(Destination::V4(u32::from_be_bytes(*source)));
+    }
+    let source = packet.get(8..)?.first_chunk()?;
+    Some(Destination::V6(u128::from_be_bytes(*source)))
+}
+
 /// RFC 8200, section 3; RFC 4291, sections 2.5 to 2.7.
 #[inline(always)]
-fn read_v6(packet: &[u8], to_many: bool) -> Result<Header, Decision> {
+fn read_v6(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
     let wrong = Err(Decision::Drop(DropReason::HeaderError));
     let Some(header) = packet.first_chunk::<IPV6_HEADER>() else {
         return wrong;
@@ -184,12 +200,13 @@ fn read_v6(packet: &[u8], to_many: bool) -> Result<Header, Decision> {
     if is_link_local(destination) {
         return Err(Decision::Punt(Punt::ForUs));
     }
-    Ok(Header::V6 {
-        source,
-        destination,
+    let brief = Brief {
         length,
         ttl: header[7],
-    })
+        may_cut: false,
+        is_of_a_link: is_link_local(source),
+    };
+    Ok((brief, Destination::V6(destination)))
 }
 
 #[inline(always)]
@@ -212,16 +229,17 @@ fn multicast_v6(source: u128, scope: u8) -> Decision {
 /// Nobody's, or one's own: `::`, `::1`, and IPv4 addresses in IPv6 notation (RFC 6890, section 2.2.3).
 #[inline(always)]
 const fn is_martian_v6(address: u128) -> bool {
-    address <= 1 || address >> 32 == 0xffff
+    let (high, low) = ((address >> 64) as u64, address as u64);
+    high == 0 && (low <= 1 || low >> 32 == 0xffff)
 }
 
 #[inline(always)]
 pub(super) const fn is_link_local(address: u128) -> bool {
-    address >> 118 == 0xfe80 >> 6
+    (address >> 64) as u64 >> 54 == 0xfe80 >> 6
 }
 
 /// 169.254.0.0/16.
 #[inline(always)]
-pub(super) const fn is_link_local_v4(address: u32) -> bool {
+const fn is_link_local_v4(address: u32) -> bool {
     address >> 16 == 0xa9fe
 }

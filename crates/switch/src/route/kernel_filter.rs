@@ -226,7 +226,7 @@ const fn has_ports(protocol: u32) -> bool {
 #[inline(always)]
 const fn is_open(decision: Decision) -> bool {
     match decision {
-        Decision::Forward { .. } | Decision::Fragment { .. } => true,
+        Decision::Forward(_) | Decision::Fragment(_) => true,
         Decision::Punt(punt) => !matches!(punt, Punt::Arp | Punt::ForUs),
         Decision::Drop(reason) => matches!(
             reason,

@@ -23,7 +23,7 @@ pub mod rib;
 mod tests;
 
 pub use decide::{Router, Vrf, decide};
-pub use decision::{Decision, Decisions, DropReason, Punt, Tally};
+pub use decision::{Adjacency, Decision, Decisions, DropReason, Punt, Tally};
 pub use fragment::{Fragment, fragments};
 pub use interfaces::{Interface, InterfacePlace, Interfaces, PortInterfaces, Urpf};
 pub use kernel_filter::{FILTER_RULES_MAX, FilterRule, KernelFilter};

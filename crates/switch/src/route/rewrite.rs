@@ -3,11 +3,13 @@
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, update_checksum_u16};
 
+use super::decision::Adjacency;
+
 /// Gives a frame without tags new addresses and takes one from the packet's time to live (RFC 1812, section 5.3.1; RFC 8200,
 /// section 3); the checksum of IPv4 follows (RFC 1624). The caller has found the packet sound, and its time to live above 1.
 /// False, and no change, for what is no IP packet.
 #[inline(always)]
-pub fn rewrite(frame: &mut [u8], source: MacAddress, destination: MacAddress) -> bool {
+pub fn rewrite(frame: &mut [u8], source: MacAddress, to: Adjacency) -> bool {
     let Some((ethernet, packet)) = frame.split_first_chunk_mut::<ETHERNET_HEADER_LENGTH>() else {
         return false;
     };
@@ -16,20 +18,23 @@ pub fn rewrite(frame: &mut [u8], source: MacAddress, destination: MacAddress) ->
             let Some(header) = packet.first_chunk_mut::<20>() else {
                 return false;
             };
-            let old = u16::from_be_bytes([header[8], header[9]]);
-            header[8] = header[8].wrapping_sub(1);
-            let new = u16::from_be_bytes([header[8], header[9]]);
-            let sum = u16::from_be_bytes([header[10], header[11]]);
-            let [a, b] = update_checksum_u16(sum, old, new).to_be_bytes();
-            (header[10], header[11]) = (a, b);
+            let [.., ttl, protocol, high, low, _, _, _, _, _, _, _, _] = header;
+            let old = u16::from_be_bytes([*ttl, *protocol]);
+            let new = old.wrapping_sub(1 << 8);
+            let sum = update_checksum_u16(u16::from_be_bytes([*high, *low]), old, new);
+            // In one piece: whoever reads it next, octets or words, finds it written.
+            let [a, b] = new.to_be_bytes();
+            let [c, d] = sum.to_be_bytes();
+            (*ttl, *protocol, *high, *low) = (a, b, c, d);
         }
         [first, _, _, _, _, _, _, hop_limit, ..] if *first >> 4 == 6 => {
             *hop_limit = hop_limit.wrapping_sub(1);
         }
         _ => return false,
     }
-    let [_, _, a, b, c, d, e, f] = destination.to_u64().to_be_bytes();
-    let [_, _, g, h, i, j, k, l] = source.to_u64().to_be_bytes();
+    let (from, to) = (source.to_u64(), to.mac_number());
+    let [a, b, c, d, e, f, g, h] = (to << 16 | from >> 32).to_be_bytes();
+    let [i, j, k, l] = (from as u32).to_be_bytes();
     if let Some(addresses) = ethernet.first_chunk_mut::<12>() {
         *addresses = [a, b, c, d, e, f, g, h, i, j, k, l];
     }

@@ -16,7 +16,6 @@
 mod control;
 
 use std::net::Ipv6Addr;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -33,6 +32,9 @@ const STRIDE: u32 = 6;
 const SLOTS: usize = 1 << STRIDE;
 /// Nodes that a look-up can pass: 18 + 19 · 6 is beyond 128.
 const LEVELS: u32 = 19;
+
+/// The last depth at which a node decides on bits of a destination's upper half alone.
+const HALF_DEPTH: u32 = 64 - STRIDE;
 
 /// What a look-up has come to: a next hop, or the number of one, or of a node.
 const KIND: u32 = 3 << 30;
@@ -66,18 +68,22 @@ impl Node {
         self.bases.store(bases, Ordering::Relaxed);
     }
 
-    /// What the slot leads to. Which of both it is nobody can foresee, so that nothing branches on it.
+    /// What the slot, of the lowest six bits, leads to. Which of both it is nobody can foresee, so that nothing branches on it.
     #[inline(always)]
     fn follow(&self, slot: u32) -> u32 {
+        let slot = slot % SLOTS as u32;
         let children = self.children.load(Ordering::Relaxed);
         let leaves = self.leaves.load(Ordering::Relaxed);
         let bases = self.bases.load(Ordering::Relaxed);
-        let is_child = children >> slot & 1;
-        let among = leaves ^ ((leaves ^ children) & is_child.wrapping_neg());
-        let base = (bases >> (32 * is_child)) as u32;
-        let upto = u64::MAX >> (63 - slot);
-        let place = base.wrapping_add((among & upto).count_ones().wrapping_sub(1));
-        (LEAF << is_child) | place
+        let is_child = children >> slot & 1 == 1;
+        let (among, base, kind) = if is_child {
+            (children, bases >> 32, NODE)
+        } else {
+            (leaves, bases, LEAF)
+        };
+        let upto = (2u64 << slot).wrapping_sub(1);
+        let place = (base as u32).wrapping_add((among & upto).count_ones().wrapping_sub(1));
+        kind | place
     }
 }
 
@@ -107,7 +113,7 @@ impl Ipv6Fib {
             if at & KIND != NODE {
                 break;
             }
-            at = self.step(at, destination, depth);
+            at = self.step(at, slot_at(destination, depth));
             depth += STRIDE;
         }
         if at & KIND != 0 {
@@ -134,28 +140,19 @@ impl Ipv6Fib {
             self.prefetch(*at);
             keep(&mut under_way, &mut count, place as u8, *at);
         }
-        let mut depth = ROOT_BITS;
-        for _ in 0..LEVELS {
-            let now = count;
-            count = 0;
-            for index in 0..now {
-                let Some(place) = under_way.get(index).copied() else {
-                    break;
-                };
-                let (Some(destination), Some(at)) = (
-                    destinations.get(usize::from(place)),
-                    next_hops.get_mut(usize::from(place)),
-                ) else {
-                    break;
-                };
-                *at = self.step(*at, *destination, depth);
-                self.prefetch(*at);
-                keep(&mut under_way, &mut count, place, *at);
-            }
+        for level in 0..LEVELS {
             if count == 0 {
                 break;
             }
-            depth += STRIDE;
+            let depth = ROOT_BITS + level * STRIDE;
+            let on = (&mut under_way, count);
+            count = if depth <= HALF_DEPTH {
+                // Prefixes of the Internet end in the upper half: one shift instead of a shift of two words.
+                let slot = |to: u128| ((to >> 64) as u64 >> (HALF_DEPTH - depth)) as u32;
+                self.step_all(destinations, next_hops, on, slot)
+            } else {
+                self.step_all(destinations, next_hops, on, |to| slot_at(to, depth))
+            };
         }
         for at in next_hops.iter_mut().take(destinations.len()) {
             if *at & KIND != 0 {
@@ -163,6 +160,33 @@ impl Ipv6Fib {
             }
             *at = self.finish(*at);
         }
+    }
+
+    /// Takes the look-ups that are at nodes one level down; how many are at nodes again.
+    #[inline(always)]
+    fn step_all(
+        &self,
+        destinations: &[u128],
+        all: &mut [u32],
+        (under_way, count): (&mut [u8; BURST_MAX], usize),
+        slot: impl Fn(u128) -> u32,
+    ) -> usize {
+        let mut kept = 0;
+        for index in 0..count {
+            let Some(place) = under_way.get(index).copied() else {
+                break;
+            };
+            let (Some(destination), Some(at)) = (
+                destinations.get(usize::from(place)),
+                all.get_mut(usize::from(place)),
+            ) else {
+                break;
+            };
+            *at = self.step(*at, slot(*destination));
+            self.prefetch(*at);
+            keep(under_way, &mut kept, place, *at);
+        }
+        kept
     }
 
     #[inline(always)]
@@ -177,22 +201,16 @@ impl Ipv6Fib {
     #[inline(always)]
     fn prefetch(&self, at: u32) {
         let index = (at & !KIND) as usize;
-        let node = self
-            .nodes
-            .get(index)
-            .map_or(ptr::null(), |node| ptr::from_ref(node).cast());
-        let leaf = self
-            .leaves
-            .get(index)
-            .map_or(ptr::null(), |leaf| ptr::from_ref(leaf).cast());
+        let node = self.nodes.as_ptr().wrapping_add(index).cast();
+        let leaf = self.leaves.as_ptr().wrapping_add(index).cast();
         prefetch_address(if at & KIND == NODE { node } else { leaf });
     }
 
     /// From a node to what is below it.
     #[inline(always)]
-    fn step(&self, at: u32, destination: u128, depth: u32) -> u32 {
+    fn step(&self, at: u32, slot: u32) -> u32 {
         match self.nodes.get((at & !KIND) as usize) {
-            Some(node) => node.follow(slot_at(destination, depth)),
+            Some(node) => node.follow(slot),
             None => NO_ROUTE,
         }
     }

@@ -15,12 +15,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quietwire_packet::MacAddress;
 
+use super::decision::Adjacency;
 pub use writer::NextHopWriter;
 
 /// Members of a group at most.
 pub const MEMBERS_MAX: usize = 64;
 
 const KIND_SHIFT: u32 = 60;
+/// The kind of a neighbour that is known.
+const ADJACENCY: u64 = 7;
 const INTERFACE_SHIFT: u32 = 48;
 const INTERFACE_MASK: u64 = 0xfff;
 const MAC_MASK: u64 = (1 << INTERFACE_SHIFT) - 1;
@@ -82,7 +85,7 @@ impl NextHop {
             Self::Local => 4 << KIND_SHIFT,
             Self::Glean { interface } => on(5, interface),
             Self::Incomplete { interface } => on(6, interface),
-            Self::Adjacency { interface, mac } => on(7, interface) | mac.to_u64(),
+            Self::Adjacency { interface, mac } => on(ADJACENCY, interface) | mac.to_u64(),
             Self::Group(group) => {
                 8 << KIND_SHIFT
                     | (group.members as u64) << COUNT_SHIFT
@@ -102,7 +105,7 @@ impl NextHop {
             4 => Self::Local,
             5 => Self::Glean { interface },
             6 => Self::Incomplete { interface },
-            7 => Self::Adjacency {
+            ADJACENCY => Self::Adjacency {
                 interface,
                 mac: MacAddress::from_u64(word & MAC_MASK),
             },
@@ -144,6 +147,14 @@ impl NextHops {
             Some(word) => NextHop::of_word(word.load(Ordering::Acquire)),
             None => NextHop::None,
         }
+    }
+
+    /// The same where it is a neighbour that is known, as most are.
+    #[inline(always)]
+    pub(super) fn adjacency(&self, number: u32) -> Option<Adjacency> {
+        let word = self.words.get(number as usize)?.load(Ordering::Acquire);
+        let bits = word & (INTERFACE_MASK << INTERFACE_SHIFT | MAC_MASK);
+        (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(bits))
     }
 
     /// Asks the processor to load the next hop of this number.

@@ -253,9 +253,10 @@ proptest! {
     fn what_is_rewritten_is_sound((mut frame, interface) in frame()) {
         let world = World::new();
         let (decisions, _) = world.decide(&[(frame.clone(), interface)]);
-        if let Decision::Forward { mac, .. } = decisions[0] {
+        if let Decision::Forward(to) = decisions[0] {
             let before = frame.clone();
-            prop_assert!(rewrite(&mut frame, MAC[1], mac));
+            let mac = to.mac();
+            prop_assert!(rewrite(&mut frame, MAC[1], to));
             prop_assert_eq!(&frame[..12], &[&mac.to_u64().to_be_bytes()[2..], &MAC[1].to_u64().to_be_bytes()[2..]].concat()[..]);
             if frame[14] >> 4 == 4 {
                 let header = etherparse::Ipv4HeaderSlice::from_slice(&frame[14..]).unwrap().to_header();
@@ -285,10 +286,7 @@ fn packets_meet_what_the_rules_say() {
     };
     let host = [192, 0, 2, 7];
     let far = [198, 51, 100, 9];
-    let sent = Decision::Forward {
-        interface: 1,
-        mac: NEIGHBOUR,
-    };
+    let sent = Decision::Forward(Adjacency::new(1, NEIGHBOUR));
     for (frame, decision) in [
         (udp(host, far, 2, 10), sent),
         (udp(host, far, 1, 10), Decision::Punt(Punt::TimeExceeded)),
@@ -371,7 +369,7 @@ fn flows_share_the_ways_of_a_group() {
         }
     };
     let by_b = (0..1000)
-        .filter(|port| matches!(ways(*port), Decision::Forward { interface: 1, .. }))
+        .filter(|port| matches!(ways(*port), Decision::Forward(to) if to.interface() == 1))
         .count();
     assert!((400..600).contains(&by_b), "{by_b}");
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use etherparse::{Ethernet2HeaderSlice, Ipv4HeaderSlice, Ipv6HeaderSlice};
 
-use super::{Decision, DropReason, NextHop, Punt, Urpf, World};
+use super::{Adjacency, Decision, DropReason, NextHop, Punt, Urpf, World};
 
 /// What may become of a frame: more than one thing where a group has several ways.
 pub(super) fn fate(world: &World, frame: &[u8], number: u16) -> Vec<Decision> {
@@ -197,9 +197,9 @@ impl Packet {
         };
         let mtu = world.router.interfaces.get(interface).unwrap().mtu;
         match (self.length <= usize::from(mtu), self.may_cut) {
-            (true, _) => Decision::Forward { interface, mac },
+            (true, _) => Decision::Forward(Adjacency::new(interface, mac)),
             (false, true) if self.end > 65_535 => Decision::Drop(DropReason::FragmentOffset),
-            (false, true) => Decision::Fragment { interface, mac },
+            (false, true) => Decision::Fragment(Adjacency::new(interface, mac)),
             (false, false) => Decision::Punt(Punt::TooBig),
         }
     }
