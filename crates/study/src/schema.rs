@@ -2,12 +2,15 @@
 //! The tables of a store. A change here needs a new [`VERSION`].
 
 /// `PRAGMA user_version` of a store that this program writes.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
+
+/// The earliest that it reads.
+pub(crate) const VERSION_MIN: i64 = 2;
 
 /// `PRAGMA application_id`: "QWst", so that `file` and we ourselves can tell a store from other SQLite files.
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
 
-/// Everything a new store has.
+/// What a new store has, beside [`CREATE_EVENTS`].
 pub(crate) const CREATE: &str = "
 -- One row: what was to be done.
 CREATE TABLE study (
@@ -58,7 +61,12 @@ CREATE TABLE step (
     procedure_json TEXT,
     UNIQUE (round, case_name, frame_size, kind_json)
 ) STRICT;
--- One row for each finished trial, valid or not. The JSON is what counts; the columns beside it are for queries.
+";
+
+/// The tables of what happened. They are apart since their large columns are kept otherwise from schema 3 on.
+pub(crate) const CREATE_EVENTS: &str = "
+-- One row for each finished trial, valid or not. The JSON is what counts; the columns beside it are for queries. The
+-- result is without its histograms, which are beside it; what ends in _zstd is JSON that zstd made smaller.
 CREATE TABLE trial (
     id INTEGER PRIMARY KEY,
     step_id INTEGER NOT NULL REFERENCES step (id),
@@ -71,7 +79,8 @@ CREATE TABLE trial (
     loss_ratio REAL NOT NULL,
     request_json TEXT NOT NULL,
     result_json TEXT NOT NULL,
-    activity_json TEXT NOT NULL,
+    histograms BLOB NOT NULL,
+    activity_zstd BLOB NOT NULL,
     UNIQUE (step_id, sequence)
 ) STRICT;
 -- One row for each thing that was done for a procedure: a burst, a restart, addresses learned.
@@ -83,7 +92,7 @@ CREATE TABLE deed (
     stored_unix_ns INTEGER NOT NULL,
     action_json TEXT NOT NULL,
     observation_json TEXT NOT NULL,
-    activity_json TEXT NOT NULL,
+    activity_zstd BLOB NOT NULL,
     UNIQUE (step_id, sequence)
 ) STRICT;
 ";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Back-to-back frames beside the device of RFC 9004, section 3, played frame by frame: a buffer of known size before a
+//! Back-to-back frames beside the device of RFC 9004, section 4 (figure 1), played frame by frame: a buffer of known size before a
 //! function that forwards at a known rate. The corrected buffer time has to tell that buffer.
 
 use super::*;

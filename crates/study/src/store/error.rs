@@ -41,6 +41,19 @@ pub enum StoreError {
         /// Schema of this program.
         known: i64,
     },
+    /// An earlier program wrote it, one that is too old.
+    #[error(
+        "{} was written by an earlier quietwire: it has schema {found}, and this one reads {oldest} and later; use the earlier one",
+        path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Schema of the file.
+        found: i64,
+        /// Earliest schema that this program reads.
+        oldest: i64,
+    },
     /// Another process writes to it.
     #[error("{} is being written by another run; wait for that one to end, or give another path", .0.display())]
     InUse(PathBuf),

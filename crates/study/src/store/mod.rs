@@ -2,7 +2,9 @@
 //! The store: one SQLite file with everything that was asked and seen. Each finished trial is one transaction on the
 //! disk, so that whatever ends a run, every trial that had ended is there.
 
+mod compact;
 mod error;
+mod migrate;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -40,6 +42,8 @@ pub struct Store {
     // Closed before the lock is given up: fields are dropped in this order.
     connection: Connection,
     path: PathBuf,
+    /// Of the file: what is only looked at is left as an earlier program wrote it.
+    schema: i64,
     run_id: Option<i64>,
     _lock: Option<File>,
 }
@@ -86,6 +90,7 @@ impl Store {
         let mut store = Self::connect(path, lock)?;
         store.write(|transaction| {
             transaction.execute_batch(schema::CREATE)?;
+            transaction.execute_batch(schema::CREATE_EVENTS)?;
             transaction.execute(
                 "INSERT INTO study (id, name, title, file_text, file_sha256, started_unix_ns) VALUES (1, ?, ?, ?, ?, ?)",
                 (&file.name, &file.title, text, sha256(text), unix_ns()),
@@ -99,21 +104,23 @@ impl Store {
     fn resume(path: &Path, _file: &StudyFile, text: &str) -> Result<Self, StoreError> {
         let lock = lock(path)?;
         // Looked at before anything is changed: a file that is no store of ours stays as it is.
-        check_schema(&open_to_read(path)?, path)?;
-        let store = Self::connect(path, lock)?;
+        let found = schema_of(&open_to_read(path)?, path)?;
+        let mut store = Self::connect(path, lock)?;
         let stored: String = store.ask(|connection| {
             connection.query_row("SELECT file_sha256 FROM study", (), |row| row.get(0))
         })?;
         let given = sha256(text);
-        if stored == given {
-            Ok(store)
-        } else {
-            Err(StoreError::OtherStudy {
+        if stored != given {
+            return Err(StoreError::OtherStudy {
                 path: path.to_owned(),
                 stored,
                 given,
-            })
+            });
         }
+        if found < schema::VERSION {
+            store.migrate()?;
+        }
+        Ok(store)
     }
 
     /// Opens a store to look at it; nothing is changed.
@@ -126,8 +133,8 @@ impl Store {
         }
         refuse_directory(path)?;
         let connection = open_to_read(path)?;
-        check_schema(&connection, path)?;
         Ok(Self {
+            schema: schema_of(&connection, path)?,
             connection,
             path: path.to_owned(),
             run_id: None,
@@ -156,6 +163,7 @@ impl Store {
         Ok(Self {
             connection,
             path: path.to_owned(),
+            schema: schema::VERSION,
             run_id: None,
             _lock: Some(lock),
         })
@@ -242,7 +250,8 @@ fn uri_path(path: &Path) -> String {
         .replace('#', "%23")
 }
 
-fn check_schema(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+/// The schema of a store that this program can read.
+fn schema_of(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let pragma = |name: &str| -> Result<i64, StoreError> {
         connection
             .pragma_query_value(None, name, |row| row.get(0))
@@ -255,18 +264,16 @@ fn check_schema(connection: &Connection, path: &Path) -> Result<(), StoreError> 
         });
     }
     match pragma("user_version")? {
-        schema::VERSION => Ok(()),
+        found @ schema::VERSION_MIN..=schema::VERSION => Ok(found),
         found if found > schema::VERSION => Err(StoreError::Newer {
             path: path.to_owned(),
             found,
             known: schema::VERSION,
         }),
-        found => Err(StoreError::Damaged {
+        found => Err(StoreError::Older {
             path: path.to_owned(),
-            reason: format!(
-                "it has schema {found}, and this program reads {}",
-                schema::VERSION
-            ),
+            found,
+            oldest: schema::VERSION_MIN,
         }),
     }
 }

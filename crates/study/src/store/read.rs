@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 
+use quietwire_tester::TrialResult;
 use rusqlite::Row;
+use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use serde::de::DeserializeOwned;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, compact};
 use crate::bench::Environment;
 use crate::file::{FrameSize, StudyFile};
 use crate::results::{
@@ -20,7 +22,33 @@ struct Event {
     stored_unix_ns: u64,
     asked: String,
     seen: String,
-    activity: String,
+    /// What belongs to `seen`; nothing for deeds, and before schema 3, where it was part of it.
+    histograms: Option<Vec<u8>>,
+    activity: Activity,
+}
+
+/// What is stored of the machine's activity.
+enum Activity {
+    /// Before schema 3.
+    Text(String),
+    Packed(Vec<u8>),
+}
+
+impl FromSql for Activity {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value {
+            ValueRef::Text(_) => String::column_result(value).map(Self::Text),
+            _ => Vec::column_result(value).map(Self::Packed),
+        }
+    }
+}
+
+/// The large columns of a trial and of a deed, by the schema of the file.
+fn large_columns(schema: i64) -> (&'static str, &'static str) {
+    match schema {
+        ..3 => ("NULL, activity_json", "NULL, activity_json"),
+        3.. => ("histograms, activity_zstd", "NULL, activity_zstd"),
+    }
 }
 
 impl Store {
@@ -68,9 +96,12 @@ impl Store {
         step_id: i64,
         run_index: &HashMap<i64, usize>,
     ) -> Result<Vec<DeedRecord>, StoreError> {
+        let (_, large) = large_columns(self.schema);
         let rows = self.events(
-            "SELECT sequence, run_id, stored_unix_ns, action_json, observation_json, activity_json \
-             FROM deed WHERE step_id = ? ORDER BY sequence",
+            &format!(
+                "SELECT sequence, run_id, stored_unix_ns, action_json, observation_json, {large} \
+                 FROM deed WHERE step_id = ? ORDER BY sequence"
+            ),
             step_id,
             run_index,
         )?;
@@ -82,7 +113,7 @@ impl Store {
                     stored_unix_ns: event.stored_unix_ns,
                     action: self.parsed("what a procedure asked for", &event.asked)?,
                     observation: self.parsed("what was seen of it", &event.seen)?,
-                    activity: self.parsed("the machine's activity", &event.activity)?,
+                    activity: self.activity(event.activity)?,
                 })
             })
             .collect()
@@ -93,9 +124,12 @@ impl Store {
         step_id: i64,
         run_index: &HashMap<i64, usize>,
     ) -> Result<Vec<TrialRecord>, StoreError> {
+        let (large, _) = large_columns(self.schema);
         let rows = self.events(
-            "SELECT sequence, run_id, stored_unix_ns, request_json, result_json, activity_json \
-             FROM trial WHERE step_id = ? ORDER BY sequence",
+            &format!(
+                "SELECT sequence, run_id, stored_unix_ns, request_json, result_json, {large} \
+                 FROM trial WHERE step_id = ? ORDER BY sequence"
+            ),
             step_id,
             run_index,
         )?;
@@ -106,8 +140,8 @@ impl Store {
                     run: event.run,
                     stored_unix_ns: event.stored_unix_ns,
                     request: self.parsed("a trial's request", &event.asked)?,
-                    result: self.parsed("a trial's result", &event.seen)?,
-                    activity: self.parsed("the machine's activity", &event.activity)?,
+                    result: self.result(&event.seen, event.histograms.as_deref())?,
+                    activity: self.activity(event.activity)?,
                 })
             })
             .collect()
@@ -128,9 +162,31 @@ impl Store {
                 stored_unix_ns: ns(row.get(2)?),
                 asked: row.get(3)?,
                 seen: row.get(4)?,
-                activity: row.get(5)?,
+                histograms: row.get(5)?,
+                activity: row.get(6)?,
             })
         })
+    }
+
+    fn result(&self, text: &str, histograms: Option<&[u8]>) -> Result<TrialResult, StoreError> {
+        let mut result = self.parsed("a trial's result", text)?;
+        if let Some(histograms) = histograms {
+            compact::put_back(histograms, &mut result).map_err(|error| {
+                self.damaged(format!("a trial's histograms are not understood: {error}"))
+            })?;
+        }
+        Ok(result)
+    }
+
+    fn activity(&self, stored: Activity) -> Result<serde_json::Value, StoreError> {
+        let what = "the machine's activity";
+        let text = match stored {
+            Activity::Text(text) => text,
+            Activity::Packed(packed) => compact::decompressed(&packed)
+                .and_then(|plain| String::from_utf8(plain).map_err(|error| error.to_string()))
+                .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))?,
+        };
+        self.parsed(what, &text)
     }
 
     fn steps(&self, run_index: &HashMap<i64, usize>) -> Result<Vec<StepRecord>, StoreError> {

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+mod earlier;
+mod large;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -24,6 +27,23 @@ fn pragma(path: &Path, statement: &str) {
         .unwrap()
         .execute_batch(statement)
         .unwrap();
+}
+
+fn trial() -> quietwire_tester::Trial {
+    quietwire_tester::Trial {
+        offered_rate_pps: 1e5,
+        duration_s: 1.0,
+        warm_up_s: 0.0,
+        drain_s: 0.0,
+        frame_sizes: quietwire_tester::FrameSizes::Fixed(64),
+        directions: quietwire_tester::Directions::Both,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: quietwire_tester::IpVersion::V4,
+        low_rate_pps: quietwire_tester::LOW_RATE_PPS,
+        traffic: None,
+    }
 }
 
 #[test]
@@ -90,7 +110,7 @@ fn another_study_file_is_refused() {
 fn a_later_schema_is_refused_and_left_alone() {
     let (_directory, path) = scratch();
     drop(open(&path, OpenMode::New).unwrap());
-    pragma(&path, "PRAGMA user_version = 3");
+    pragma(&path, "PRAGMA user_version = 4");
     for error in [
         open(&path, OpenMode::Resume).unwrap_err(),
         Store::open_to_read(&path).unwrap_err(),
@@ -99,8 +119,8 @@ fn a_later_schema_is_refused_and_left_alone() {
             matches!(
                 error,
                 StoreError::Newer {
-                    found: 3,
-                    known: 2,
+                    found: 4,
+                    known: 3,
                     ..
                 }
             ),
@@ -202,20 +222,7 @@ fn a_result_that_could_not_be_read_back_is_refused() {
     };
     use crate::bench::Bench as _;
     bench.enter_case(&spec).unwrap();
-    let trial = quietwire_tester::Trial {
-        offered_rate_pps: 1e5,
-        duration_s: 1.0,
-        warm_up_s: 0.0,
-        drain_s: 0.0,
-        frame_sizes: quietwire_tester::FrameSizes::Fixed(64),
-        directions: quietwire_tester::Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: quietwire_tester::IpVersion::V4,
-        low_rate_pps: quietwire_tester::LOW_RATE_PPS,
-        traffic: None,
-    };
+    let trial = trial();
     let mut measured = bench.run(&trial).unwrap();
     store.add_trial(step, 0, &trial, &measured).unwrap();
     measured.result.loss_ratio = f64::NAN;

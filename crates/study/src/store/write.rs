@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Store, StoreError, unix_ns};
+use super::{Store, StoreError, compact, unix_ns};
 use crate::bench::{Environment, Measured};
 use crate::file::FrameSize;
 use crate::plan::{Found, StepKind};
@@ -25,6 +25,35 @@ fn json<T: Serialize + DeserializeOwned + PartialEq>(
         Ok(read) if read == *value => Ok(text),
         Ok(_) => Err(cannot("it would be read back as something else".to_owned())),
         Err(error) => Err(cannot(format!("it could not be read back: {error}"))),
+    }
+}
+
+/// What is stored of the machine's activity.
+fn packed_activity(activity: &Value) -> Result<Vec<u8>, StoreError> {
+    let what = "the machine's activity";
+    packed_text(what, &json(what, activity)?)
+}
+
+/// Text, compressed.
+pub(super) fn packed_text(what: &'static str, text: &str) -> Result<Vec<u8>, StoreError> {
+    compact::compressed(text.as_bytes()).map_err(|reason| StoreError::CannotStore { what, reason })
+}
+
+/// What is stored of a result: the text without the histograms, and the histograms. Both together are known to give the
+/// same result when they are read.
+pub(super) fn split_result(result: &TrialResult) -> Result<(String, Vec<u8>), StoreError> {
+    let what = "a trial's result";
+    let cannot = |reason: String| StoreError::CannotStore { what, reason };
+    let mut bare = result.clone();
+    let histograms = compact::take_out(&mut bare).map_err(cannot)?;
+    let text = json(what, &bare)?;
+    compact::put_back(&histograms, &mut bare).map_err(cannot)?;
+    if bare == *result {
+        Ok((text, histograms))
+    } else {
+        Err(cannot(
+            "its histograms would be read back as others".to_owned(),
+        ))
     }
 }
 
@@ -161,11 +190,11 @@ impl Store {
     ) -> Result<(), StoreError> {
         let action = json("what a procedure asked for", action)?;
         let observation = json("what was seen of it", observation)?;
-        let activity = json("the machine's activity", activity)?;
+        let activity = packed_activity(activity)?;
         let run_id = self.run_id;
         self.write(|transaction| {
             transaction.execute(
-                "INSERT INTO deed (step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, activity_json) \
+                "INSERT INTO deed (step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, activity_zstd) \
                  VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     step_id,
@@ -191,14 +220,14 @@ impl Store {
     ) -> Result<(), StoreError> {
         let result: &TrialResult = &measured.result;
         let request_json = json("a trial's request", request)?;
-        let result_json = json("a trial's result", result)?;
-        let activity_json = json("the machine's activity", &measured.activity)?;
+        let (result_json, histograms) = split_result(result)?;
+        let activity = packed_activity(&measured.activity)?;
         let run_id = self.run_id;
         self.write(|transaction| {
             transaction.execute(
                 "INSERT INTO trial (step_id, sequence, run_id, stored_unix_ns, is_valid, offered_rate_pps, \
-                 forwarding_rate_pps, loss_ratio, request_json, result_json, activity_json) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 forwarding_rate_pps, loss_ratio, request_json, result_json, histograms, activity_zstd) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     step_id,
                     sequence,
@@ -210,7 +239,8 @@ impl Store {
                     result.loss_ratio,
                     request_json,
                     result_json,
-                    activity_json,
+                    histograms,
+                    activity,
                 ),
             )
         })?;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is large in a trial, as the store keeps it: smaller, and nothing lost.
+//!
+//! Neighbouring buckets of a histogram hold nearly as much, give or take chance. So each count is stored less the one
+//! before it, and the octets of all these differences plane by plane: the lowest of each, then the next, of which most are
+//! zero. zstd makes of that little more than what chance alone takes. Deflated counts, which HdrHistogram's own encoding
+//! is, take half as much again, and one third more as text in base64.
+
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use quietwire_tester::{DelayVariation, TrialResult};
+
+/// Of zstd: its usual one. The highest makes histograms smaller by two parts in a hundred.
+const LEVEL: i32 = 3;
+/// Encoded histograms up to this are few buckets, and gain little; octets.
+const SHORT: usize = 1024;
+/// What is stored of one trial is no longer than this when it is unpacked; a damaged file could say anything.
+const UNPACKED_MAX: usize = 64 << 20;
+
+/// How a histogram is stored: not at all, since there is none; as text, since it is short or not ours; as counts.
+const NONE: u8 = 0;
+const AS_TEXT: u8 = 1;
+const AS_COUNTS: u8 = 2;
+
+/// The encoded histograms of a result, always in this order.
+fn encoded(result: &mut TrialResult) -> [&mut String; 9] {
+    fn of(variation: &mut DelayVariation) -> [&mut String; 3] {
+        [
+            &mut variation.ipdv.histogram_v2_base64,
+            &mut variation.ipdv.negative_histogram_v2_base64,
+            &mut variation.pdv.histogram_v2_base64,
+        ]
+    }
+    let [a, b, c] = of(&mut result.variation);
+    let [d, e, f] = of(&mut result.low_rate.variation);
+    let low_rate = &mut result.low_rate.latency.histogram_v2_base64;
+    let every = &mut result.latency.histogram_v2_base64;
+    let gaps = &mut result.health.burst_gaps.histogram_v2_base64;
+    [every, a, b, c, low_rate, d, e, f, gaps]
+}
+
+/// Takes the histograms out of a result, and gives what [`put_back`] puts into it again.
+///
+/// # Errors
+/// One sentence.
+pub(super) fn take_out(result: &mut TrialResult) -> Result<Vec<u8>, String> {
+    let mut packed = Vec::new();
+    for text in encoded(result) {
+        let text = std::mem::take(text);
+        if text.is_empty() {
+            packed.push(NONE);
+            continue;
+        }
+        let counts = (text.len() > SHORT)
+            .then(|| counts_of(&text))
+            .flatten()
+            .map(|counts| compressed(&counts))
+            .transpose()?
+            .filter(|counts| counts.len() < text.len());
+        let (way, octets) = match counts {
+            Some(counts) => (AS_COUNTS, counts),
+            None => (AS_TEXT, text.into_bytes()),
+        };
+        packed.push(way);
+        packed.extend(length(octets.len())?);
+        packed.extend(octets);
+    }
+    Ok(packed)
+}
+
+/// Puts the histograms into the result that they were taken out of.
+///
+/// # Errors
+/// One sentence, when they are damaged.
+pub(super) fn put_back(mut packed: &[u8], result: &mut TrialResult) -> Result<(), String> {
+    let from = &mut packed;
+    for text in encoded(result) {
+        let [way] = octets(from)?;
+        if way == NONE {
+            continue;
+        }
+        let length = u32::from_le_bytes(octets(from)?) as usize;
+        let (histogram, rest) = from.split_at_checked(length).ok_or(CUT)?;
+        *from = rest;
+        *text = match way {
+            AS_TEXT => String::from_utf8(histogram.to_vec()).map_err(|error| error.to_string())?,
+            AS_COUNTS => text_of(&decompressed(histogram)?)?,
+            other => return Err(format!("a histogram is stored in an unknown way, {other}")),
+        };
+    }
+    if from.is_empty() {
+        Ok(())
+    } else {
+        Err("more is stored than the histograms of a trial".to_owned())
+    }
+}
+
+/// Text, smaller.
+///
+/// # Errors
+/// One sentence.
+pub(super) fn compressed(plain: &[u8]) -> Result<Vec<u8>, String> {
+    zstd::bulk::compress(plain, LEVEL).map_err(|error| format!("zstd says: {error}"))
+}
+
+/// What was given to [`compressed`].
+///
+/// # Errors
+/// One sentence, when it is damaged.
+pub(super) fn decompressed(packed: &[u8]) -> Result<Vec<u8>, String> {
+    let damaged = |error: std::io::Error| format!("zstd says: {error}");
+    let mut plain = Vec::new();
+    zstd::Decoder::new(packed)
+        .map_err(damaged)?
+        .take(UNPACKED_MAX as u64 + 1)
+        .read_to_end(&mut plain)
+        .map_err(damaged)?;
+    if plain.len() > UNPACKED_MAX {
+        return Err(format!("it takes more than {UNPACKED_MAX} octets"));
+    }
+    Ok(plain)
+}
+
+const CUT: &str = "what is stored of the histograms ends too soon";
+
+fn octets<const N: usize>(from: &mut &[u8]) -> Result<[u8; N], String> {
+    let (octets, rest) = from.split_first_chunk().ok_or(CUT)?;
+    *from = rest;
+    Ok(*octets)
+}
+
+fn length(octets: usize) -> Result<[u8; 4], String> {
+    let length = u32::try_from(octets).map_err(|error| error.to_string())?;
+    Ok(length.to_le_bytes())
+}
+
+fn read(text: &str) -> Option<Histogram<u64>> {
+    let octets = STANDARD.decode(text).ok()?;
+    Deserializer::new().deserialize(&mut octets.as_slice()).ok()
+}
+
+/// The counts of an encoded histogram; none when it is no histogram, or one that [`text_of`] would write otherwise.
+fn counts_of(text: &str) -> Option<Vec<u8>> {
+    let histogram = read(text)?;
+    let (first, last) = (histogram.min(), histogram.max());
+    let buckets = std::iter::successors(Some(first), |value| {
+        Some(histogram.next_non_equivalent(*value))
+    });
+    let mut before = 0;
+    let differences: Vec<u64> = buckets
+        .take(histogram.distinct_values())
+        .take_while(|value| *value <= last)
+        .map(|value| {
+            let count = histogram.count_at(value);
+            let difference = count.wrapping_sub(before).cast_signed();
+            before = count;
+            // Small ones below and above zero become small ones.
+            ((difference << 1) ^ (difference >> 63)).cast_unsigned()
+        })
+        .collect();
+    let largest = differences.iter().max().copied().unwrap_or(0);
+    let planes = (u64::BITS - largest.leading_zeros()).div_ceil(8);
+    let mut packed = vec![histogram.sigfig(), planes as u8];
+    for bound in [histogram.low(), histogram.high(), first] {
+        packed.extend(bound.to_le_bytes());
+    }
+    packed.extend(length(differences.len()).ok()?);
+    for plane in 0..planes {
+        packed.extend(differences.iter().map(|value| (value >> (8 * plane)) as u8));
+    }
+    (text_of(&packed).ok()? == text).then_some(packed)
+}
+
+/// The encoded histogram that [`counts_of`] was given.
+fn text_of(mut packed: &[u8]) -> Result<String, String> {
+    let from = &mut packed;
+    let [digits, planes] = octets(from)?;
+    let low = u64::from_le_bytes(octets(from)?);
+    let high = u64::from_le_bytes(octets(from)?);
+    let first = u64::from_le_bytes(octets(from)?);
+    let number = u32::from_le_bytes(octets(from)?) as usize;
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(low, high, digits).map_err(|error| error.to_string())?;
+    if planes > 8 || number > histogram.distinct_values() {
+        return Err("a histogram is stored with more than it can hold".to_owned());
+    }
+    let mut differences = vec![0u64; number];
+    for plane in 0..planes {
+        let (octets, rest) = from.split_at_checked(number).ok_or(CUT)?;
+        for (value, octet) in differences.iter_mut().zip(octets) {
+            *value |= u64::from(*octet) << (8 * plane);
+        }
+        *from = rest;
+    }
+    let (mut bucket, mut count) = (first, 0u64);
+    for difference in differences {
+        let difference = (difference >> 1).cast_signed() ^ -(difference & 1).cast_signed();
+        count = count.wrapping_add(difference.cast_unsigned());
+        if count > 0 {
+            histogram
+                .record_n(bucket, count)
+                .map_err(|error| error.to_string())?;
+        }
+        bucket = histogram.next_non_equivalent(bucket);
+    }
+    let mut encoded = Vec::new();
+    V2DeflateSerializer::new()
+        .serialize(&histogram, &mut encoded)
+        .map_err(|error| error.to_string())?;
+    Ok(STANDARD.encode(encoded))
+}

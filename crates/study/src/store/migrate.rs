@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stores of earlier programs, brought to the schema of this one.
+
+use quietwire_tester::TrialResult;
+use rusqlite::Transaction;
+
+use super::error::of_sqlite;
+use super::write::{packed_text, split_result};
+use super::{Store, StoreError};
+use crate::schema;
+
+/// What stands between a program's error and SQLite's.
+enum Failure {
+    Sqlite(rusqlite::Error),
+    Store(StoreError),
+    Damaged(String),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Store {
+    /// From schema 2, which had the histograms in the text of a result, and the machine's activity as text. All of it or
+    /// nothing; a store that could not be rewritten is as it was.
+    ///
+    /// # Errors
+    /// [`StoreError`]: no room, or it is damaged.
+    pub(super) fn migrate(&mut self) -> Result<(), StoreError> {
+        let path = &self.path;
+        let mut run = || {
+            let transaction = self.connection.transaction()?;
+            transaction.execute_batch(
+                "ALTER TABLE trial RENAME TO trial_2; ALTER TABLE deed RENAME TO deed_2;",
+            )?;
+            transaction.execute_batch(schema::CREATE_EVENTS)?;
+            trials_from_2(&transaction)?;
+            deeds_from_2(&transaction)?;
+            transaction.execute_batch("DROP TABLE trial_2; DROP TABLE deed_2;")?;
+            transaction.pragma_update(None, "user_version", schema::VERSION)?;
+            transaction.commit()?;
+            Ok(())
+        };
+        run().map_err(|failure| match failure {
+            Failure::Sqlite(error) => of_sqlite(path, error),
+            Failure::Store(error) => error,
+            Failure::Damaged(reason) => StoreError::Damaged {
+                path: path.clone(),
+                reason,
+            },
+        })
+    }
+}
+
+fn trials_from_2(transaction: &Transaction<'_>) -> Result<(), Failure> {
+    let mut rows = transaction.prepare("SELECT id, result_json, activity_json FROM trial_2")?;
+    let mut rows = rows.query(())?;
+    let mut insert = transaction.prepare(
+        "INSERT INTO trial SELECT id, step_id, sequence, run_id, stored_unix_ns, is_valid, offered_rate_pps, \
+         forwarding_rate_pps, loss_ratio, request_json, ?2, ?3, ?4 FROM trial_2 WHERE id = ?1",
+    )?;
+    while let Some(row) = rows.next()? {
+        let (id, result, activity): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let result: TrialResult = serde_json::from_str(&result).map_err(|error| {
+            Failure::Damaged(format!("a trial's result is not understood: {error}"))
+        })?;
+        let (result, histograms) = split_result(&result)?;
+        let activity = packed_text("the machine's activity", &activity)?;
+        insert.execute((id, result, histograms, activity))?;
+    }
+    Ok(())
+}
+
+fn deeds_from_2(transaction: &Transaction<'_>) -> Result<(), Failure> {
+    let mut rows = transaction.prepare("SELECT id, activity_json FROM deed_2")?;
+    let mut rows = rows.query(())?;
+    let mut insert = transaction.prepare(
+        "INSERT INTO deed SELECT id, step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, ?2 \
+         FROM deed_2 WHERE id = ?1",
+    )?;
+    while let Some(row) = rows.next()? {
+        let (id, activity): (i64, String) = (row.get(0)?, row.get(1)?);
+        insert.execute((id, packed_text("the machine's activity", &activity)?))?;
+    }
+    Ok(())
+}
