@@ -62,7 +62,8 @@ fuzz_target!(|input: &[u8]| {
             continue;
         };
         let file = plan.to_toml().expect("a plan can be written");
-        let read = Settings::parse(Path::new("written"), &file).expect("what was written can be read");
+        let read =
+            Settings::parse(Path::new("written"), &file).expect("what was written can be read");
         let again = read.plan(&ONLINE).expect("what was written makes sense");
         assert_eq!(again, plan, "{file}");
         settings = next;

@@ -22,7 +22,11 @@ const ERRORS: [Error; 8] = [
 
 /// Parses a packet behind an Ethernet header, and checks that it is whole and sound; gives its source and destination.
 fn sound(packet: &[u8]) -> (IpAddr, IpAddr) {
-    let kind = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
+    let kind = if packet[0] >> 4 == 4 {
+        [8, 0]
+    } else {
+        [0x86, 0xdd]
+    };
     let frame = [&[0; 12][..], &kind, packet].concat();
     let parsed = parse(&frame).expect("what the router makes can be parsed");
     let ip = parsed.ip().expect("an IP packet");

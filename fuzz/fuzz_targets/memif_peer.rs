@@ -120,7 +120,11 @@ impl Peer {
             MFdFlags::empty()
         };
         let memory = File::from(memfd_create(c"peer", flags).expect("a file in memory"));
-        let octets = if kind & 6 == 6 { u64::from(kind) * 16 } else { REGION_OCTETS };
+        let octets = if kind & 6 == 6 {
+            u64::from(kind) * 16
+        } else {
+            REGION_OCTETS
+        };
         memory.set_len(octets).expect("room");
         let socket = socket(
             AddressFamily::Unix,
@@ -182,7 +186,9 @@ impl Peer {
         let step = self.step;
         self.step = (step + 1) % 7;
         let mut message = Vec::new();
-        let kind = [INIT, ADD_REGION, ADD_RING, ADD_RING, ADD_RING, ADD_RING, CONNECT];
+        let kind = [
+            INIT, ADD_REGION, ADD_RING, ADD_RING, ADD_RING, ADD_RING, CONNECT,
+        ];
         message.extend(kind[usize::from(step)].to_le_bytes());
         let file = match step {
             0 => {
@@ -255,7 +261,10 @@ impl Switch {
 
     fn send(&mut self, queue: usize, count: usize, length: u16) {
         let mut burst = Burst::new(&self.eal);
-        assert!(burst.allocate(&self.pool, count.clamp(1, 32)), "buffers are lost");
+        assert!(
+            burst.allocate(&self.pool, count.clamp(1, 32)),
+            "buffers are lost"
+        );
         burst.write_each(|blank| {
             if let Some(octets) = blank.octets(length.clamp(14, FRAME_MAX - 4)) {
                 octets.fill(0xa5);
@@ -293,7 +302,11 @@ fuzz_target!(|input: &[u8]| {
                     let at = usize::from(octet(&mut input)) % 24;
                     message[at] = octet(&mut input);
                 }
-                let file = if step & 0x40 == 0 { file } else { octet(&mut input) };
+                let file = if step & 0x40 == 0 {
+                    file
+                } else {
+                    octet(&mut input)
+                };
                 peer.say(&message, file)
             }
             4 => {
@@ -319,7 +332,11 @@ fuzz_target!(|input: &[u8]| {
                     };
                     let value = number(&mut input);
                     // Most of the time numbers that lie near the sound ones.
-                    let value = if value & 0x30 == 0 { value } else { value & 0xf };
+                    let value = if value & 0x30 == 0 {
+                        value
+                    } else {
+                        value & 0xf
+                    };
                     peer.poke(ring + at, &value.to_le_bytes());
                 }
                 true

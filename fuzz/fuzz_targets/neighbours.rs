@@ -193,5 +193,8 @@ fuzz_target!(|input: &[u8]| {
     }
     packets.look(&mut out);
     let counts = table.counts();
-    assert_eq!(packets.back + counts.overflowed + counts.refused, packets.given);
+    assert_eq!(
+        packets.back + counts.overflowed + counts.refused,
+        packets.given
+    );
 });

@@ -10,8 +10,8 @@ use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, checksum};
 use quietwire_switch::fib::{Ipv4Routes, Ipv6Routes};
 use quietwire_switch::route::{
-    Adjacency, Decision, Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter, Router,
-    Urpf, Vrf, decide, fragments, rewrite,
+    Adjacency, Decision, Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter,
+    Router, Urpf, Vrf, decide, fragments, rewrite,
 };
 
 const INTERFACES: u16 = 3;
@@ -133,11 +133,11 @@ fuzz_target!(|input: &[u8]| {
         let mut decisions = Decisions::default();
         let frames = burst.iter().map(|(frame, _)| frame.as_slice());
         let tally = decide(&ROUTER, frames, &interfaces, &mut decisions);
-        assert_eq!(decisions.as_slice().len(), burst.len());
+        assert_eq!(decisions.iter().len(), burst.len());
         let counted =
             tally.forwarded + tally.punted.iter().sum::<u64>() + tally.dropped.iter().sum::<u64>();
         assert_eq!(counted, burst.len() as u64);
-        for ((frame, interface), decision) in burst.into_iter().zip(decisions.as_slice()) {
+        for ((frame, interface), decision) in burst.into_iter().zip(decisions.iter()) {
             let mut alone = Decisions::default();
             decide(
                 &ROUTER,
@@ -145,8 +145,8 @@ fuzz_target!(|input: &[u8]| {
                 &[interface],
                 &mut alone,
             );
-            assert_eq!(alone.as_slice(), [*decision]);
-            match *decision {
+            assert!(alone.iter().eq([decision]));
+            match decision {
                 Decision::Forward(to) => check_sent(frame, to, false),
                 Decision::Fragment(to) => check_sent(frame, to, true),
                 Decision::Punt(_) | Decision::Drop(_) => {}

@@ -140,7 +140,9 @@ impl Guest {
         let guest = Self {
             stream,
             memory,
-            events: (0..4).map(|_| EventFd::new().expect("an eventfd")).collect(),
+            events: (0..4)
+                .map(|_| EventFd::new().expect("an eventfd"))
+                .collect(),
         };
         let is_sound = guest.say(SET_OWNER, &[], &[])
             && guest.say(SET_FEATURES, &longs(&[ALWAYS | features]), &[])
@@ -215,7 +217,11 @@ impl Guest {
             _ => u32::MAX - u32::from(detail),
         };
         let flags = octet(input);
-        let flags = if flags & 0x10 == 0 { flags & 3 } else { flags & 7 };
+        let flags = if flags & 0x10 == 0 {
+            flags & 3
+        } else {
+            flags & 7
+        };
         self.poke(at, &longs(&[address]));
         self.poke(at + 8, &words(&[length]));
         self.poke(at + 12, &[flags, 0, octet(input) % 10, 0]);
@@ -236,7 +242,10 @@ impl Switch {
 
     fn send(&mut self, count: usize, length: u16) {
         let mut burst = Burst::new(&self.eal);
-        assert!(burst.allocate(&self.pool, count.clamp(1, 32)), "buffers are lost");
+        assert!(
+            burst.allocate(&self.pool, count.clamp(1, 32)),
+            "buffers are lost"
+        );
         burst.write_each(|blank| {
             if let Some(octets) = blank.octets(length.clamp(14, FRAME_MAX - 4)) {
                 octets.fill(0xa5);
@@ -270,8 +279,16 @@ fuzz_target!(|input: &[u8]| {
                 // The guest's ring, or a header before a frame.
                 let at = u64::from(octet(&mut input));
                 let value = number(&mut input);
-                let value = if value & 0x30 == 0 { value } else { value & 0xf };
-                let place = if at & 0x80 == 0 { ring + AVAILABLE + 2 * (at % 11) } else { BUFFERS + at };
+                let value = if value & 0x30 == 0 {
+                    value
+                } else {
+                    value & 0xf
+                };
+                let place = if at & 0x80 == 0 {
+                    ring + AVAILABLE + 2 * (at % 11)
+                } else {
+                    BUFFERS + at
+                };
                 guest.poke(place, &value.to_le_bytes());
                 true
             }
@@ -298,10 +315,12 @@ fuzz_target!(|input: &[u8]| {
                     1 => guest.say(SET_VRING_ENABLE, &words(&[ring, u32::from(value & 1)]), &[]),
                     2 => guest.say(SET_VRING_BASE, &words(&[ring, value.into()]), &[]),
                     3 => guest.say(SET_VRING_NUM, &words(&[ring, 1 << (value & 15)]), &[]),
-                    4 => guest.say(GET_VRING_BASE, &words(&[ring, 0]), &[]) && {
-                        let mut answer = [0; 20];
-                        (&guest.stream).read_exact(&mut answer).is_ok() && guest.set_up(ring)
-                    },
+                    4 => {
+                        guest.say(GET_VRING_BASE, &words(&[ring, 0]), &[]) && {
+                            let mut answer = [0; 20];
+                            (&guest.stream).read_exact(&mut answer).is_ok() && guest.set_up(ring)
+                        }
+                    }
                     _ => guest.set_up(ring),
                 };
                 said && guest.settles()

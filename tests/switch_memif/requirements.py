@@ -136,7 +136,7 @@ def forwarding():
         ("a checksum that carries over", from_a(udp4(ttl=64, id=0xFFFF))),
         ("a piece", from_a(IP(src=A4, dst=B4, flags="MF", frag=3, id=9) / Raw(b"x" * 24))),
     ]:
-        covers = ["1812", "1812 5.3.1", "1624", "1071"]
+        covers = ["1812", "1812 5.3.1", "1624", "1071", "1071 2"]
         case(f"forwarded: IPv4, {name}", covers, step("a", [frame], b=[forwarded(frame)]))
     for ttl in range(2, 256):
         # RFC 1624: also where a checksum of zeros or ones comes about.
@@ -305,7 +305,7 @@ def damaged():
     header = bytearray(bytes(from_a(udp4())))
     header[14] = 0x44
     dropped("damaged headers", ["1812 5.2.2"], "header-error", short, Ether(bytes(version)), long, Ether(bytes(header)))
-    dropped("a wrong checksum", ["1071"], "checksum-error", broken(chksum=0x1234))
+    dropped("a wrong checksum", ["1071", "1071 2"], "checksum-error", broken(chksum=0x1234))
     long = from_a(udp6(plen=400))
     short = Ether(bytes(from_a(udp6()))[:50])
     dropped("damaged headers, IPv6", ["8200 3"], "header-error", long, short)

@@ -4,7 +4,7 @@
 //! Bursts of 64 of the smallest frames, to destinations drawn at random under routes of /24 (IPv4) and /48 (IPv6), are
 //! decided on and rewritten where they are: criterion's elements per second are frames per second of one CPU.
 
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::panic)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -119,8 +119,8 @@ fn forward(router: &Router, burst: &mut [Frame], decisions: &mut Decisions, ttl:
         &[0; BURST_MAX],
         decisions,
     );
-    for (frame, decision) in burst.iter_mut().zip(decisions.as_slice()) {
-        let Decision::Forward(to) = *decision else {
+    for (frame, decision) in burst.iter_mut().zip(decisions.iter()) {
+        let Decision::Forward(to) = decision else {
             panic!("every frame has a route, not {decision:?}");
         };
         assert!(rewrite(frame, STATION, to));

@@ -114,7 +114,7 @@ impl Notes {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn routed(&mut self, burst: &Burst, from: &[u16], decisions: &[route::Decision]) {
+    pub(super) fn routed(&mut self, burst: &Burst, from: &[u16], decisions: &route::Decisions) {
         if let Some(trace) = &mut self.trace {
             trace.routed(burst, from, decisions);
         }

@@ -257,14 +257,13 @@ impl Path<'_> {
         let tally = decide(&domain.router, local.frames(), interfaces, decisions);
         self.notes.lap_of(Step::Route, frames);
         if self.notes.is_watched() {
-            self.notes.routed(local, interfaces, decisions.as_slice());
+            self.notes.routed(local, interfaces, decisions);
         }
         means.counters.count(&tally);
         let mut touched = Touched::default();
         let mut lost = 0;
-        for ((mut frame, decision), from) in local.drain().zip(decisions.as_slice()).zip(interfaces)
-        {
-            match *decision {
+        for ((mut frame, decision), from) in local.drain().zip(decisions.iter()).zip(interfaces) {
+            match decision {
                 Decision::Forward(to) => {
                     let interface = to.interface();
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {

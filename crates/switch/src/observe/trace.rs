@@ -274,10 +274,10 @@ impl Tracer {
     }
 
     /// The router has decided on a burst.
-    pub(crate) fn routed(&mut self, burst: &Burst, from: &[u16], decisions: &[route::Decision]) {
-        for ((buffer, from), decision) in burst.buffers().zip(from).zip(decisions) {
+    pub(crate) fn routed(&mut self, burst: &Burst, from: &[u16], decisions: &route::Decisions) {
+        for ((buffer, from), decision) in burst.buffers().zip(from).zip(decisions.iter()) {
             if let Some(packet) = self.packet_in(buffer) {
-                self.tell(event(packet, What::Routed(*from, *decision), 0, &[]));
+                self.tell(event(packet, What::Routed(*from, decision), 0, &[]));
                 match decision {
                     route::Decision::Drop(_) => self.settle(packet),
                     route::Decision::Punt(_) => {

@@ -122,8 +122,8 @@ pub fn decide<'a>(
         filter.apply(&router.interfaces, frames, interfaces, decisions);
     }
     let mut tally = Tally::default();
-    for decision in decisions.as_slice() {
-        tally.count(*decision);
+    for decision in decisions.iter() {
+        tally.count(decision);
     }
     tally
 }

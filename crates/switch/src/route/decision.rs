@@ -128,37 +128,39 @@ impl DropReason {
     }
 }
 
-/// Where a packet leaves, and to whom: an interface's number in the bits above the neighbour's MAC address. It is one word
-/// from the table of next hops to the frame: octets written one by one and read as one have to be waited for.
+/// Where a packet leaves, and to whom: an interface's number, below 4096, in the bits above the neighbour's MAC address. It
+/// is one word from the table of next hops to the frame: octets written one by one and read as one have to be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Adjacency(u64);
 
 impl Adjacency {
-    const MAC: u64 = (1 << 48) - 1;
+    const MAC_BITS: u32 = 48;
+    const BITS: u32 = 60;
 
     /// Of an interface's number and a neighbour on its link.
     #[must_use]
     pub const fn new(interface: u16, mac: MacAddress) -> Self {
-        Self((interface as u64) << 48 | mac.to_u64())
+        Self::of_word((interface as u64) << Self::MAC_BITS | mac.to_u64())
     }
 
+    /// Of a word's lowest bits.
     #[inline(always)]
     pub(super) const fn of_word(word: u64) -> Self {
-        Self(word)
+        Self(word & ((1 << Self::BITS) - 1))
     }
 
     /// Number of the interface.
     #[inline(always)]
     #[must_use]
     pub const fn interface(self) -> u16 {
-        (self.0 >> 48) as u16
+        (self.0 >> Self::MAC_BITS) as u16
     }
 
     /// The neighbour's address as a number ([`MacAddress::to_u64`]).
     #[inline(always)]
     #[must_use]
     pub const fn mac_number(self) -> u64 {
-        self.0 & Self::MAC
+        self.0 & ((1 << Self::MAC_BITS) - 1)
     }
 
     /// The neighbour.
@@ -187,18 +189,55 @@ pub enum Decision {
     Drop(DropReason),
 }
 
-/// One decision for each frame of a burst.
+/// One decision for each frame of a burst, each in a word.
 #[derive(Clone, Debug)]
 pub struct Decisions {
-    decisions: [Decision; BURST_MAX],
+    words: [u64; BURST_MAX],
     len: usize,
 }
 
 impl Default for Decisions {
     fn default() -> Self {
         Self {
-            decisions: [Decision::Drop(DropReason::NoInterface); BURST_MAX],
+            words: [0; BURST_MAX],
             len: 0,
+        }
+    }
+}
+
+const FORWARD: u64 = 0;
+const FRAGMENT: u64 = 1;
+const PUNT: u64 = 2;
+const DROP: u64 = 3;
+
+impl Decision {
+    #[inline(always)]
+    const fn word(self) -> u64 {
+        match self {
+            Self::Forward(to) => FORWARD << Adjacency::BITS | to.0,
+            Self::Fragment(to) => FRAGMENT << Adjacency::BITS | to.0,
+            Self::Punt(punt) => PUNT << Adjacency::BITS | punt as u64,
+            Self::Drop(reason) => DROP << Adjacency::BITS | reason as u64,
+        }
+    }
+
+    #[inline(always)]
+    fn of_word(word: u64) -> Self {
+        let to = Adjacency::of_word(word);
+        match word >> Adjacency::BITS {
+            FORWARD => Self::Forward(to),
+            FRAGMENT => Self::Fragment(to),
+            kind => Self::of_other(kind, to.0 as usize),
+        }
+    }
+
+    #[inline(never)]
+    fn of_other(kind: u64, number: usize) -> Self {
+        let punt = Punt::ALL.get(number).copied().filter(|_| kind == PUNT);
+        let reason = DropReason::ALL.get(number).copied();
+        match (punt, reason) {
+            (Some(punt), _) => Self::Punt(punt),
+            (None, reason) => Self::Drop(reason.unwrap_or(DropReason::NoInterface)),
         }
     }
 }
@@ -206,25 +245,32 @@ impl Default for Decisions {
 impl Decisions {
     /// The decisions.
     #[inline(always)]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Decision> + Clone + '_ {
+        let words = self.words.get(..self.len).unwrap_or(&[]);
+        words.iter().map(|word| Decision::of_word(*word))
+    }
+
+    /// The decision on the frame at this place.
+    #[inline(always)]
     #[must_use]
-    pub fn as_slice(&self) -> &[Decision] {
-        self.decisions.get(..self.len).unwrap_or(&[])
+    pub fn get(&self, place: usize) -> Option<Decision> {
+        let word = self.words.get(..self.len)?.get(place)?;
+        Some(Decision::of_word(*word))
     }
 
     /// Begins anew with so many that are alike.
     #[inline(always)]
     pub(super) fn begin(&mut self, count: usize, decision: Decision) {
         self.len = count.min(BURST_MAX);
-        self.decisions
-            .iter_mut()
-            .take(count)
-            .for_each(|one| *one = decision);
+        if let Some(words) = self.words.get_mut(..self.len) {
+            words.fill(decision.word());
+        }
     }
 
     #[inline(always)]
     pub(super) fn set(&mut self, index: usize, decision: Decision) {
-        if let Some(place) = self.decisions.get_mut(index) {
-            *place = decision;
+        if let Some(place) = self.words.get_mut(index) {
+            *place = decision.word();
         }
     }
 }

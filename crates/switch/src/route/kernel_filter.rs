@@ -276,7 +276,7 @@ impl KernelFilter {
     ) {
         let mut matched = [0u64; FILTER_RULES_MAX];
         for (place, (frame, number)) in frames.zip(interfaces).enumerate() {
-            let Some(decision) = decisions.as_slice().get(place).copied() else {
+            let Some(decision) = decisions.get(place) else {
                 break;
             };
             let has_tap = self.taps.get(usize::from(*number)) == Some(&true);

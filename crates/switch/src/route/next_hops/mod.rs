@@ -153,8 +153,7 @@ impl NextHops {
     #[inline(always)]
     pub(super) fn adjacency(&self, number: u32) -> Option<Adjacency> {
         let word = self.words.get(number as usize)?.load(Ordering::Acquire);
-        let bits = word & (INTERFACE_MASK << INTERFACE_SHIFT | MAC_MASK);
-        (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(bits))
+        (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(word))
     }
 
     /// Asks the processor to load the next hop of this number.

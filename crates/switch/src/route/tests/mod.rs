@@ -128,7 +128,7 @@ impl World {
         let mut decisions = Decisions::default();
         let all = frames.iter().map(|(frame, _)| frame.as_slice());
         let tally = decide(&self.router, all, &interfaces, &mut decisions);
-        (decisions.as_slice().to_vec(), tally)
+        (decisions.iter().collect(), tally)
     }
 }
 
