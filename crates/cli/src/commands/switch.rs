@@ -121,6 +121,8 @@ enum IdleArg {
     Poll,
     /// Lets others on its CPU run first.
     Yield,
+    /// Leaves its CPU to others for some 50 us.
+    Sleep,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -283,6 +285,7 @@ fn settings(args: &RunArgs) -> Settings {
         idle: args.idle.map(|idle| match idle {
             IdleArg::Poll => Idle::Poll,
             IdleArg::Yield => Idle::Yield,
+            IdleArg::Sleep => Idle::Sleep,
         }),
         pinning: args.pinning.map(|pinning| match pinning {
             PinningArg::Roles => Pinning::Roles,

@@ -40,6 +40,8 @@ pub enum Idle {
     Poll,
     /// Lets other threads on its CPU run first (sched_yield(2)), after some looks in vain.
     Yield,
+    /// Leaves its CPU to others for some 50 us (clock_nanosleep(2)), after some looks in vain.
+    Sleep,
 }
 
 /// Whether threads stay on the CPUs of their roles.

@@ -222,7 +222,7 @@ fn what_makes_no_sense_is_named_with_its_option() {
 #[test]
 fn wrong_files_are_named_with_line_and_key() {
     for (text, parts) in [
-        ("\nidle = \"sleep\"", ["line 2, key 'idle'", "`sleep`"]),
+        ("\nidle = \"doze\"", ["line 2, key 'idle'", "`doze`"]),
         (
             "rx-ring = 3",
             ["line 1, key 'rx-ring'", "unknown field `rx-ring`"],

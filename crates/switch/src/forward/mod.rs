@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop of a forwarding thread: receive a burst, decide, send, count; run to completion.
 //!
-//! On this path there is no lock, no allocation, no system call (other than `sched_yield` when that was asked
-//! for) and no loop without a bound. Frames that an output does not take at once are dropped and counted:
+//! On this path there is no lock, no allocation, no system call (other than `sched_yield` or a short sleep when
+//! that was asked for) and no loop without a bound. Frames that an output does not take at once are dropped and counted:
 //! waiting for one output would delay all others.
 
 mod bridge;
@@ -16,6 +16,7 @@ mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use quietwire_dpdk::BURST_MAX;
 
@@ -50,6 +51,8 @@ impl Shared {
 
 /// Looks in vain at all queues before the CPU is yielded.
 const TURNS_BEFORE_YIELD: u32 = 32;
+/// How long the CPU is left to others then, where threads sleep.
+const NAP: Duration = Duration::from_micros(50);
 
 /// Forwards until it is told to stop.
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
@@ -68,10 +71,14 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
         worker.counters.empty_polls.set(empty_polls);
         if empty < inputs {
             idle_turns = 0;
-        } else if worker.idle == Idle::Yield {
+        } else if worker.idle != Idle::Poll {
             idle_turns += 1;
             if idle_turns >= TURNS_BEFORE_YIELD {
-                std::thread::yield_now();
+                if worker.idle == Idle::Sleep {
+                    std::thread::sleep(NAP);
+                } else {
+                    std::thread::yield_now();
+                }
                 worker.notes.lap(Step::Idle);
                 yields += 1;
                 worker.counters.yields.set(yields);
