@@ -29,7 +29,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test lint bench fuzz deny clean-lab
+.PHONY: help setup build demo test test-labs lint bench fuzz deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test: ## Lint, build and run every test; ends with what ran and what did not
 	@$(MAKE) --no-print-directory lint
 	cargo build --release --locked
 	@scripts/run-tests --locked
+
+test-labs: ## Bring up all topologies with guests, and whatever else takes minutes, and check them
+	cargo test --workspace --test labs --locked -- --ignored --nocapture
 
 lint: ## Formatting, clippy, licence lines, directions between crates, documentation
 	cargo fmt --all --check

@@ -3,6 +3,9 @@
 //! also when it is killed. Wants root and two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "labs/guests.rs"]
+mod guests;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -326,7 +329,16 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         (&["vNet9"][..], 2, "there is no topology 'vNet9'"),
         (&["vNet1", "--chains", "2"], 2, "--chains is 2"),
         (&["vNet1", "--cpus", "S=8000"], 2, "S is given CPUs '8000'"),
-        (&["vNet4-1VNF"], 3, "--place container"),
+        (
+            &["vNet5-nVNF", "--chains", "5"],
+            2,
+            "S would have 20 ports, and a guest has 15 at most",
+        ),
+        (
+            &["vNet3", "--vnf", "linux-routing"],
+            2,
+            "choose the encapsulation ipv4 or ipv6",
+        ),
         (
             &["vNet1", "--switch", "vpp"],
             3,

@@ -54,7 +54,7 @@ pub(crate) struct CheckFailed(pub(crate) String);
 #[error("{0}")]
 pub(crate) struct Lacking(pub(crate) String);
 
-const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 const LACKS: u8 = 3;
 

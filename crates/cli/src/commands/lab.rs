@@ -3,6 +3,7 @@
 
 mod check;
 mod chosen;
+mod shell;
 mod show;
 mod up;
 
@@ -29,7 +30,7 @@ enum LabCommand {
     Up(Box<up::UpArgs>),
     Check(check::CheckArgs),
     Down(up::DownArgs),
-    Shell(up::ShellArgs),
+    Shell(shell::ShellArgs),
     /// Keep a lab up; started by `lab up`.
     #[command(hide = true)]
     Keep,
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
         LabCommand::Up(args) => up::up(args),
         LabCommand::Check(args) => check::run(args),
         LabCommand::Down(args) => up::down(args),
-        LabCommand::Shell(args) => up::shell(args),
+        LabCommand::Shell(args) => shell::run(args),
         LabCommand::Keep => up::keep(),
         LabCommand::Clean(args) => run_clean(args),
     }

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,6 +17,8 @@ use crate::error::{LabError, io_error};
 const LINES: usize = 20;
 /// What ends a connection to a shell: Ctrl-], as in telnet(1).
 pub const ESCAPE: u8 = 0x1d;
+/// How often it is looked whether to stop, milliseconds.
+const LOOK_MS: u8 = 200;
 
 /// The last lines of a console's log, without control characters.
 #[must_use]
@@ -36,8 +39,8 @@ pub fn last_lines(log: &Path) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// Joins `input` and `output` with the shell on a guest's second serial port, until the input ends or holds [`ESCAPE`], or the
-/// guest ends. A terminal has to be in raw mode already.
+/// Joins `input` and `output` with the shell on a guest's second serial port, until the input ends or holds [`ESCAPE`], the
+/// guest ends, or `stop` is set. A terminal has to be in raw mode already.
 ///
 /// # Errors
 /// [`LabError::Io`] when nobody listens on the socket, or it breaks.
@@ -45,6 +48,7 @@ pub fn attach(
     socket: &Path,
     input: &mut (impl Read + AsFd),
     output: &mut impl Write,
+    stop: &AtomicBool,
 ) -> Result<(), LabError> {
     let mut port = UnixStream::connect(socket).map_err(io_error(
         socket,
@@ -52,7 +56,7 @@ pub fn attach(
     ))?;
     // A line of its own makes the shell show its prompt.
     port.write_all(b"\n")
-        .and_then(|()| join(&mut port, input, output))
+        .and_then(|()| join(&mut port, input, output, stop))
         .map_err(io_error(socket, "talking to the guest's shell"))
 }
 
@@ -60,9 +64,10 @@ fn join(
     port: &mut UnixStream,
     input: &mut (impl Read + AsFd),
     output: &mut impl Write,
+    stop: &AtomicBool,
 ) -> io::Result<()> {
     let mut buffer = [0; 4096];
-    loop {
+    while !stop.load(Ordering::Relaxed) {
         let (from_guest, from_here) = ready(port, input)?;
         if from_guest {
             match port.read(&mut buffer) {
@@ -89,20 +94,19 @@ fn join(
             }
         }
     }
+    Ok(())
 }
 
-/// Waits until one of the two has something to say, and tells which.
+/// Waits a little until one of the two has something to say, and tells which.
 fn ready(port: &UnixStream, input: &impl AsFd) -> io::Result<(bool, bool)> {
     let mut both = [
         PollFd::new(port.as_fd(), PollFlags::POLLIN),
         PollFd::new(input.as_fd(), PollFlags::POLLIN),
     ];
-    loop {
-        match poll(&mut both, PollTimeout::NONE) {
-            Ok(_) => break,
-            Err(Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+    match poll(&mut both, PollTimeout::from(LOOK_MS)) {
+        Ok(0) | Err(Errno::EINTR) => return Ok((false, false)),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
     }
     let [port, input] = both.map(|end| end.any().unwrap_or(true));
     Ok((port, input))
@@ -151,12 +155,13 @@ mod tests {
             shell.read_to_end(&mut rest).unwrap();
             (typed, shown, rest)
         });
-        attach(&socket, &mut input, &mut output).unwrap();
+        let go_on = AtomicBool::new(false);
+        attach(&socket, &mut input, &mut output, &go_on).unwrap();
         assert_eq!(
             shell.join().unwrap(),
             (*b"\nls\n", *b"files", b"x".to_vec())
         );
-        let error = attach(&socket, &mut input, &mut output).unwrap_err();
+        let error = attach(&socket, &mut input, &mut output, &go_on).unwrap_err();
         assert!(error.to_string().contains("shell.sock"), "{error}");
     }
 }

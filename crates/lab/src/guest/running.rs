@@ -23,6 +23,7 @@ use super::qmp::Monitor;
 use super::spec::{GuestSpec, check_socket_path};
 use crate::error::{LabError, io_error};
 use crate::lab::make_directory;
+use crate::place::Place;
 use crate::spawn;
 
 /// How long a guest may take to go when it is told to.
@@ -103,17 +104,38 @@ pub struct Guest {
     child: Child,
     places: GuestPlaces,
     command: Vec<String>,
+    began: Instant,
+    spec: GuestSpec,
+    acceleration: Acceleration,
+    image: String,
     record: Option<GuestRecord>,
 }
 
 impl Guest {
-    /// Starts a guest and waits until its agent answers. Its directory and its process are in the journal before they are
-    /// there; they go when the journal is undone.
+    /// Starts a guest and waits until its agent answers, as [`Self::begin`] and [`Self::wait_until_up`].
     ///
     /// # Errors
-    /// [`LabError::GuestSpec`], [`LabError::MissingProgram`]; [`LabError::Guest`] with the console's last lines when it does
-    /// not come up.
+    /// Those of both.
     pub fn start(
+        journal: &mut Journal,
+        spec: &GuestSpec,
+        image: &Image,
+        acceleration: &Acceleration,
+        directory: &Path,
+        set: Option<&Cpuset>,
+    ) -> Result<Self, LabError> {
+        let mut guest = Self::begin(journal, spec, image, acceleration, directory, set)?;
+        guest.wait_until_up()?;
+        Ok(guest)
+    }
+
+    /// Starts a guest, which then waits for the other ends of its ports. Its directory and its process are in the journal
+    /// before they are there; they go when the journal is undone. The kernel ends the guest when the thread that called this
+    /// ends.
+    ///
+    /// # Errors
+    /// [`LabError::GuestSpec`], [`LabError::MissingProgram`].
+    pub fn begin(
         journal: &mut Journal,
         spec: &GuestSpec,
         image: &Image,
@@ -132,30 +154,49 @@ impl Guest {
             .record(&Change::DirectoryCreated { path })
             .map_err(io_error(journal.path(), "writing the journal"))?;
         make_directory(directory)?;
-        let command = qemu(spec, image, &places, acceleration.accelerator);
+        let words = qemu(spec, image, &places, acceleration.accelerator);
+        let command = Place::Here.command(&words)?;
         let began = Instant::now();
         let child = spawn::spawn(journal, &command, set, &places.qemu_log)?;
-        let mut guest = Self {
+        Ok(Self {
             name: spec.name.clone(),
             child,
             places,
             command,
-            record: None,
-        };
-        let (qemu, vcpus) = guest.release(spec, began)?;
-        let hello = guest.greet(spec, began)?;
-        guest.record = Some(GuestRecord {
+            began,
             spec: spec.clone(),
             acceleration: acceleration.clone(),
-            qemu,
             image: image.name(),
+            record: None,
+        })
+    }
+
+    /// Lets the guest boot, as soon as its ports have their other ends, and waits until its agent answers.
+    ///
+    /// # Errors
+    /// [`LabError::Guest`] with the console's last lines when it does not come up before its deadline, counted from its start.
+    pub fn wait_until_up(&mut self) -> Result<(), LabError> {
+        let (spec, began) = (self.spec.clone(), self.began);
+        let (qemu, vcpus) = self.release(&spec, began)?;
+        let hello = self.greet(&spec, began)?;
+        self.record = Some(GuestRecord {
+            spec,
+            acceleration: self.acceleration.clone(),
+            qemu,
+            image: self.image.clone(),
             hello,
-            pid: guest.child.id(),
+            pid: self.child.id(),
             vcpus,
-            command: guest.command.join(" "),
+            command: self.command.join(" "),
             up_s: began.elapsed().as_secs_f64(),
         });
-        Ok(guest)
+        Ok(())
+    }
+
+    /// How it was started.
+    #[must_use]
+    pub fn command(&self) -> String {
+        self.command.join(" ")
     }
 
     /// Waits for the monitor, pins what is to be pinned, and lets the vCPUs run.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::LabError;
 
 /// Most ports of a guest: places on its PCI bus.
-pub const PORTS_MAX: usize = 8;
+pub const PORTS_MAX: usize = 15;
 /// Least memory of a guest, MiB: the image is unpacked into it.
 const MEMORY_MIN_MIB: u32 = 256;
 /// Longest path of a Unix socket (unix(7)).
@@ -63,7 +63,7 @@ pub struct GuestPort {
 /// What is asked of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestSpec {
-    /// Its name: letters, digits and `-`, at most 32.
+    /// Its name: letters, digits, `-` and `.`, at most 32.
     pub name: String,
     /// Its memory, MiB; 256 at least, 512 with a DPDK program in it.
     pub memory_mib: u32,
@@ -96,9 +96,9 @@ impl GuestSpec {
     /// [`LabError::GuestSpec`] with what does not.
     pub fn check(&self) -> Result<(), LabError> {
         let bad = |what: String| Err(bad(&self.name, what));
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
-            return bad("a name has 1 to 32 letters, digits and '-'".to_owned());
+            return bad("a name has 1 to 32 letters, digits, '-' and '.'".to_owned());
         }
         if self.memory_mib < MEMORY_MIN_MIB {
             return bad(format!(
@@ -245,8 +245,8 @@ pub(crate) mod tests {
             ("too few", |spec| spec.memory_mib = 64),
             ("no vCPU", |spec| spec.vcpu_cpus.clear()),
             ("service CPUs", |spec| spec.service_cpus = CpuList::new()),
-            ("8 at most", |spec| {
-                spec.ports = vec![spec.ports[0].clone(); 9];
+            ("15 at most", |spec| {
+                spec.ports = vec![spec.ports[0].clone(); 16];
             }),
             ("control character", |spec| {
                 spec.kernel_options = vec!["a\nb".to_owned()];

@@ -4,46 +4,12 @@
 
 use serde_json::Value;
 
+use super::networks::{TESTER, sides};
 use super::{Forwarder, Unavailable, kernel};
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
 use crate::topology::Encapsulation;
 use crate::up::{Plan, Process, Room};
-
-/// MAC addresses that the tester's first and second port have (docs/tester.md).
-const TESTER: [&str; 2] = ["02:00:00:00:00:00", "02:01:00:00:00:00"];
-
-/// Of each side: the router's own address, and the tester's, which nobody asks for.
-struct Side {
-    own: &'static str,
-    tester: &'static str,
-}
-
-/// Networks of RFC 2544, appendix C.2.2, and of RFC 5180, section 8: those that the tester's frames go between.
-fn sides(encapsulation: Encapsulation) -> [Side; 2] {
-    match encapsulation {
-        Encapsulation::Ipv6 => [
-            Side {
-                own: "2001:2::fe/64",
-                tester: "2001:2::1",
-            },
-            Side {
-                own: "2001:2:0:1::fe/64",
-                tester: "2001:2:0:1::1",
-            },
-        ],
-        _ => [
-            Side {
-                own: "198.18.0.254/24",
-                tester: "198.18.0.1",
-            },
-            Side {
-                own: "198.18.1.254/24",
-                tester: "198.18.1.1",
-            },
-        ],
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct LinuxRouting;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What forwards in a topology, as a switch or as a VNF: one file each, all behind one trait.
 
+mod guest;
 mod kernel;
 mod l2fwd;
 mod l3fwd;
 mod linux_bridge;
 mod linux_routing;
+mod networks;
 mod ovs;
 mod ovs_dpdk;
 mod ovs_netdev;
@@ -23,8 +25,10 @@ use serde_json::Value;
 
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
-use crate::topology::{ElementPlace, Program};
-use crate::up::{Plan, Process, Room};
+use crate::topology::Program;
+use crate::up::{GuestSide, Plan, Process, Room};
+
+pub(crate) use guest::{Hypervisor, InGuest};
 
 /// Why a program cannot be had on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,8 +75,23 @@ pub(crate) trait Forwarder: std::fmt::Debug {
     /// Why it does not tell.
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String>;
 
-    /// Its processes, in the order in which they were started.
+    /// Its processes, in the order in which they were started, but for that of a guest.
     fn processes(&mut self) -> &mut [Process];
+
+    /// Numbers of all its processes.
+    fn pids(&mut self) -> Vec<u32> {
+        self.processes().iter().map(Process::pid).collect()
+    }
+
+    /// Whether all its processes run.
+    fn is_running(&mut self) -> bool {
+        self.processes().iter_mut().all(Process::is_running)
+    }
+
+    /// The guest that it is in.
+    fn guest(&self) -> Option<GuestSide> {
+        None
+    }
 
     /// Ends it.
     ///
@@ -87,29 +106,12 @@ pub(crate) trait Forwarder: std::fmt::Debug {
     }
 }
 
-/// The adapter of a program. `quietwire` is this project's own binary.
-///
-/// # Errors
-/// [`LabError::Unavailable`] for what runs in a guest.
-pub(crate) fn forwarder(
-    name: &str,
-    program: Program,
-    place: ElementPlace,
-    quietwire: &Path,
-) -> Result<Box<dyn Forwarder>, LabError> {
-    // The one place where guests come in: something that opens a guest with the vhost-user sockets of the plan's ports, and
-    // starts the program in there.
-    if place == ElementPlace::Guest {
-        return Err(LabError::Unavailable {
-            name: name.to_owned(),
-            why: Unavailable(
-                "elements in guests cannot be brought up; choose containers in their place (--place container)"
-                    .to_owned(),
-            ),
-        });
-    }
-    Ok(match program {
-        Program::Quietwire | Program::Tester => Box::new(quietwire::Quietwire::new(quietwire)),
+/// The adapter of a program on the host or in a container. `quietwire` is this project's own binary.
+pub(crate) fn forwarder(program: Program, quietwire: &Path) -> Box<dyn Forwarder> {
+    match program {
+        Program::Quietwire | Program::QuietwireRouter | Program::Tester => {
+            Box::new(quietwire::Quietwire::new(quietwire))
+        }
         Program::TestpmdIo => Box::new(testpmd::Testpmd::new("io")),
         Program::TestpmdMac => Box::new(testpmd::Testpmd::new("mac")),
         Program::TestpmdMacswap => Box::new(testpmd::Testpmd::new("macswap")),
@@ -120,7 +122,7 @@ pub(crate) fn forwarder(
         Program::L2fwd => Box::new(l2fwd::L2fwd::new(quietwire)),
         Program::L3fwd => Box::new(l3fwd::L3fwd::new(quietwire)),
         Program::Vpp => Box::new(vpp::Vpp::default()),
-    })
+    }
 }
 
 /// Version of a program on this machine, or why it cannot be had.
@@ -128,10 +130,7 @@ pub(crate) fn forwarder(
 /// # Errors
 /// [`Unavailable`].
 pub fn availability(program: Program, quietwire: &Path) -> Result<String, Unavailable> {
-    match forwarder("", program, ElementPlace::Host, quietwire) {
-        Ok(forwarder) => forwarder.probe(),
-        Err(error) => Err(Unavailable(error.to_string())),
-    }
+    forwarder(program, quietwire).probe()
 }
 
 /// First line that `command` prints with these words, on whichever output.

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::networks::{TESTER, routing};
 use super::{Forwarder, Unavailable, first_line};
 use crate::adapters::{DeviceThread, quietwire::ask};
-use crate::error::LabError;
+use crate::error::{LabError, io_error};
 use crate::topology::Forwarding;
 use crate::up::{Plan, Process, Room};
 
@@ -38,7 +39,11 @@ impl Quietwire {
         for (index, port) in plan.ports.iter().enumerate() {
             option("--port", format!("p{index}={}", port.attachment.uri()));
         }
-        for (index, [from, to]) in plan.joins.iter().enumerate() {
+        if plan.program.routes() {
+            option("--config", routes_file(plan).display().to_string());
+        }
+        let joins = plan.joins.iter().filter(|_| !plan.program.routes());
+        for (index, [from, to]) in joins.enumerate() {
             let pair = format!("p{from},p{to}");
             match plan.forwarding {
                 Forwarding::CrossConnect => option("--cross-connect", pair),
@@ -49,7 +54,7 @@ impl Quietwire {
         option("--service-cpus", plan.rest.to_string());
         option("--control-cpus", plan.rest.to_string());
         // Where CPUs are shared, whoever has nothing to do lets the others go on.
-        let idle = if plan.is_shared { "yield" } else { "poll" };
+        let idle = if plan.is_shared { "sleep" } else { "poll" };
         option("--idle", idle.to_owned());
         let pairs = plan.ports.len().div_ceil(2).max(1);
         option("--memory-mib", (MEMORY_MIB * pairs).to_string());
@@ -59,6 +64,26 @@ impl Quietwire {
         );
         command
     }
+}
+
+fn routes_file(plan: &Plan) -> PathBuf {
+    plan.directory.join("routes.toml")
+}
+
+/// What a router has beside its ports.
+fn routes(plan: &Plan) -> Result<String, String> {
+    let routing = routing(plan.encapsulation)?;
+    let interfaces = routing.addresses.iter().map(|(port, addresses)| {
+        json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses, "mac": TESTER.iter().rev().nth(*port) })
+    });
+    let neighbours = routing.neighbours.iter().map(|(port, address, mac)| {
+        json!({ "interface": format!("i{port}"), "address": address, "mac": mac })
+    });
+    let file = json!({
+        "interface": interfaces.collect::<Vec<_>>(),
+        "neighbour": neighbours.collect::<Vec<_>>(),
+    });
+    toml::to_string(&file).map_err(|error| error.to_string())
 }
 
 fn control_socket(plan: &Plan) -> PathBuf {
@@ -72,6 +97,11 @@ impl Forwarder for Quietwire {
     }
 
     fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        if plan.program.routes() {
+            let path = routes_file(plan);
+            let text = routes(plan).map_err(LabError::Topology)?;
+            std::fs::write(&path, text).map_err(io_error(&path, "writing it"))?;
+        }
         let process = room.spawn(plan, "log", &[], &self.command(plan))?;
         self.processes.push(process);
         let processes = &mut self.processes;

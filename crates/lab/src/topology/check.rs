@@ -73,14 +73,15 @@ impl Graph {
             ..
         } = element;
         let is_possible = match place {
-            ElementPlace::Host | ElementPlace::Guest => true,
-            ElementPlace::Container => program.suits(Role::Vnf),
+            ElementPlace::Host => true,
+            ElementPlace::Guest => program.runs_in_guests(),
+            ElementPlace::Container => program.runs_in_containers(),
         };
         if is_possible {
             return Ok(());
         }
         Err(format!(
-            "{name}: {program} does not run in a container here; give it the place host"
+            "{name}: {program} does not run in a {place} here; give it the place host"
         ))
     }
 
@@ -103,7 +104,7 @@ impl Graph {
             return Ok(());
         }
         Err(format!(
-            "{name}: {program} routes between the tester's two networks, so it stands alone between its ports, as in vNet1"
+            "{name}: {program} routes between the tester's two networks, so it stands alone between its ports, as in vNet1 or vNet3"
         ))
     }
 

@@ -33,6 +33,7 @@ fn fill(element: &Element) -> &'static str {
         Role::Tester => "#eef0f3",
         Role::Switch => "#dce9f6",
         Role::Vnf => "#e3f1e8",
+        Role::Relay => "#f3ead8",
     }
 }
 

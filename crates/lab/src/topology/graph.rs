@@ -7,6 +7,7 @@ use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
 use super::program::Program;
+use super::relay::relayed;
 
 /// Name of the tester, in every topology.
 pub const TESTER: &str = "T";
@@ -21,6 +22,8 @@ pub enum Role {
     Switch,
     /// A network function: two ports, frames go through.
     Vnf,
+    /// Joins ports of two guests, which are network cards both, as they are.
+    Relay,
 }
 
 /// Where an element runs.
@@ -98,7 +101,7 @@ macro_rules! named_by {
     };
 }
 
-named_by!(Role, Tester => "tester", Switch => "switch", Vnf => "vnf");
+named_by!(Role, Tester => "tester", Switch => "switch", Vnf => "vnf", Relay => "relay");
 named_by!(ElementPlace, Host => "host", Container => "container", Guest => "guest");
 named_by!(LinkKind, Memif => "memif", VhostUser => "vhost-user", Veth => "veth", Tap => "tap", Pci => "pci");
 named_by!(Encapsulation, L2 => "l2", Ipv4 => "ipv4", Ipv6 => "ipv6", Vxlan => "vxlan");
@@ -205,6 +208,7 @@ pub(super) type Fault = (Part, String);
 impl Graph {
     /// Lays ports, links and joins along paths. Each pass through an element takes two new ports of it.
     pub(super) fn lay(mut self, paths: &[Path]) -> Result<Self, Fault> {
+        let paths = &relayed(&mut self.elements, paths);
         let mut ports = vec![0; self.elements.len()];
         for (chain, path) in paths.iter().enumerate() {
             let mut take = |element: usize| {

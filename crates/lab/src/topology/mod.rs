@@ -10,6 +10,7 @@ mod drawing;
 mod file;
 mod graph;
 mod program;
+mod relay;
 mod text;
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub enum Program {
     Tester,
     /// This project's switch.
     Quietwire,
+    /// This project's switch as a router.
+    QuietwireRouter,
     /// `dpdk-testpmd`, frames as they are.
     TestpmdIo,
     /// `dpdk-testpmd`, new MAC addresses.
@@ -37,8 +39,9 @@ pub enum Program {
 
 impl Program {
     /// All that can be chosen as a switch or a VNF.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Quietwire,
+        Self::QuietwireRouter,
         Self::TestpmdIo,
         Self::TestpmdMac,
         Self::TestpmdMacswap,
@@ -57,6 +60,7 @@ impl Program {
         match self {
             Self::Tester => "tester",
             Self::Quietwire => "quietwire",
+            Self::QuietwireRouter => "quietwire-router",
             Self::TestpmdIo => "testpmd-io",
             Self::TestpmdMac => "testpmd-mac",
             Self::TestpmdMacswap => "testpmd-macswap",
@@ -77,21 +81,41 @@ impl Program {
             Role::Tester => self == Self::Tester,
             Role::Switch => self != Self::Tester,
             Role::Vnf => self.is_vnf(),
+            Role::Relay => self == Self::Quietwire,
         }
     }
 
-    /// Whether it can be a VNF: something that has two ports and no configuration beside.
+    /// Whether it can be a VNF: something that has two ports.
     fn is_vnf(self) -> bool {
+        self.runs_in_containers()
+            || matches!(
+                self,
+                Self::QuietwireRouter | Self::LinuxBridge | Self::LinuxRouting
+            )
+    }
+
+    /// Whether it can be had in a container.
+    #[must_use]
+    pub fn runs_in_containers(self) -> bool {
         matches!(
             self,
             Self::Quietwire | Self::TestpmdIo | Self::TestpmdMac | Self::TestpmdMacswap
         )
     }
 
+    /// Whether it can be had in a guest.
+    #[must_use]
+    pub fn runs_in_guests(self) -> bool {
+        self.is_vnf()
+    }
+
     /// Whether it forwards by IP addresses, and changes MAC addresses for it.
     #[must_use]
     pub fn routes(self) -> bool {
-        matches!(self, Self::LinuxRouting | Self::L3fwd)
+        matches!(
+            self,
+            Self::LinuxRouting | Self::QuietwireRouter | Self::L3fwd
+        )
     }
 
     /// What it can be connected by, the fastest first.
@@ -106,7 +130,9 @@ impl Program {
             // Memif ports of Open vSwitch receive and do not send, with DPDK 22.11.
             Self::OvsDpdk => &[VhostUser, Pci],
             Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting => &[Veth, Tap, Pci],
-            Self::Tester | Self::Quietwire => &[Memif, VhostUser, Veth, Tap, Pci],
+            Self::Tester | Self::Quietwire | Self::QuietwireRouter => {
+                &[Memif, VhostUser, Veth, Tap, Pci]
+            }
             Self::TestpmdIo
             | Self::TestpmdMac
             | Self::TestpmdMacswap

@@ -105,11 +105,14 @@ proptest! {
         prop_assert_eq!(graph.length(), m);
         prop_assert_eq!(count(Role::Tester), 1);
         prop_assert_eq!(count(Role::Switch), usize::from(topology.shape != Shape::Vnf));
+        let guests_meet = inside == ElementPlace::Guest && topology.switch == inside && m > 0;
+        prop_assert_eq!(count(Role::Relay), usize::from(guests_meet));
         for element in &graph.elements {
             let said = match element.role {
                 Role::Tester => ElementPlace::Host,
                 Role::Switch => topology.switch,
                 Role::Vnf => topology.vnf,
+                Role::Relay => ElementPlace::Host,
             };
             let expected = if said == ElementPlace::Guest { inside } else { said };
             prop_assert_eq!(element.place, expected);
@@ -207,6 +210,35 @@ fn links_are_what_both_ends_can() {
         message.contains("cannot be connected by memif, but by vhost-user"),
         "{message}"
     );
+}
+
+#[test]
+fn a_relay_stands_between_guests_and_nowhere_else() {
+    let named = |name: &str| -> String {
+        let graph = graph(name, &Parameters::default());
+        check_links(&graph);
+        let path = graph.path(0).into_iter();
+        let names = path.map(|element| graph.elements[element].name.clone());
+        names.collect::<Vec<String>>().join(" ")
+    };
+    assert_eq!(named("vNet5-1VNF"), "T S R V R S T");
+    assert_eq!(named("vNet4-1VNF"), "T S V S T");
+    assert_eq!(named("vNet2"), "T S T");
+    // One for all chains, whatever names the others have.
+    let graph = graph("vNet7-nVNFch", &Parameters::default());
+    let relays = graph
+        .elements
+        .iter()
+        .filter(|element| element.role == Role::Relay);
+    assert_eq!(relays.count(), 1);
+    let guests = OWN.replace("cpus = \"1\"", "place = \"guest\"");
+    let guests = guests.replace("place = \"container\"", "place = \"guest\"");
+    let guests = guests
+        .replace("\"ovs-dpdk\"", "\"testpmd-io\"")
+        .replace("\"left\"", "\"R\"");
+    let own = parse(&guests, Path::new("own.toml")).unwrap();
+    check_links(&own);
+    assert_eq!(own.elements.last().unwrap().name, "R2");
 }
 
 #[test]

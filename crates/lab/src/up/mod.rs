@@ -9,21 +9,23 @@ mod state;
 mod wiring;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quietwire_host::process::wait_until;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::programs::{Forwarder, forwarder};
-use crate::topology::{Assignment, Graph, Role};
+use crate::guest::AcceleratorChoice;
+use crate::programs::{Forwarder, Hypervisor, InGuest, forwarder};
+use crate::topology::{Assignment, ElementPlace, Graph, Program, Role};
 
 pub(crate) use registry::NAMED;
 pub use registry::{Known, Undoings, clean_named, find, known, take_down};
 #[cfg(test)]
 pub(crate) use room::PortPlan;
 pub(crate) use room::{Plan, Process, Room, run};
-pub use state::{ElementState, LabState, TesterSide};
+pub use state::{ElementState, GuestSide, LabState, TesterSide};
 pub(crate) use wiring::Attachment;
 
 use registry::Claim;
@@ -44,12 +46,50 @@ pub struct UpOptions {
     pub graph: Graph,
     /// Who has which CPUs.
     pub cpus: Assignment,
+    /// About its guests.
+    #[serde(default)]
+    pub guests: GuestOptions,
+}
+
+/// What is asked of all guests of a lab.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GuestOptions {
+    /// Under what they run.
+    pub accelerator: AcceleratorChoice,
+    /// How long each may take until its agent answers, seconds; what is usual where nothing is said.
+    pub deadline_s: Option<f64>,
 }
 
 #[derive(Debug)]
 struct Running {
     plan: Plan,
     forwarder: Box<dyn Forwarder>,
+    version: String,
+    /// Every command that was given for it.
+    commands: Vec<String>,
+}
+
+impl Running {
+    /// Does something for it, and notes the commands that were given.
+    fn step(
+        &mut self,
+        room: &mut Room<'_>,
+        work: impl FnOnce(&mut dyn Forwarder, &Plan, &mut Room<'_>) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        let began = room.commands.len();
+        let outcome = work(self.forwarder.as_mut(), &self.plan, room);
+        self.commands.extend_from_slice(&room.commands[began..]);
+        outcome
+    }
+
+    /// All that follows its start.
+    fn finish(&mut self, room: &mut Room<'_>) -> Result<(), LabError> {
+        self.step(room, |forwarder, plan, room| {
+            forwarder.connect(plan, room)?;
+            forwarder.program(plan, room)
+        })?;
+        wait_for_sockets(&self.plan)
+    }
 }
 
 /// A topology that is up. Dropped, it is taken down.
@@ -101,12 +141,7 @@ impl UpLab {
         let mut dead = Vec::new();
         for running in &mut self.running {
             let name = &running.plan.name;
-            let has_died = running
-                .forwarder
-                .processes()
-                .iter_mut()
-                .any(|process| !process.is_running());
-            if has_died && !self.state.died.contains(name) {
+            if !running.forwarder.is_running() && !self.state.died.contains(name) {
                 dead.push(name.clone());
             }
         }
@@ -156,7 +191,7 @@ fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError>
 /// Order in which elements are started: whoever makes sockets before those that connect to them.
 pub(crate) fn rank(role: Role) -> u8 {
     match role {
-        Role::Switch => 0,
+        Role::Switch | Role::Relay => 0,
         Role::Vnf => 1,
         Role::Tester => 2,
     }
@@ -168,65 +203,118 @@ fn build(
     running: &mut Vec<Running>,
 ) -> Result<LabState, LabError> {
     let UpOptions { graph, cpus, .. } = options;
-    let mut order: Vec<usize> = (0..graph.elements.len())
-        .filter(|index| graph.elements[*index].role != Role::Tester)
-        .collect();
-    order.sort_by_key(|index| (rank(graph.elements[*index].role), *index));
-    // Whatever the machine lacks is told before anything is started.
-    let mut forwarders = Vec::new();
-    for index in &order {
-        let element = &graph.elements[*index];
-        let forwarder = forwarder(
-            &element.name,
-            element.program,
-            element.place,
-            &options.program,
-        )?;
-        let version = forwarder.probe().map_err(|why| LabError::Unavailable {
-            name: element.name.clone(),
-            why,
-        })?;
-        forwarders.push((*index, forwarder, version));
-    }
+    let hypervisor = Hypervisor::of(graph, &options.guests, &options.program)?;
+    let forwarders = forwarders(options, hypervisor.as_ref())?;
     let directory = claim.directory().to_owned();
     let wiring = wiring::Wiring::of(graph, &directory, claim.tag());
     let mut commands = Vec::new();
     let mut room = Room::new(claim.journal(), &mut commands);
     place::make_namespaces(graph, &wiring, &mut room)?;
     place::make_links(graph, &wiring, &mut room)?;
-    let mut elements = Vec::new();
-    for (index, mut forwarder, version) in forwarders {
+    for (index, forwarder, version) in forwarders {
         let plan = wiring.plan(options, index);
         room.make_directory(&plan.directory)?;
-        let began = room.commands.len();
+        let is_guest = plan.place == ElementPlace::Guest;
+        running.push(Running {
+            plan,
+            forwarder,
+            version,
+            commands: Vec::new(),
+        });
         // What was started of it is ended with all others where the rest fails.
-        let outcome = forwarder
-            .start(&plan, &mut room)
-            .and_then(|()| forwarder.connect(&plan, &mut room))
-            .and_then(|()| forwarder.program(&plan, &mut room))
-            .and_then(|()| wait_for_sockets(&plan));
-        let commands = room.commands[began..].to_vec();
-        running.push(Running { plan, forwarder });
-        outcome?;
-        if let Some(running) = running.last_mut() {
-            elements.push(ElementState::of(
-                &running.plan,
-                running.forwarder.as_mut(),
-                version,
-                commands,
-            )?);
+        let Some(running) = running.last_mut() else {
+            continue;
+        };
+        running.step(&mut room, |forwarder, plan, room| {
+            forwarder.start(plan, room)
+        })?;
+        // Guests boot at once, and only when all their ports have another end.
+        if !is_guest {
+            running.finish(&mut room)?;
         }
     }
+    finish_guests(options, &wiring, running, &mut room)?;
+    let mut elements = Vec::new();
+    for running in running.iter_mut() {
+        elements.push(ElementState::of(
+            &running.plan,
+            running.forwarder.as_mut(),
+            running.version.clone(),
+            running.commands.clone(),
+        )?);
+    }
+    let mut warnings = cpus.warnings();
+    warnings.extend(hypervisor.iter().flat_map(|all| all.warnings(graph)));
     Ok(LabState {
         name: options.name.clone(),
         owner: quietwire_host::process::ProcessId::own(),
         graph: graph.clone(),
         cpus: cpus.clone(),
-        warnings: cpus.warnings(),
+        warnings,
         tester: wiring.tester(graph),
         elements,
         died: Vec::new(),
     })
+}
+
+/// An element's number, what forwards in it, and the version of that.
+type Chosen = (usize, Box<dyn Forwarder>, String);
+
+/// What forwards, with its version, in the order of starting. Whatever the machine lacks is told before anything is started.
+fn forwarders(
+    options: &UpOptions,
+    hypervisor: Option<&Arc<Hypervisor>>,
+) -> Result<Vec<Chosen>, LabError> {
+    let UpOptions { graph, program, .. } = options;
+    let mut order: Vec<usize> = (0..graph.elements.len())
+        .filter(|index| graph.elements[*index].role != Role::Tester)
+        .collect();
+    order.sort_by_key(|index| (rank(graph.elements[*index].role), *index));
+    let mut forwarders = Vec::new();
+    for index in order {
+        let element = &graph.elements[index];
+        let forwarder: Box<dyn Forwarder> = match (element.place, hypervisor) {
+            (ElementPlace::Guest, Some(hypervisor)) => {
+                Box::new(InGuest::new(hypervisor, element.program))
+            }
+            _ => forwarder(element.program, program),
+        };
+        let version = forwarder.probe().map_err(|why| LabError::Unavailable {
+            name: element.name.clone(),
+            why,
+        })?;
+        forwarders.push((index, forwarder, version));
+    }
+    Ok(forwarders)
+}
+
+/// Lets guests boot, and starts what forwards in them. QEMU wants somebody on the other side of each port before it boots its
+/// guest, and the tester is not there yet: a switch that joins nothing stands in for it meanwhile.
+fn finish_guests(
+    options: &UpOptions,
+    wiring: &wiring::Wiring,
+    running: &mut [Running],
+    room: &mut Room<'_>,
+) -> Result<(), LabError> {
+    let is_guest = |running: &&mut Running| running.plan.place == ElementPlace::Guest;
+    let mut stand_in = wiring.stand_in(options).map(|plan| Running {
+        plan,
+        forwarder: forwarder(Program::Quietwire, &options.program),
+        version: String::new(),
+        commands: Vec::new(),
+    });
+    if let Some(stand_in) = &mut stand_in {
+        room.make_directory(&stand_in.plan.directory)?;
+        stand_in.forwarder.start(&stand_in.plan, room)?;
+    }
+    for guest in running.iter_mut().filter(is_guest) {
+        guest.step(room, |forwarder, plan, room| forwarder.connect(plan, room))?;
+    }
+    for guest in running.iter_mut().filter(is_guest) {
+        guest.step(room, |forwarder, plan, room| forwarder.program(plan, room))?;
+        wait_for_sockets(&guest.plan)?;
+    }
+    stand_in.map_or(Ok(()), |mut stand_in| stand_in.forwarder.stop())
 }
 
 fn wait_for_sockets(plan: &Plan) -> Result<(), LabError> {

@@ -31,6 +31,8 @@ pub(crate) struct PortPlan {
 pub(crate) struct Plan {
     /// Its name.
     pub(crate) name: String,
+    /// Its number in the topology.
+    pub(crate) index: u32,
     /// A name that nothing else on the machine has.
     pub(crate) tag: String,
     pub(crate) place: ElementPlace,
@@ -99,6 +101,11 @@ pub(crate) struct Room<'a> {
 impl<'a> Room<'a> {
     pub(crate) fn new(journal: &'a mut Journal, commands: &'a mut Vec<String>) -> Self {
         Self { journal, commands }
+    }
+
+    /// The journal, for what writes down its changes itself.
+    pub(crate) fn journal(&mut self) -> &mut Journal {
+        self.journal
     }
 
     /// Writes a change down before it is made.

@@ -2,7 +2,7 @@
 //! What a lab that is up says of itself, to other processes and in results.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use quietwire_host::process::ProcessId;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::room::Plan;
 use crate::adapters::DeviceThread;
 use crate::error::{LabError, io_error};
+use crate::guest::GuestRecord;
 use crate::programs::Forwarder;
 use crate::topology::{Assignment, ElementPlace, Graph, Program};
 
@@ -62,6 +63,20 @@ pub struct ElementState {
     pub pids: Vec<u32>,
     /// Its threads.
     pub threads: Vec<DeviceThread>,
+    /// The guest that it is in.
+    #[serde(default)]
+    pub guest: Option<GuestSide>,
+}
+
+/// What is known of a guest from without.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GuestSide {
+    /// What it came up as, and under what it runs.
+    pub record: GuestRecord,
+    /// Its second serial port, with a shell.
+    pub shell_socket: PathBuf,
+    /// What its first serial port said so far.
+    pub console_log: PathBuf,
 }
 
 const FILE: &str = "state.json";
@@ -115,11 +130,8 @@ impl ElementState {
                 .configuration(plan)
                 .map_err(told("configuration"))?,
             threads: forwarder.threads(plan).map_err(told("threads"))?,
-            pids: forwarder
-                .processes()
-                .iter()
-                .map(super::room::Process::pid)
-                .collect(),
+            pids: forwarder.pids(),
+            guest: forwarder.guest(),
             commands,
         })
     }

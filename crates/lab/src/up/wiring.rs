@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::room::{Plan, PortPlan};
 use super::state::TesterSide;
 use super::{UpOptions, rank};
-use crate::topology::{Element, ElementPlace, End, Graph, LinkKind, Program, Role};
+use crate::topology::{Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role};
 
 /// What a port of an element is, on its side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +110,7 @@ impl Wiring {
         let element = &graph.elements[index];
         Plan {
             name: element.name.clone(),
+            index: u32::try_from(index).unwrap_or(u32::MAX),
             tag: format!("{}-{}", self.tag, element.name),
             place: element.place,
             program: element.program,
@@ -121,13 +122,44 @@ impl Wiring {
                 .filter(|join| join.element == index)
                 .map(|join| join.ports)
                 .collect(),
-            forwarding: graph.forwarding,
+            forwarding: match element.role {
+                Role::Relay => Forwarding::CrossConnect,
+                _ => graph.forwarding,
+            },
             encapsulation: graph.encapsulation,
             cpus: cpus.elements[index].clone(),
             rest: cpus.rest.clone(),
             is_shared: cpus.is_shared(&element.name),
             namespace: self.namespaces[index].clone(),
         }
+    }
+
+    /// A switch that stands in for the tester at ports that guests have there; none where there are no such ports.
+    pub(super) fn stand_in(&self, options: &UpOptions) -> Option<Plan> {
+        let UpOptions { graph, cpus, .. } = options;
+        let is_guest = |end: &End| graph.elements[end.element].place == ElementPlace::Guest;
+        let of_guest = |port: usize| {
+            let (_, link) = graph.link_at(End { element: 0, port })?;
+            link.ends.iter().find(|end| is_guest(end))
+        };
+        let meets =
+            |(port, plan): (usize, &PortPlan)| Some((of_guest(port)?.element, plan.clone()));
+        let met: Vec<(usize, PortPlan)> =
+            self.ports[0].iter().enumerate().filter_map(meets).collect();
+        let guest = met.first()?.0;
+        Some(Plan {
+            name: "the tester's stand-in".to_owned(),
+            tag: format!("{}-stand-in", self.tag),
+            place: ElementPlace::Host,
+            program: Program::Quietwire,
+            directory: self.directory.join("stand-in"),
+            ports: met.into_iter().map(|(_, plan)| plan).collect(),
+            joins: Vec::new(),
+            cpus: cpus.elements[guest].clone(),
+            is_shared: true,
+            namespace: None,
+            ..self.plan(options, 0)
+        })
     }
 
     /// Where the tester finds its ports.

@@ -18,7 +18,7 @@ use quietwire_tester::{
 use serde_json::json;
 
 use crate::commands::own_tester::{LINK_DEADLINE, OwnTesterArgs};
-use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::exit::{CheckFailed, FAILED, Usage, code, on_signals};
 use crate::text::print;
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -99,7 +99,10 @@ fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
         settle_s: 0.2,
     };
     let size = trial.frame_size_largest();
-    let mut tester = args.tester.open(&eal, cpus, &ports, size, preparation)?;
+    let mut tester = opened(|| {
+        args.tester
+            .open(&eal, cpus.clone(), &ports, size, preparation)
+    })?;
     on_signals(&tester.abort_flag())?;
     tester.wait_for_links(LINK_DEADLINE)?;
     wait_until_through(&mut tester, &trial)?;
@@ -110,6 +113,24 @@ fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
 const READY_DEADLINE: Duration = Duration::from_secs(30);
 /// Frames per second meanwhile, at least.
 const READY_RATE_PPS: f64 = 1000.0;
+
+/// Opens the tester. Some elements make themselves ready only when somebody connects, and drop who is too early: Open vSwitch on
+/// DPDK makes its buffers then.
+fn opened(open: impl Fn() -> Result<Tester>) -> Result<Tester> {
+    let began = Instant::now();
+    loop {
+        match open() {
+            Err(error) if code(&error) == FAILED && began.elapsed() < READY_DEADLINE => {
+                tracing::debug!("the tester's ports are tried again: {error:#}");
+                std::thread::sleep(AGAIN);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Sends a little until something comes out of every port. Where nothing does, the check itself will tell.
 fn wait_until_through(tester: &mut Tester, trial: &Trial) -> Result<()> {

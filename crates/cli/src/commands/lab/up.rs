@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire lab up`, `down` and `shell`: labs that stay up, each kept by a process of its own.
+//! `quietwire lab up` and `down`: labs that stay up, each kept by a process of its own.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::path::PathBuf;
@@ -9,15 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use quietwire_lab::STATE_DIRECTORY;
-use quietwire_lab::topology::{ElementPlace, describe};
-use quietwire_lab::up::{LabState, UpLab, UpOptions, find, take_down};
+use quietwire_lab::guest::AcceleratorChoice;
+use quietwire_lab::topology::describe;
+use quietwire_lab::up::{GuestOptions, LabState, UpLab, UpOptions, find, take_down};
 use serde::{Deserialize, Serialize};
 
 use super::chosen::TopologyArgs;
 use crate::exit::{CheckFailed, Lacking, Usage, code, on_signals, require_root};
 use crate::text::print;
+use crate::units::parse_positive_duration;
 
 /// Bring a topology up. It stays until `lab down`.
 #[derive(Debug, Args)]
@@ -27,6 +29,12 @@ pub(super) struct UpArgs {
     /// Name of the lab: up to 32 letters, digits, -, _ and dots. [default: the topology's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Under what guests run. [default: auto]
+    #[arg(long, value_enum)]
+    accelerator: Option<AcceleratorArg>,
+    /// How long each guest may take until its agent answers. [default: 30s under KVM, 150s in software emulation]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
+    guest_deadline: Option<Duration>,
     /// Where labs keep their state.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
@@ -35,25 +43,21 @@ pub(super) struct UpArgs {
     json: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AcceleratorArg {
+    /// KVM where guests boot under it, software emulation elsewhere.
+    Auto,
+    /// KVM, or none.
+    Kvm,
+    /// Software emulation.
+    Software,
+}
+
 /// Take a lab down, with all that belongs to it.
 #[derive(Debug, Args)]
 pub(super) struct DownArgs {
     /// Its name; not needed where only one is up.
     #[arg(value_name = "NAME")]
-    name: Option<String>,
-    /// Where labs keep their state.
-    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
-    state_directory: PathBuf,
-}
-
-/// A shell in a guest of a lab that is up.
-#[derive(Debug, Args)]
-pub(super) struct ShellArgs {
-    /// The element that is in a guest.
-    #[arg(value_name = "GUEST")]
-    guest: String,
-    /// The lab; not needed where only one is up.
-    #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Where labs keep their state.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
@@ -77,6 +81,16 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         program: program.clone(),
         graph,
         cpus,
+        guests: GuestOptions {
+            accelerator: args
+                .accelerator
+                .map_or_else(AcceleratorChoice::default, |choice| match choice {
+                    AcceleratorArg::Auto => AcceleratorChoice::Auto,
+                    AcceleratorArg::Kvm => AcceleratorChoice::Kvm,
+                    AcceleratorArg::Software => AcceleratorChoice::Software,
+                }),
+            deadline_s: args.guest_deadline.map(|deadline| deadline.as_secs_f64()),
+        },
     };
     let mut keeper = Command::new(program);
     // It outlives this process, and must not hold open what this one writes to.
@@ -118,7 +132,12 @@ fn tell(state: &LabState, is_json: bool) -> Result<()> {
         return print(serde_json::to_string_pretty(state)?);
     }
     let name = &state.name;
-    let mut lines = vec![describe(&state.graph, &state.cpus), String::new()];
+    let mut lines = vec![describe(&state.graph, &state.cpus)];
+    // Those of CPUs are in the description.
+    let told = state.cpus.warnings();
+    let others = state.warnings.iter().filter(|all| !told.contains(all));
+    lines.extend(others.map(|warning| format!("WARNING  {warning}")));
+    lines.push(String::new());
     for element in &state.elements {
         lines.push(format!("{}  {}", element.name, element.version));
     }
@@ -180,31 +199,4 @@ pub(super) fn down(args: &DownArgs) -> Result<()> {
     let lab = find(&args.state_directory, args.name.as_deref())?;
     take_down(&args.state_directory, &lab)?;
     print(format!("lab {} is down", lab.name))
-}
-
-pub(super) fn shell(args: &ShellArgs) -> Result<()> {
-    let lab = find(&args.state_directory, args.name.as_deref())?;
-    let Some(state) = lab.state else {
-        bail!(Usage(format!("lab {} is not up yet", lab.name)));
-    };
-    let elements = &state.graph.elements;
-    let Some(element) = elements.iter().find(|element| element.name == args.guest) else {
-        let names: Vec<&str> = elements
-            .iter()
-            .map(|element| element.name.as_str())
-            .collect();
-        bail!(Usage(format!(
-            "lab {} has no element '{}'; there are {}",
-            lab.name,
-            args.guest,
-            names.join(", ")
-        )));
-    };
-    if element.place != ElementPlace::Guest {
-        bail!(Usage(format!(
-            "{} runs on this machine's own kernel ({}), so there is no guest to have a shell in",
-            element.name, element.place
-        )));
-    }
-    bail!(Lacking("guests have no shell in this version".to_owned()))
 }

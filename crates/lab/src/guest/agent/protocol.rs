@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::net::IpAddr;
 
 /// Version of the protocol. An agent answers its own only.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A question with what belongs to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,6 +101,9 @@ pub struct Vnf {
     /// CPUs of the guest that forward. All but the first when not said, and the first when there is no other.
     #[serde(default)]
     pub forwarding_cpus: Option<CpuList>,
+    /// Whether the CPUs of the host that they run on are others', too: a program that can then sleeps when nothing comes.
+    #[serde(default)]
+    pub shares_cpus: bool,
     /// Pairs of queues of each port, where a program drives it; at most as many as the port has.
     pub queues: u16,
     /// Largest frame, octets with FCS.
@@ -199,6 +202,7 @@ mod tests {
                 neighbours: Vec::new(),
             }),
             forwarding_cpus: None,
+            shares_cpus: true,
             queues: 1,
             frame_size_max: 1518,
         };
@@ -210,7 +214,7 @@ mod tests {
         let text = serde_json::to_string(&question).unwrap();
         assert_eq!(
             text,
-            r#"{"version":1,"id":7,"ask":{"start":{"kind":{"linux-router":{"addresses":{"0":["10.0.0.1/24"]},"routes":[["10.2.0.0/16","10.0.0.9"]],"neighbours":[]}},"forwarding-cpus":null,"queues":1,"frame-size-max":1518}}}"#
+            r#"{"version":2,"id":7,"ask":{"start":{"kind":{"linux-router":{"addresses":{"0":["10.0.0.1/24"]},"routes":[["10.2.0.0/16","10.0.0.9"]],"neighbours":[]}},"forwarding-cpus":null,"shares-cpus":true,"queues":1,"frame-size-max":1518}}}"#
         );
         assert_eq!(serde_json::from_str::<Question>(&text).unwrap(), question);
         let answer: Answer = serde_json::from_str(r#"{"id": 7, "error": "no"}"#).unwrap();

@@ -68,6 +68,10 @@ fn command(program: &Path, config: &Path, control: &Path, vnf: &Vnf, cpus: &Cpus
     } else {
         // Its other threads have to run there as well.
         option("--pinning", "none");
+    }
+    if vnf.shares_cpus {
+        option("--idle", "sleep");
+    } else if !cpus.are_apart {
         option("--idle", "yield");
     }
     words
@@ -223,6 +227,7 @@ mod tests {
         Vnf {
             kind,
             forwarding_cpus: None,
+            shares_cpus: false,
             queues: 1,
             frame_size_max: 1518,
         }

@@ -182,6 +182,7 @@ Port statistics ====================================
         let vnf = Vnf {
             kind: VnfKind::Testpmd(TestpmdMode::Mac),
             forwarding_cpus: None,
+            shares_cpus: false,
             queues: 2,
             frame_size_max: 9000,
         };

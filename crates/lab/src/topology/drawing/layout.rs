@@ -40,7 +40,7 @@ impl Layout {
             .collect();
         let mut switches = 0;
         for (span, element) in spans.iter_mut().zip(&graph.elements) {
-            if element.role == Role::Switch {
+            if matches!(element.role, Role::Switch | Role::Relay) {
                 switches += 1;
                 span.layer = switches;
             }

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A program in a guest: the guest with the element's ports as its network cards, and its agent, which starts the program.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quietwire_host::settings;
+use quietwire_packet::MacAddress;
+use serde_json::{Map, Value, json};
+
+use super::networks::{TESTER, routing};
+use super::{Forwarder, Unavailable, forwarder};
+use crate::adapters::DeviceThread;
+use crate::error::{Fault, LabError};
+use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
+use crate::guest::{
+    Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, SocketRole,
+    acceleration,
+};
+use crate::topology::{ElementPlace, Forwarding, Graph, Program, Role};
+use crate::up::{Attachment, GuestOptions, GuestSide, Plan, Process, Room};
+
+/// Memory of a guest, MiB: its image unpacked, and 160 MiB for a program of DPDK.
+const MEMORY_MIB: u32 = 640;
+/// Size of a huge page, MiB.
+const HUGE_PAGE_MIB: u64 = 2;
+/// Descriptors of each ring, the most that there can be: guests that take turns on a CPU let frames wait.
+const RING_SIZE: u16 = 1024;
+/// Largest frame, octets with FCS.
+const FRAME_SIZE_MAX: u16 = 1518;
+/// How long a guest under KVM may take until its agent answers.
+const DEADLINE_KVM: Duration = Duration::from_secs(30);
+/// The same in software emulation, where several may boot on one CPU.
+const DEADLINE_SOFTWARE: Duration = Duration::from_secs(150);
+/// Begins MAC addresses of guests' ports: locally administered, the tester's begin otherwise.
+const MAC: u64 = 0x0251_5700_0000;
+
+/// What all guests of a lab run on.
+#[derive(Debug)]
+pub(crate) struct Hypervisor {
+    image: Image,
+    acceleration: Acceleration,
+    deadline: Duration,
+    huge_pages: bool,
+    quietwire: std::path::PathBuf,
+}
+
+impl Hypervisor {
+    /// Finds out what guests can run on here; nothing for a topology without any.
+    pub(crate) fn of(
+        graph: &Graph,
+        options: &GuestOptions,
+        quietwire: &Path,
+    ) -> Result<Option<Arc<Self>>, LabError> {
+        let places = graph.elements.iter().map(|element| element.place);
+        let guests = places.filter(|place| *place == ElementPlace::Guest).count();
+        let Some(first) = graph
+            .elements
+            .iter()
+            .find(|element| element.place == ElementPlace::Guest)
+        else {
+            return Ok(None);
+        };
+        let lacking = |error: LabError| match error.fault() {
+            Fault::Lacks => LabError::Unavailable {
+                name: first.name.clone(),
+                why: Unavailable(format!(
+                    "{error}; or choose containers in place of guests (--place container)"
+                )),
+            },
+            _ => error,
+        };
+        let image = Image::build(quietwire).map_err(lacking)?;
+        let acceleration = acceleration(options.accelerator, &image).map_err(lacking)?;
+        let usual = match acceleration.accelerator {
+            Accelerator::Kvm => DEADLINE_KVM,
+            Accelerator::Software => DEADLINE_SOFTWARE,
+        };
+        let free_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
+        // As much again for all others.
+        let wanted_mib = 2 * guests as u64 * u64::from(MEMORY_MIB);
+        Ok(Some(Arc::new(Self {
+            image,
+            acceleration,
+            deadline: options.deadline_s.map_or(usual, Duration::from_secs_f64),
+            huge_pages: free_mib >= wanted_mib,
+            quietwire: quietwire.to_owned(),
+        })))
+    }
+
+    /// What every result has to carry.
+    pub(crate) fn warnings(&self, graph: &Graph) -> Vec<String> {
+        let named = |is_meant: &dyn Fn(&crate::topology::Element) -> bool| {
+            let elements = graph.elements.iter().filter(|element| is_meant(element));
+            let names: Vec<&str> = elements.map(|element| element.name.as_str()).collect();
+            names.join(", ")
+        };
+        let mut warnings = Vec::new();
+        if self.acceleration.accelerator == Accelerator::Software {
+            warnings.push(format!(
+                "guests run in software emulation ({}): rates and latencies are the emulator's, not to be compared with those of guests under KVM; {}",
+                named(&|element| element.place == ElementPlace::Guest),
+                self.acceleration.why,
+            ));
+        }
+        let relays = named(&|element| element.role == Role::Relay);
+        if !relays.is_empty() {
+            warnings.push(format!(
+                "{relays} copies frames from guest to guest, whose network cards cannot be joined directly: what it costs is in every rate and latency"
+            ));
+        }
+        warnings
+    }
+}
+
+/// A guest with a program in it.
+#[derive(Debug)]
+pub(crate) struct InGuest {
+    hypervisor: Arc<Hypervisor>,
+    program: Program,
+    guest: Option<Guest>,
+    started: Vec<String>,
+}
+
+impl InGuest {
+    pub(crate) fn new(hypervisor: &Arc<Hypervisor>, program: Program) -> Self {
+        Self {
+            hypervisor: Arc::clone(hypervisor),
+            program,
+            guest: None,
+            started: Vec::new(),
+        }
+    }
+
+    fn spec(&self, plan: &Plan) -> Result<GuestSpec, LabError> {
+        let mut ports = Vec::new();
+        for (index, port) in plan.ports.iter().enumerate() {
+            ports.push(port_of(plan, index, &port.attachment)?);
+        }
+        if ports.len() > PORTS_MAX {
+            return Err(LabError::Topology(format!(
+                "{} would have {} ports, and a guest has {PORTS_MAX} at most; choose fewer chains, or shorter ones",
+                plan.name,
+                ports.len()
+            )));
+        }
+        // The first vCPU is for everything that does not forward, unless the kernel forwards.
+        let is_kernel = self.program.is_of_the_kernel();
+        let control = plan.rest.first().filter(|_| !is_kernel);
+        Ok(GuestSpec {
+            name: plan.name.clone(),
+            memory_mib: MEMORY_MIB,
+            huge_pages: self.hypervisor.huge_pages,
+            vcpu_cpus: control.into_iter().chain(plan.cpus.iter()).collect(),
+            service_cpus: plan.rest.clone(),
+            pinned: true,
+            ports,
+            accelerator: crate::guest::AcceleratorChoice::Auto,
+            kernel_options: Vec::new(),
+            up_deadline: self.hypervisor.deadline,
+        })
+    }
+
+    fn vnf(&self, plan: &Plan) -> Result<Vnf, LabError> {
+        Ok(Vnf {
+            kind: kind(self.program, plan)?,
+            forwarding_cpus: None,
+            shares_cpus: plan.is_shared,
+            queues: 1,
+            frame_size_max: FRAME_SIZE_MAX,
+        })
+    }
+
+    fn running(&self) -> Result<&Guest, String> {
+        self.guest
+            .as_ref()
+            .ok_or_else(|| "it was not started".to_owned())
+    }
+}
+
+fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPort, LabError> {
+    let Attachment::VirtioUser { socket, is_server } = attachment else {
+        return Err(LabError::Topology(format!(
+            "{}: ports of guests are vhost-user here, and port p{index} is another; choose a switch that has such ports",
+            plan.name
+        )));
+    };
+    let number = (u64::from(plan.index) << 8) + index as u64;
+    Ok(GuestPort {
+        socket: socket.clone(),
+        role: match is_server {
+            true => SocketRole::Server,
+            false => SocketRole::Client,
+        },
+        queues: 1,
+        ring_size: RING_SIZE,
+        // The tester's frames go to the MAC address of its other port: that is what a router has to have.
+        mac: match TESTER.iter().rev().nth(index).map(|mac| mac.parse()) {
+            Some(Ok(mac)) if plan.program.routes() => mac,
+            _ => MacAddress::from_u64(MAC + number),
+        },
+    })
+}
+
+/// What the agent is to start.
+fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
+    let is_one = plan.joins.len() == 1;
+    Ok(match (program, plan.forwarding) {
+        (Program::Quietwire, Forwarding::CrossConnect) => VnfKind::CrossConnect,
+        (Program::Quietwire, Forwarding::Bridge) => VnfKind::Switch(bridges(plan)),
+        (Program::TestpmdIo, _) => VnfKind::Testpmd(TestpmdMode::Io),
+        (Program::TestpmdMac, _) => VnfKind::Testpmd(TestpmdMode::Mac),
+        (Program::TestpmdMacswap, _) => VnfKind::Testpmd(TestpmdMode::Macswap),
+        (Program::LinuxBridge, _) if is_one => VnfKind::LinuxBridge,
+        (Program::QuietwireRouter, _) => VnfKind::Router(routing_of(plan)?),
+        (Program::LinuxRouting, _) => VnfKind::LinuxRouter(routing_of(plan)?),
+        (program, _) => {
+            return Err(LabError::Topology(format!(
+                "{}: {program} does not run in a guest here{}",
+                plan.name,
+                if program == Program::LinuxBridge {
+                    " between more than two ports"
+                } else {
+                    ""
+                }
+            )));
+        }
+    })
+}
+
+fn routing_of(plan: &Plan) -> Result<Routing, LabError> {
+    routing(plan.encapsulation).map_err(LabError::Topology)
+}
+
+/// The switch's configuration: a bridge for each pair of ports.
+fn bridges(plan: &Plan) -> String {
+    let bridge = |(index, [from, to]): (usize, &[usize; 2])| {
+        format!("[[bridge]]\nname = \"b{index}\"\nports = [\"p{from}\", \"p{to}\"]\n")
+    };
+    plan.joins.iter().enumerate().map(bridge).collect()
+}
+
+impl Forwarder for InGuest {
+    /// The image holds what this machine has installed.
+    fn probe(&self) -> Result<String, Unavailable> {
+        let version = match self.program.is_of_the_kernel() {
+            true => "Linux of the guests' image".to_owned(),
+            false => forwarder(self.program, &self.hypervisor.quietwire).probe()?,
+        };
+        let under = match self.hypervisor.acceleration.accelerator {
+            Accelerator::Kvm => "KVM",
+            Accelerator::Software => "software emulation",
+        };
+        Ok(format!("{version}, in a guest under {under}"))
+    }
+
+    /// Only begins: QEMU waits for the other ends of its ports, and several guests boot at once.
+    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        self.vnf(plan)?;
+        let spec = self.spec(plan)?;
+        let Hypervisor {
+            image,
+            acceleration,
+            ..
+        } = &*self.hypervisor;
+        let guest = Guest::begin(
+            room.journal(),
+            &spec,
+            image,
+            acceleration,
+            &plan.directory,
+            None,
+        )?;
+        room.commands.push(guest.command());
+        self.guest = Some(guest);
+        Ok(())
+    }
+
+    fn connect(&mut self, _plan: &Plan, _room: &mut Room<'_>) -> Result<(), LabError> {
+        self.guest.as_mut().map_or(Ok(()), Guest::wait_until_up)
+    }
+
+    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        let Some(guest) = &self.guest else {
+            return Ok(());
+        };
+        let started = guest.agent()?.start(&self.vnf(plan)?)?;
+        room.commands.extend(started.commands.iter().cloned());
+        self.started = started.commands;
+        Ok(())
+    }
+
+    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
+        let agent = self.running()?.agent();
+        let counters = agent
+            .and_then(|mut agent| agent.counters())
+            .map_err(|error| error.to_string())?;
+        let told = counters
+            .iter()
+            .enumerate()
+            .map(|(index, port)| (format!("p{index}"), json!(port)));
+        Ok(Value::Object(told.collect::<Map<_, _>>()))
+    }
+
+    /// The threads of vCPUs forward, but for the first of several.
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        let guest = self.running()?;
+        let record = guest.record().ok_or("it is not up")?;
+        let forwarding = match record.vcpus.len() {
+            1 => &record.vcpus[..],
+            _ => &record.vcpus[1..],
+        };
+        let threads = quietwire_host::threads::threads_of(Path::new("/"), guest.pid())
+            .map_err(|error| error.to_string())?;
+        let told = threads.into_iter().map(|thread| DeviceThread {
+            role: match forwarding.iter().any(|vcpu| vcpu.tid == thread.tid) {
+                true => "forwarding",
+                false => "control",
+            }
+            .to_owned(),
+            tid: thread.tid,
+            name: thread.name,
+            cpus: thread.cpus.to_string(),
+        });
+        Ok(told.collect())
+    }
+
+    /// How the guest was started, and what was started in it.
+    fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
+        let guest = self.running()?;
+        let vnf = self.vnf(plan).map_err(|error| error.to_string())?;
+        let mut lines = vec![
+            guest.command(),
+            serde_json::to_string(&vnf).map_err(|error| error.to_string())?,
+        ];
+        lines.extend(self.started.iter().cloned());
+        Ok(lines)
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut []
+    }
+
+    fn pids(&mut self) -> Vec<u32> {
+        self.guest.iter().map(Guest::pid).collect()
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.guest
+            .as_mut()
+            .is_none_or(|guest| guest.check().is_ok())
+    }
+
+    fn guest(&self) -> Option<GuestSide> {
+        let guest = self.guest.as_ref()?;
+        Some(GuestSide {
+            record: guest.record()?.clone(),
+            shell_socket: guest.places().shell_socket.clone(),
+            console_log: guest.places().console_log.clone(),
+        })
+    }
+
+    fn stop(&mut self) -> Result<(), LabError> {
+        self.guest.as_mut().map_or(Ok(()), Guest::stop)
+    }
+}
