@@ -103,10 +103,20 @@ struct Row {
     forwarded_pps: Spread,
     #[serde(skip_serializing_if = "Option::is_none")]
     loaded_s: Option<Spread>,
+    /// Ticks of the time stamp counter that the forwarding thread spent on each frame it received, by its own account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cycles_a_frame: Option<Spread>,
 }
 
-/// Starts a router with so many routes; its forwarding rate, and how long the routes took to load in seconds.
-fn measure(directory: &Path, ip: Ip, routes: u32, seconds: u32) -> (f64, f64) {
+/// What one start of quietwire's router showed.
+struct Measured {
+    rate: f64,
+    loaded_s: f64,
+    cycles_a_frame: Option<f64>,
+}
+
+/// Starts a router with so many routes, and has it forward.
+fn measure(directory: &Path, ip: Ip, routes: u32, seconds: u32) -> Measured {
     let switch = Switch::start(directory, Kind::Memif, 2, &[]);
     let [a, b, neighbour] = ip.addresses();
     switch.route_between([a, b], neighbour);
@@ -116,7 +126,11 @@ fn measure(directory: &Path, ip: Ip, routes: u32, seconds: u32) -> (f64, f64) {
     assert!(switch.command(&["add", "routes", file.to_str().unwrap()]));
     let loaded_s = began.elapsed().as_secs_f64();
     let ports = [0, 1].map(|port| switch.tester_uri(port));
-    (rate(ports, ip, routes, seconds), loaded_s)
+    Measured {
+        rate: rate(ports, ip, routes, seconds),
+        loaded_s,
+        cycles_a_frame: switch.cycles_a_frame(),
+    }
 }
 
 fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: u32) -> f64 {
@@ -149,13 +163,14 @@ fn peers(directory: &Path, ip: Ip, routes: u32) -> Vec<(Lookup, L3fwd)> {
 /// All routers with so many routes, in turns.
 fn size(options: &Options, directory: &Path, ip: Ip, routes: u32) -> Vec<Row> {
     let peers = peers(directory, ip, routes);
-    let (mut rates, mut loads) = (Vec::new(), Vec::new());
+    let (mut rates, mut loads, mut cycles) = (Vec::new(), Vec::new(), Vec::new());
     let mut of_peers = vec![Vec::new(); peers.len()];
     for round in 0..options.rounds(ROUNDS) {
         let own = directory.join(format!("{}-{routes}-{round}", ip.name()));
-        let (forwarded, loaded_s) = measure(&own, ip, routes, options.seconds());
-        rates.push(forwarded);
-        loads.push(loaded_s);
+        let measured = measure(&own, ip, routes, options.seconds());
+        rates.push(measured.rate);
+        loads.push(measured.loaded_s);
+        cycles.extend(measured.cycles_a_frame);
         fs::remove_dir_all(&own).unwrap();
         for ((_, peer), rates) in peers.iter().zip(&mut of_peers) {
             rates.push(peer.measured(|ports| rate(ports, ip, routes, options.seconds())));
@@ -167,8 +182,12 @@ fn size(options: &Options, directory: &Path, ip: Ip, routes: u32) -> Vec<Row> {
         routes,
         forwarded_pps: Spread::of(rates),
         loaded_s,
+        cycles_a_frame: None,
     };
-    let own = row(QUIETWIRE, &rates, Some(Spread::of(&loads)));
+    let own = Row {
+        cycles_a_frame: (!cycles.is_empty()).then(|| Spread::of(&cycles)),
+        ..row(QUIETWIRE, &rates, Some(Spread::of(&loads)))
+    };
     let others = peers.iter().zip(&of_peers);
     std::iter::once(own)
         .chain(others.map(|((lookup, _), rates)| row(lookup.peer(), rates, None)))
@@ -221,18 +240,20 @@ fn print(rows: &[Row]) {
             continue;
         }
         println!(
-            "| {name} routes | router | forwarded, Mpps: median | min | max | to one route | loaded in, s |"
+            "| {name} routes | router | forwarded, Mpps: median | min | max | to one route | cycles a frame: median | loaded in, s |"
         );
-        println!("|---|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|---|");
         for row in rows() {
             let first = rows().find(|first| first.router == row.router);
             let one = first.map_or(f64::NAN, |first| first.forwarded_pps.median);
             println!(
-                "| {} | {} | {} | {:.2} | {} |",
+                "| {} | {} | {} | {:.2} | {} | {} |",
                 grouped(u64::from(row.routes)),
                 row.router,
                 row.forwarded_pps.mpps(),
                 row.forwarded_pps.median / one,
+                row.cycles_a_frame
+                    .map_or(String::new(), |cycles| format!("{:.0}", cycles.median)),
                 row.loaded_s
                     .map_or(String::new(), |loaded_s| format!("{:.2}", loaded_s.median)),
             );

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The machine that runs: everything that it has of what is applied, a neighbour under load, and kills half way.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use quietwire_host::apply::STATE_DIRECTORY;
 use quietwire_host::tasks::DataPlane;
 use serde_json::Value;
 
@@ -241,4 +242,48 @@ fn a_kill_half_way_is_taken_back_on_the_running_machine() {
             "killed at point {point} of {points}"
         );
     }
+}
+
+#[test]
+fn of_two_who_change_the_machine_the_second_is_told() {
+    const AT_ONCE: usize = 6;
+    let machine = Machine::new(4);
+    let apply = ["apply", "--plan", machine.plan()];
+    done(&apply);
+    done(&["rollback"]);
+    // Somebody who takes long.
+    let lock = Path::new(STATE_DIRECTORY).join("lock");
+    let held = File::options().write(true).open(lock).unwrap();
+    held.try_lock().unwrap();
+    for command in [&apply[..], &["rollback"]] {
+        let output = partition(command);
+        assert!(is_busy(&output), "{command:?}: {}", text(&output));
+    }
+    assert_eq!(settings(), machine.before);
+    drop(held);
+    // Several who begin together: one after the other gets through, or is told.
+    let begin = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+        command.arg("partition").args(apply);
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+    };
+    let began: Vec<_> = (0..AT_ONCE).map(|_| begin().unwrap()).collect();
+    let ended = began.into_iter().map(|one| one.wait_with_output().unwrap());
+    let (applied, told): (Vec<_>, Vec<_>) = ended.partition(|output| output.status.success());
+    assert!(!applied.is_empty());
+    for output in &told {
+        assert!(is_busy(output), "{}", text(output));
+    }
+    let status: Value = serde_json::from_str(&done(&["status", "--json"])).unwrap();
+    assert!(!status["changes"].as_array().unwrap().is_empty());
+    done(&["rollback"]);
+    assert_eq!(settings(), machine.before);
+}
+
+fn is_busy(output: &Output) -> bool {
+    const ANOTHER_IS_AT_IT: i32 = 3;
+    output.status.code() == Some(ANOTHER_IS_AT_IT) && text(output).contains("process")
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire host`: what the machine is, and how quiet its CPUs are.
 
+mod alike;
 mod jitter;
 mod show;
 

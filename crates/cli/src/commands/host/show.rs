@@ -12,6 +12,7 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::{Plan, Wishes, plan};
 use quietwire_host::recording::{RecordingError, Root, record};
 
+use super::alike;
 use crate::exit::Usage;
 use crate::text::print;
 
@@ -155,12 +156,12 @@ fn summary(machine: &Inventory) -> String {
         machine.cpus_nohz_full.as_ref().map(ToString::to_string),
     );
     add("fast CPUs", Some(machine.high_priority().to_string()));
-    add("governor", machine.governor.clone());
     add("memory", machine.memory_mib.map(|mib| format!("{mib} MiB")));
-    add("last cache", machine.last_level_cache.clone());
     add("control groups", machine.cpusets.clone());
     add("kernel", machine.kernel_release.clone());
     add("command line", machine.kernel_command_line.clone());
+    let alike = alike::lines(machine).into_iter();
+    lines.extend(alike.map(|(name, value)| format!("{name:<WIDTH$}{value}")));
     lines.extend(machine.nodes.iter().map(node));
     lines.extend(sharing(machine));
     lines.extend(machine.nics.iter().map(nic));
