@@ -288,7 +288,10 @@ fn a_device_that_never_answers_gives_no_figures() {
         let json: Value = serde_json::from_slice(&output.stdout).unwrap();
         findings(&json, method).clone()
     };
-    let bursts = of("back-to-back", &["repeats=1", "longest-burst-s=0.1"]);
+    let bursts = of(
+        "back-to-back",
+        &["repeats=1", "longest-burst-s=0.1", "pause-s=0.02"],
+    );
     assert_eq!(
         bursts["longest_frames"],
         serde_json::json!([0]),

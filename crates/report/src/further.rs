@@ -309,8 +309,11 @@ fn told(found: &ProcedureFindings) -> (String, String) {
                 times("the longest allowed passed", found.at_limit as usize),
             ),
             format!(
-                "{} searches at {}, throughput {}",
+                "{} searches among bursts of up to {} frames in steps of {}, {} apart, sent at {}; throughput {}",
                 found.longest_frames.len(),
+                format::grouped(found.config.max_burst_frames),
+                format::grouped(found.config.resolution_frames),
+                seconds(found.config.pause_s),
                 format::rate(
                     found
                         .burst_rate_pps

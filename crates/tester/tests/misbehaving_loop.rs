@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use quietwire_dpdk::{
     Burst, Eal, EalOptions, HugePages, Mbuf, Mempool, Port, PortOptions, PortUri, StartedPort,
 };
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
-    TrialResult, Validity,
+    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterError, TesterOptions,
+    Trial, TrialResult, Validity,
 };
 
 /// What the device does with a frame.
@@ -30,6 +30,10 @@ enum Habit {
     Flood,
     /// Takes frames of this trial apart from its flow's number.
     Renumber,
+    /// Takes frames and gives none.
+    Swallow,
+    /// The same with those of its right port; the others it forwards.
+    SwallowRight,
     /// Takes one of its ports down, and ends.
     Unplug,
 }
@@ -37,6 +41,10 @@ enum Habit {
 /// Where a frame of 64 octets has its flow and its sequence number.
 const FLOW: usize = 46;
 const SEQUENCE: usize = 48;
+/// How long a device that does not come back is waited for, seconds.
+const LIMIT_S: f64 = 0.3;
+/// How long one that does come back is waited for, seconds, and how long one that dies.
+const LONG_S: f64 = 60.0;
 /// How long the device lives at most.
 const LIFE: Duration = Duration::from_secs(300);
 
@@ -81,7 +89,13 @@ fn misbehave<'eal>(
 }
 
 /// The device: two ports, each frame out of the other one, by the habit of the hour.
-fn device(eal: Eal, left: &Path, right: &Path, habit: Arc<AtomicU8>) -> JoinHandle<()> {
+fn device(
+    eal: Eal,
+    left: &Path,
+    right: &Path,
+    habit: Arc<AtomicU8>,
+    swallowed: Arc<AtomicU64>,
+) -> JoinHandle<()> {
     let (left, right) = (left.to_owned(), right.to_owned());
     spawn(move || {
         let pool =
@@ -102,6 +116,12 @@ fn device(eal: Eal, left: &Path, right: &Path, habit: Arc<AtomicU8>) -> JoinHand
             for side in [0, 1] {
                 ports[side].rx[0].receive(&mut received, 16);
                 for frame in received.drain() {
+                    if habit == Habit::Swallow as u8
+                        || (habit == Habit::SwallowRight as u8 && side == 1)
+                    {
+                        swallowed.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
                     number += 1;
                     misbehave(habit, number, frame, &pool, &mut on, &mut back);
                 }
@@ -138,6 +158,58 @@ fn reasons(result: &TrialResult) -> String {
         Validity::Valid => String::new(),
         Validity::Invalid(reasons) => reasons.join("; "),
     }
+}
+
+/// The device is restarted in the midst of a load, and comes back, or does not, or one side of it only.
+fn restarts(tester: &mut Tester, habit: &AtomicU8, swallowed: &AtomicU64) {
+    let become_ = |next: Habit| habit.store(next as u8, Ordering::Relaxed);
+    // Once it is seen to swallow frames, no older ones are on their way out of it.
+    let die = |next: Habit| {
+        let before = swallowed.load(Ordering::Relaxed);
+        become_(next);
+        let began = Instant::now();
+        while swallowed.load(Ordering::Relaxed) == before {
+            if began.elapsed().as_secs_f64() > LONG_S {
+                return Err("it does not die".to_owned());
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    let both = Trial {
+        directions: Directions::Both,
+        ..trial()
+    };
+    for gone in [Habit::Swallow, Habit::SwallowRight] {
+        become_(Habit::Forward);
+        let seen = tester.outage(&both, LIMIT_S, &mut || die(gone)).unwrap();
+        // No figure, and nothing that the tester did wrong: this is what the device is like.
+        assert_eq!((seen.lost_frames, seen.gap_s), (None, None), "{gone:?}");
+        assert_eq!(seen.validity, Validity::Valid, "{gone:?}");
+    }
+
+    become_(Habit::Forward);
+    let seen = tester
+        .outage(&both, LONG_S, &mut || {
+            die(Habit::Swallow)?;
+            become_(Habit::Forward);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(seen.validity, Validity::Valid);
+    assert!(seen.lost_frames.is_some_and(|lost| lost > 0), "{seen:?}");
+    let gap_s = seen.gap_s.unwrap();
+    assert!(gap_s > 0.0 && gap_s < LONG_S, "{seen:?}");
+
+    let abort = tester.abort_flag();
+    let stop = Arc::clone(&abort);
+    let error = tester.outage(&both, LONG_S, &mut || {
+        die(Habit::Swallow)?;
+        stop.store(true, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(matches!(error, Err(TesterError::Aborted)), "{error:?}");
+    abort.store(false, Ordering::Relaxed);
 }
 
 // One test: the EAL can be started once in a process.
@@ -178,7 +250,14 @@ fn what_cannot_be_is_told() {
     ];
     let mut tester = Tester::open(&eal, "tester", &ports, options).unwrap();
     let habit = Arc::new(AtomicU8::new(Habit::Forward as u8));
-    let device = device(eal.clone(), &paths[0], &paths[1], Arc::clone(&habit));
+    let swallowed = Arc::new(AtomicU64::new(0));
+    let device = device(
+        eal.clone(),
+        &paths[0],
+        &paths[1],
+        Arc::clone(&habit),
+        Arc::clone(&swallowed),
+    );
     tester.wait_for_links(Duration::from_secs(20)).unwrap();
     let mut run = |next: Habit| {
         habit.store(next as u8, Ordering::Relaxed);
@@ -231,6 +310,8 @@ fn what_cannot_be_is_told() {
         result.received_frames + result.lost_frames,
         result.offered_frames
     );
+
+    restarts(&mut tester, &habit, &swallowed);
 
     // The link goes in the midst of a trial.
     let long = Trial {

@@ -42,7 +42,8 @@ pub struct BackToBackPlan {
     /// How often that search is made. Without it 50, as RFC 2544 recommends.
     #[serde(default = "fifty")]
     pub repeats: u32,
-    /// How long to wait after each burst, seconds. Without it `drain-s` of `[trials]`.
+    /// How long to wait after each burst, seconds. Without it 2, the time of the longest burst, or `drain-s` of `[trials]`,
+    /// whichever is longest (RFC 9004, section 6.2).
     pub pause_s: Option<f64>,
 }
 
@@ -124,7 +125,16 @@ pub struct AddressLearningRatePlan {
     pub ageing_s: Option<f64>,
 }
 
+/// Shortest pause after a burst, seconds (RFC 9004, section 6.2).
+const PAUSE_MIN_S: f64 = 2.0;
+
 impl BackToBackPlan {
+    /// How long to wait after each burst, where trials wait so long for their last frames, seconds.
+    pub(crate) fn pause_s(&self, drain_s: f64) -> f64 {
+        self.pause_s
+            .unwrap_or(PAUSE_MIN_S.max(self.longest_burst_s).max(drain_s))
+    }
+
     pub(crate) fn throughput(&self) -> Throughput<'_> {
         throughput(self.goal.as_ref(), self.rate_percent)
     }

@@ -92,10 +92,7 @@ impl Asked {
             Self::BackToBack(plan) => {
                 let frames = max_rate_pps * plan.longest_burst_s;
                 let bursts = halvings(frames, plan.resolution_frames) * f64::from(plan.repeats);
-                (
-                    bursts,
-                    plan.longest_burst_s / 2.0 + plan.pause_s.unwrap_or(drain_s),
-                )
+                (bursts, plan.longest_burst_s / 2.0 + plan.pause_s(drain_s))
             }
             Self::SystemRecovery(plan) => {
                 (f64::from(plan.repeats), plan.overload_s + plan.reduced_s)
@@ -128,7 +125,7 @@ fn back_to_back(plan: &BackToBackPlan, common: &Common, throughput_pps: f64) -> 
         max_burst_frames: (common.max_rate_pps * plan.longest_burst_s).ceil() as u64,
         resolution_frames: u64::from(plan.resolution_frames),
         repeats: plan.repeats,
-        pause_s: plan.pause_s.unwrap_or(common.drain_s),
+        pause_s: plan.pause_s(common.drain_s),
         confidence: CONFIDENCE,
         max_invalid_repeats: common.invalid_repeats,
     })?))

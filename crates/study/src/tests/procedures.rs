@@ -156,6 +156,40 @@ fn procedures_find_what_the_simulated_device_is_and_can_be_resumed_at_every_deed
 }
 
 #[test]
+fn pauses_after_bursts_are_those_of_rfc_9004() {
+    let pause_s = |keys: &str| {
+        let text = STUDY.replace("longest-burst-s = 0.01", keys);
+        let whole = run(&text, DEVICE, u32::MAX);
+        let ProcedureFindings::BackToBack(found) = findings(&whole, &StepKind::BackToBack) else {
+            panic!()
+        };
+        found.config.pause_s
+    };
+    assert_eq!(pause_s("longest-burst-s = 0.01"), 2.0);
+    assert_eq!(pause_s("longest-burst-s = 30"), 30.0);
+    assert_eq!(pause_s("longest-burst-s = 0.01\npause-s = 0.25"), 0.25);
+}
+
+#[test]
+fn a_device_that_does_not_come_back_in_time_has_no_time() {
+    let whole = run(STUDY, &DEVICE.replace("restart=300ms", "restart=6s"), 1);
+    let ProcedureFindings::Reset(found) = findings(&whole, &StepKind::Reset) else {
+        panic!()
+    };
+    assert_eq!((found.outages, found.reset_s), (vec![None, None], None));
+    let never = DEVICE.replace("recovery=20ms", "recovery=1.5s");
+    let whole = run(STUDY, &never, u32::MAX);
+    let ProcedureFindings::SystemRecovery(found) = findings(&whole, &StepKind::SystemRecovery)
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (found.recoveries_s, found.recovery_s),
+        (vec![None, None], None)
+    );
+}
+
+#[test]
 fn a_device_that_takes_every_rate_has_no_bursts_to_store() {
     let results = run(STUDY, "capacity=20M,line-rate=10M", u32::MAX);
     let step = results

@@ -404,7 +404,12 @@ mod tests {
             sizes("2a3bz").unwrap(),
             [64, 64, 128, 1500, 128, 1500, 128, 1500]
         );
-        assert_eq!(sizes("hi").unwrap(), [2112, 9000]);
+        // The table of section 4; its last letter but z is longer than frames here are.
+        assert_eq!(
+            sizes("IMIX - abcdefghiz").unwrap(),
+            [64, 128, 256, 512, 1024, 1280, 1518, 2112, 9000, 1500]
+        );
+        assert!(sizes("j").unwrap_err().contains("'j' is 16000 octets"));
     }
 
     #[test]

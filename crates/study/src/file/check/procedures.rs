@@ -31,9 +31,6 @@ pub(super) fn procedures(file: &StudyFile) -> Checked {
         between(plan.repeats, 1, REPEATS_MAX, &at("repeats"))?;
         plan.pause_s
             .map_or(Ok(()), |it| duration(it, &at("pause-s")))?;
-        if plan.pause_s.is_none() {
-            duration(file.trials.drain_s, &[Key("trials"), Key("drain-s")])?;
-        }
     }
     if let Some(plan) = &file.system_recovery {
         let at = |key| [Key("system-recovery"), Key(key)];
