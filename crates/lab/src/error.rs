@@ -73,6 +73,9 @@ pub enum LabError {
     /// CPU sets.
     #[error(transparent)]
     Cpuset(#[from] CpusetError),
+    /// What processes do cannot be told.
+    #[error(transparent)]
+    Monitor(#[from] quietwire_monitor::MonitorError),
     /// A program is not installed.
     #[error("{program} is not installed; `apt-get install {package}` or scripts/setup installs it")]
     MissingProgram {

@@ -16,7 +16,7 @@ use crate::adapters::{DeviceThread, Places, quietwire::Quietwire};
 use crate::clean;
 use crate::device::{Device, DeviceSpec};
 use crate::error::{LabError, io_error};
-use crate::neighbours::{NeighbourSpec, Neighbours};
+use crate::neighbours::{AtWork, NeighbourSpec, Neighbours};
 
 /// Where labs keep their state when nothing else is asked for.
 pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
@@ -305,6 +305,16 @@ impl Lab {
             threads: device.threads()?,
             confined,
         })
+    }
+
+    /// A look at the neighbours of the running case, to tell later how hard they worked since; none where there are none.
+    ///
+    /// # Errors
+    /// [`LabError::Monitor`], [`LabError::Cpuset`].
+    pub fn neighbours_at_work(&self) -> Result<Option<AtWork>, LabError> {
+        let running = self.running.as_ref();
+        let neighbours = running.and_then(|running| running.neighbours.as_ref());
+        neighbours.map(Neighbours::at_work).transpose()
     }
 
     /// An error when the device or the neighbours of the running case died.

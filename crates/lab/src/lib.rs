@@ -23,6 +23,6 @@ pub use clean::{CleanReport, clean};
 pub use device::{DeviceSpec, ForwardingMode};
 pub use error::{Fault, LabError};
 pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
-pub use neighbours::NeighbourSpec;
+pub use neighbours::{AtWork, Intensity, NeighbourKind, NeighbourSpec, neighbour_kinds};
 pub use place::Place;
 pub use programs::{Unavailable, availability};

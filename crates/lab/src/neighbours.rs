@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Noisy neighbours: stress-ng, at ordinary priority, in a CPU set of its own.
 
+mod intensity;
+mod kinds;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +14,9 @@ use quietwire_host::journal::Journal;
 
 use crate::error::{LabError, io_error};
 use crate::spawn;
+
+pub use intensity::{AtWork, Intensity};
+pub use kinds::{NeighbourKind, neighbour_kinds};
 
 /// What neighbours there are to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +81,8 @@ pub(crate) struct Neighbours {
     child: Child,
     pub(crate) command: Vec<String>,
     log: PathBuf,
+    set: Cpuset,
+    cpus: CpuList,
 }
 
 /// How long the neighbours may take to be at work.
@@ -103,6 +111,8 @@ impl Neighbours {
             child,
             command,
             log,
+            set: set.clone(),
+            cpus: spec.cpus.clone(),
         };
         neighbours.wait_until_at_work(set)?;
         Ok(neighbours)
@@ -135,6 +145,13 @@ impl Neighbours {
             log: spawn::last_words(&self.log),
             command: self.command.join(" "),
         }
+    }
+
+    /// A look at all that they are just now.
+    pub(crate) fn at_work(&self) -> Result<AtWork, LabError> {
+        let tasks = self.set.processes()?.into_iter();
+        let pids = tasks.filter_map(|pid| u32::try_from(pid).ok()).collect();
+        AtWork::look(pids, &self.cpus)
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

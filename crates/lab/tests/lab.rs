@@ -69,6 +69,11 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
         assert!(neighbours.len() > 1, "{neighbours:?}");
         assert!(neighbours.iter().all(|pid| policy(*pid) == "0"));
         lab.check().unwrap();
+        let at_work = lab.neighbours_at_work().unwrap().unwrap();
+        assert!(wait_until(DEADLINE, || {
+            let intensity = at_work.intensity().unwrap();
+            intensity.threads == neighbours.len() && intensity.cpu_time_s > 0.0
+        }));
         let counters = lab.counters().unwrap().unwrap();
         assert_eq!(counters["p0"]["rx_frames"], 3);
         let device = ProcessId::of(number(entered.device_pid)).unwrap();

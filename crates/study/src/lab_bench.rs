@@ -9,7 +9,8 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::{ReadError, online_cpus};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::{
-    Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions, NeighbourSpec,
+    AtWork, Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions,
+    NeighbourKind, NeighbourSpec,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
 use quietwire_search::procedure::Action;
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::executor::{Device, act};
-use crate::file::{FrameSize, Idle, Mode, NeighboursIn, Pinning, StudyFile, Switch};
+use crate::file::{FrameSize, Idle, Mode, Neighbours, NeighboursIn, Pinning, StudyFile, Switch};
 
 /// Why a bench could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -180,7 +181,7 @@ impl LabBench {
         Case {
             device: self.device(spec),
             neighbours: neighbours.map(|cpus| NeighbourSpec {
-                stressors: self.file.neighbours.stressors.clone(),
+                stressors: stressors(&self.file.neighbours, cpus.len()),
                 cpus,
             }),
             rest_cpus: spec.case.partition.then_some(away),
@@ -290,6 +291,7 @@ impl LabBench {
         self.lab.check()?;
         pause();
         let own = std::process::id();
+        let at_work = self.lab.neighbours_at_work()?;
         let before = Snapshot::take(Path::new("/"), &[entered.device_pid, own])?;
         let mut device = LabDevice {
             lab: &mut self.lab,
@@ -299,8 +301,7 @@ impl LabBench {
         // After a restart it is another process.
         let after = Snapshot::take(Path::new("/"), &[entered.device_pid, own])?;
         self.lab.check()?;
-        let activity =
-            serde_json::to_value(Activity::between(&before, &after)).unwrap_or(Value::Null);
+        let activity = told(&Activity::between(&before, &after), at_work)?;
         Ok(Seen {
             observation,
             activity,
@@ -314,12 +315,12 @@ impl LabBench {
         self.lab.check()?;
         pause();
         let watched = [entered.device_pid, std::process::id()];
+        let at_work = self.lab.neighbours_at_work()?;
         let before = Snapshot::take(Path::new("/"), &watched)?;
         let result = tester.run(trial)?;
         let after = Snapshot::take(Path::new("/"), &watched)?;
         self.lab.check()?;
-        let activity =
-            serde_json::to_value(Activity::between(&before, &after)).unwrap_or(Value::Null);
+        let activity = told(&Activity::between(&before, &after), at_work)?;
         Ok(Measured { result, activity })
     }
 
@@ -490,13 +491,38 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
     Ok(())
 }
 
+/// What the machine did, with how hard the neighbours worked where there were any.
+fn told(activity: &Activity, at_work: Option<AtWork>) -> Result<Value, LabBenchError> {
+    let mut told = serde_json::to_value(activity).unwrap_or(Value::Null);
+    if let Some(at_work) = at_work {
+        told["neighbours"] = serde_json::to_value(at_work.intensity()?).unwrap_or(Value::Null);
+    }
+    Ok(told)
+}
+
+/// What stress-ng is told for neighbours that may use so many CPUs.
+fn stressors(neighbours: &Neighbours, cpus: usize) -> Vec<String> {
+    let usual = u32::try_from(cpus).unwrap_or(u32::MAX);
+    let count = neighbours.count.unwrap_or(usual);
+    let kinds = neighbours.kinds.iter();
+    let of_kinds = kinds
+        .filter_map(|name| NeighbourKind::named(name))
+        .flat_map(|kind| kind.stressors(count));
+    neighbours
+        .stressors
+        .iter()
+        .cloned()
+        .chain(of_kinds)
+        .collect()
+}
+
 fn check_neighbours(file: &StudyFile, online: &CpuList) -> Result<(), LabError> {
     let has_neighbours = |case: &crate::Case| case.neighbours != NeighboursIn::None;
     if !file.cases.iter().any(has_neighbours) {
         return Ok(());
     }
     let spec = NeighbourSpec {
-        stressors: file.neighbours.stressors.clone(),
+        stressors: stressors(&file.neighbours, online.len()),
         cpus: online.clone(),
     };
     spec.check()

@@ -8,6 +8,7 @@ mod search;
 use std::collections::HashSet;
 
 use quietwire_host::cpu::CpuList;
+use quietwire_lab::{NeighbourKind, neighbour_kinds};
 use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
 use super::locate::At::{Index, Key};
@@ -21,6 +22,8 @@ use super::{
 const DURATION_S_MAX: f64 = 3600.0;
 /// Most rounds and repeats.
 const REPEATS_MAX: u32 = 10_000;
+/// Most workers of a stressor.
+const NEIGHBOURS_MAX: u32 = 1024;
 /// Largest ring that DPDK's drivers for these links take.
 const RING_SIZE_MAX: u16 = 16_384;
 
@@ -411,11 +414,23 @@ fn stressors(file: &StudyFile) -> Checked {
             );
         }
     }
+    for (index, name) in file.neighbours.kinds.iter().enumerate() {
+        if NeighbourKind::named(name).is_none() {
+            let all: Vec<&str> = neighbour_kinds().iter().map(|kind| &*kind.name).collect();
+            return fault(
+                &[Key("neighbours"), Key("kinds"), Index(index)],
+                format!("there is no kind '{name}'; there are {}", all.join(", ")),
+            );
+        }
+    }
+    if let Some(count) = file.neighbours.count {
+        between(count, 1, NEIGHBOURS_MAX, &[Key("neighbours"), Key("count")])?;
+    }
     let has_neighbours = |case: &Case| case.neighbours != NeighboursIn::None;
     match file.cases.iter().position(has_neighbours) {
-        Some(index) if stressors.is_empty() => fault(
+        Some(index) if stressors.is_empty() && file.neighbours.kinds.is_empty() => fault(
             &[Key("case"), Index(index), Key("neighbours")],
-            "this case has neighbours, and none are described; add [neighbours] with stressors = [\"--cpu 4\"]",
+            "this case has neighbours, and none are described; add [neighbours] with kinds = [\"cpu\"] or stressors = [\"--cpu 4\"]",
         ),
         _ => Ok(()),
     }

@@ -259,7 +259,14 @@ pub struct LatencyProbe {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Neighbours {
     /// Options of stress-ng, one text a stressor: `--cpu 4`. All of them run at once.
+    #[serde(default)]
     pub stressors: Vec<String>,
+    /// Kinds of neighbours by name, beside those. All of them run at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
+    /// Workers of each stressor of those kinds, 1 to 1024; as many as there are CPUs that they may use where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
 }
 
 /// `[[case]]`: one of the cases to compare.

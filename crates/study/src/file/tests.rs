@@ -246,6 +246,18 @@ fn goals_loads_and_cases_are_told_apart() {
         "neighbours.stressors[0]",
         "--cpu 4",
     );
+    refused(
+        "stressors = [\"--cpu 4\"]",
+        "kinds = [\"cpu\", \"cache-l4\"]",
+        "neighbours.kinds[1]",
+        "cache-l3",
+    );
+    refused(
+        "stressors = [\"--cpu 4\"]",
+        "count = 0\nkinds = [\"cpu\"]",
+        "neighbours.count",
+        "1",
+    );
     let (message, _) = error("rate-percent = 1\n", "rate-percent = 1\nrate-pps = 5\n");
     assert!(message.contains(": latency: give exactly one"), "{message}");
 }

@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 use quietwire_lab::topology::{CATALOG, Chains, Length, Program, describe, draw};
 use quietwire_lab::up::{Known, known};
-use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability};
+use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability, neighbour_kinds};
 use serde_json::json;
 
 use super::chosen::TopologyArgs;
 use crate::text::{fold, print, terminal_width};
 
-/// The fifteen topologies that have names, switches that this machine can run, and labs that are up.
+/// The fifteen topologies that have names, switches that this machine can run, kinds of neighbours, and labs that are up.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Where labs keep their state.
@@ -60,7 +60,13 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
             })
             .collect();
         let up: Vec<_> = up_now(args)?.into_iter().map(|lab| lab.name).collect();
-        let told = json!({ "topologies": all, "programs": programs, "up": up });
+        let neighbours: Vec<_> = neighbour_kinds()
+            .iter()
+            .map(|kind| json!({ "name": kind.name, "about": kind.about }))
+            .collect();
+        let told = json!({
+            "topologies": all, "programs": programs, "neighbours": neighbours, "up": up,
+        });
         return print(serde_json::to_string_pretty(&told)?);
     }
     let widest = |of: fn(&quietwire_lab::topology::Named) -> &'static str| {
@@ -82,6 +88,10 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     for (program, version) in programs()? {
         let told = version.unwrap_or_else(|why| why.to_string());
         print(format!("{:15}  {told}", program.name()))?;
+    }
+    print("\nneighbours, for [neighbours] of a study:\n")?;
+    for kind in neighbour_kinds() {
+        print(format!("{:16}  {}", kind.name, kind.about))?;
     }
     for lab in up_now(args)? {
         let topology = lab
