@@ -326,7 +326,8 @@ impl Guest {
         }
     }
 
-    fn failed(&self, what: String) -> LabError {
+    /// What went wrong in it, with its console's last lines.
+    pub(crate) fn failed(&self, what: String) -> LabError {
         let said = fs::read_to_string(&self.places.qemu_log).unwrap_or_default();
         let of_qemu = if said.trim().is_empty() {
             String::new()

@@ -285,7 +285,12 @@ impl Forwarder for InGuest {
         let Some(guest) = &self.guest else {
             return Ok(());
         };
-        let started = guest.agent()?.start(&self.vnf(plan)?)?;
+        let vnf = self.vnf(plan)?;
+        let agent = guest.agent().and_then(|mut agent| agent.start(&vnf));
+        let started = agent.map_err(|error| {
+            let what = format!("did not start its network function: {error}");
+            guest.failed(what)
+        })?;
         room.commands.extend(started.commands.iter().cloned());
         self.started = started.commands;
         Ok(())
