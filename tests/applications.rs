@@ -82,18 +82,6 @@ impl Drop for Namespaces {
     }
 }
 
-fn has_iperf() -> bool {
-    let has = Command::new("iperf3")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !has {
-        eprintln!("skipped: iperf3 is not installed; scripts/setup installs it");
-    }
-    has
-}
-
 fn json(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -110,9 +98,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn data_go_up_and_down_between_namespaces() {
-    if !has_iperf() {
-        return;
-    }
     let namespaces = Namespaces::new();
     let output = namespaces
         .application(&[
@@ -204,9 +189,6 @@ impl Drop for Ended {
 
 #[test]
 fn nothing_is_left_behind() {
-    if !has_iperf() {
-        return;
-    }
     for signal in ["-INT", "-KILL"] {
         let namespaces = Namespaces::new();
         let mut running = Ended(

@@ -173,18 +173,13 @@ fn words(output: &Output) -> String {
 }
 
 /// Short, and as gentle as it can be: what it measures is of no interest.
-const STUDY: &str = r#"
+const STUDY: &str = concat!(
+    r#"
 name = "test"
 title = "A test"
-[device]
-switch = "quietwire"
-topology = "vNet1"
-link = "memif"
-forwarding-cpus = "1"
-service-cpus = "0"
-control-cpus = "0"
-[tester]
-cpu = "0"
+"#,
+    include_str!("../crates/study/src/tests/device.toml"),
+    r#"
 [traffic]
 frame-sizes = [64]
 directions = "both"
@@ -218,7 +213,8 @@ name = "noisy-pinned"
 neighbours = "off-forwarding-cpus"
 pinning = "roles"
 partition = true
-"#;
+"#
+);
 
 #[test]
 fn a_study_ends_with_a_page_and_can_be_reported_again() {

@@ -8,22 +8,17 @@ use serde_json::Value;
 use super::*;
 
 /// Its switch keeps a thousand addresses, and its rings hold as many frames, whoever else has its CPU meanwhile.
-const PROCEDURES: &str = r#"
+const PROCEDURES: &str = concat!(
+    r#"
 name = "procedures"
 title = "Procedures"
-[device]
-switch = "quietwire"
-topology = "vNet1"
-link = "memif"
+"#,
+    include_str!("../../crates/study/src/tests/device.toml"),
+    r#"
 mode = "bridge"
-forwarding-cpus = "1"
-service-cpus = "0"
-control-cpus = "0"
 rx-ring-size = 2048
 tx-ring-size = 2048
 max-entries = 1000
-[tester]
-cpu = "0"
 [traffic]
 frame-sizes = [64]
 directions = "both"
@@ -61,7 +56,8 @@ probe-rate-pps = 50_000
 name = "only"
 neighbours = "none"
 pinning = "none"
-"#;
+"#
+);
 
 /// Every object in a JSON document that has this method.
 fn of_method<'a>(value: &'a Value, method: &str, found: &mut Vec<&'a Value>) {
@@ -128,18 +124,13 @@ fn procedures_find_what_the_switch_was_configured_with() {
 }
 
 /// A long sweep of short loads.
-const SWEEP: &str = r#"
+const SWEEP: &str = concat!(
+    r#"
 name = "sweep"
 title = "A sweep"
-[device]
-switch = "quietwire"
-topology = "vNet1"
-link = "memif"
-forwarding-cpus = "1"
-service-cpus = "0"
-control-cpus = "0"
-[tester]
-cpu = "0"
+"#,
+    include_str!("../../crates/study/src/tests/device.toml"),
+    r#"
 [trials]
 duration-s = 1
 warm-up-s = 0
@@ -151,7 +142,8 @@ loads-percent = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
 name = "only"
 neighbours = "none"
 pinning = "none"
-"#;
+"#
+);
 
 /// The process whose command line has all of these words.
 fn process_with(parts: &[&str]) -> Option<i32> {

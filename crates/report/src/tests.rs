@@ -520,18 +520,13 @@ fn other_methods_have_their_results_on_the_page() {
 }
 
 /// A simulated study with every further method.
-const FURTHER: &str = r#"
+const FURTHER: &str = concat!(
+    r#"
 name = "further"
 title = "Further methods"
-[device]
-switch = "quietwire"
-topology = "vNet1"
-link = "memif"
-forwarding-cpus = "1"
-service-cpus = "0"
-control-cpus = "0"
-[tester]
-cpu = "0"
+"#,
+    include_str!("../../study/src/tests/device.toml"),
+    r#"
 [trials]
 duration-s = 1
 [search]
@@ -555,7 +550,8 @@ duration-s = 20
 name = "quiet"
 neighbours = "none"
 pinning = "none"
-"#;
+"#
+);
 
 #[test]
 fn further_methods_have_a_table_each_and_figures_for_programs() {

@@ -21,19 +21,14 @@ use crate::*;
 
 const SEED: u64 = 7;
 
-pub(crate) const SMALL: &str = r#"
+pub(crate) const SMALL: &str = concat!(
+    r#"
 name = "small"
 title = "A small study"
 rounds = 2
-[device]
-switch = "quietwire"
-topology = "vNet1"
-link = "memif"
-forwarding-cpus = "1"
-service-cpus = "0"
-control-cpus = "0"
-[tester]
-cpu = "0"
+"#,
+    include_str!("tests/device.toml"),
+    r#"
 [trials]
 duration-s = 1
 invalid-repeats = 2
@@ -58,7 +53,8 @@ pinning = "none"
 name = "noisy"
 neighbours = "everywhere"
 pinning = "none"
-"#;
+"#
+);
 
 pub(crate) fn small() -> StudyFile {
     StudyFile::parse(SMALL, Path::new("small.toml")).unwrap()

@@ -12,19 +12,14 @@ use quietwire_tester::{SimOptions, SimulatedDevice};
 
 use crate::*;
 
-const STUDY: &str = r#"
+const STUDY: &str = concat!(
+    r#"
 name = "procedures"
 title = "Procedures"
-[device]
-switch = "quietwire"
-topology = "vNet1"
-link = "memif"
+"#,
+    include_str!("device.toml"),
+    r#"
 mode = "bridge"
-forwarding-cpus = "1"
-service-cpus = "0"
-control-cpus = "0"
-[tester]
-cpu = "0"
 [trials]
 duration-s = 1
 drain-s = 0.5
@@ -53,7 +48,8 @@ resolution-pps = 10
 name = "only"
 neighbours = "none"
 pinning = "none"
-"#;
+"#
+);
 
 const DEVICE: &str = "capacity=5M,line-rate=10M,buffer=2000,recovery=20ms,restart=300ms,addresses=700,learning-rate=20000";
 
