@@ -346,8 +346,8 @@ fn wrong_input_is_named_and_leaves_nothing() {
             "1000 is not a power of two",
         ),
         (
-            &["--cross-connect", "a,b", "--idle", "sleep"],
-            "possible values: poll, yield",
+            &["--cross-connect", "a,b", "--idle", "doze"],
+            "possible values: poll, yield, sleep",
         ),
         (&["--cross-connect", "a,b", "--port", "c"], "write NAME=URI"),
         (

@@ -133,8 +133,8 @@ fn a_missing_section_and_a_missing_file_are_told() {
 #[test]
 fn roles_share_no_forwarding_cpu() {
     refused(
-        "cpu = \"0\"\n[trials]",
-        "cpu = \"1\"\n[trials]",
+        "cpu = \"0\"\n[device]",
+        "cpu = \"1\"\n[device]",
         "tester.cpu",
         "two roles",
     );
@@ -157,8 +157,8 @@ fn roles_share_no_forwarding_cpu() {
         "no CPU",
     );
     refused(
-        "cpu = \"0\"\n[trials]",
-        "cpu = \"0,2\"\n[trials]",
+        "cpu = \"0\"\n[device]",
+        "cpu = \"0,2\"\n[device]",
         "tester.cpu",
         "one CPU",
     );

@@ -21,8 +21,9 @@ for line in sys.argv[1:]:
 
 /// What the package reads.
 fn read_by_python(encoded: &[String]) -> Vec<String> {
-    let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON has to name a Python with hdrhistogram; `make test` installs one");
+    let python = std::env::var("QUIETWIRE_PYTHON").expect(
+        "QUIETWIRE_PYTHON has to name a Python with hdrhistogram; `make test` installs one",
+    );
     let output = Command::new(&python)
         .arg("-c")
         .arg(SCRIPT)
