@@ -9,7 +9,7 @@ use quietwire_host::settings;
 use quietwire_packet::MacAddress;
 use serde_json::{Map, Value, json};
 
-use super::networks::{TESTER, routing};
+use super::networks::{router_mac, routing};
 use super::{Forwarder, Unavailable, forwarder};
 use crate::adapters::DeviceThread;
 use crate::error::{Fault, LabError};
@@ -53,15 +53,12 @@ impl Hypervisor {
         options: &GuestOptions,
         quietwire: &Path,
     ) -> Result<Option<Arc<Self>>, LabError> {
-        let places = graph.elements.iter().map(|element| element.place);
-        let guests = places.filter(|place| *place == ElementPlace::Guest).count();
-        let Some(first) = graph
-            .elements
-            .iter()
-            .find(|element| element.place == ElementPlace::Guest)
-        else {
+        let elements = graph.elements.iter();
+        let mut guests = elements.filter(|element| element.place == ElementPlace::Guest);
+        let Some(first) = guests.next() else {
             return Ok(None);
         };
+        let guests = 1 + guests.count();
         let lacking = |error: LabError| match error.fault() {
             Fault::Lacks => LabError::Unavailable {
                 name: first.name.clone(),
@@ -195,8 +192,7 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
         },
         queues: 1,
         ring_size: RING_SIZE,
-        // The tester's frames go to the MAC address of its other port: that is what a router has to have.
-        mac: match TESTER.iter().rev().nth(index).map(|mac| mac.parse()) {
+        mac: match router_mac(index).map(str::parse) {
             Some(Ok(mac)) if plan.program.routes() => mac,
             _ => MacAddress::from_u64(MAC + number),
         },

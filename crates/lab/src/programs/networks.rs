@@ -7,6 +7,11 @@ use crate::topology::Encapsulation;
 /// MAC addresses that the tester's first and second port have (docs/tester.md).
 pub(super) const TESTER: [&str; 2] = ["02:00:00:00:00:00", "02:01:00:00:00:00"];
 
+/// The MAC address that a router's first or second port has: the tester's frames go to that of its own other port.
+pub(super) fn router_mac(port: usize) -> Option<&'static str> {
+    TESTER.iter().rev().nth(port).copied()
+}
+
 /// Of each side: the router's own address, and the tester's, which nobody asks for.
 pub(super) struct Side {
     pub(super) own: &'static str,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::networks::{TESTER, routing};
+use super::networks::{router_mac, routing};
 use super::{Forwarder, Unavailable, first_line};
 use crate::adapters::{DeviceThread, quietwire::ask};
 use crate::error::{LabError, io_error};
@@ -74,7 +74,7 @@ fn routes_file(plan: &Plan) -> PathBuf {
 fn routes(plan: &Plan) -> Result<String, String> {
     let routing = routing(plan.encapsulation)?;
     let interfaces = routing.addresses.iter().map(|(port, addresses)| {
-        json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses, "mac": TESTER.iter().rev().nth(*port) })
+        json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses, "mac": router_mac(*port) })
     });
     let neighbours = routing.neighbours.iter().map(|(port, address, mac)| {
         json!({ "interface": format!("i{port}"), "address": address, "mac": mac })

@@ -101,9 +101,6 @@ pub fn decide<'a>(
     let count = frames.len().min(interfaces.len()).min(BURST_MAX);
     decisions.begin(count, Decision::Drop(DropReason::NoInterface));
     let mut left = Places::MAX >> (Places::BITS as usize - count.max(1));
-    if count == 0 {
-        left = 0;
-    }
     // VRF by VRF: there is one in most bursts.
     for _ in 0..count {
         let Some(vrf) = next_vrf(router, interfaces, &mut left) else {
