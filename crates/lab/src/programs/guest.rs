@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quietwire_host::settings;
 use quietwire_packet::MacAddress;
 use serde_json::{Map, Value, json};
 
 use super::networks::{router_mac, routing};
+use super::vdev::free_huge_memory_mib;
 use super::{Forwarder, Unavailable, forwarder};
 use crate::adapters::DeviceThread;
 use crate::error::{Fault, LabError};
@@ -23,8 +23,6 @@ use crate::up::{Attachment, GuestOptions, GuestSide, Plan, Process, Room};
 
 /// Memory of a guest, MiB: its image unpacked, and 160 MiB for a program of DPDK.
 const MEMORY_MIB: u32 = 640;
-/// Size of a huge page, MiB.
-const HUGE_PAGE_MIB: u64 = 2;
 /// Descriptors of each ring, the most that there can be: guests that take turns on a CPU let frames wait.
 const RING_SIZE: u16 = 1024;
 /// Largest frame, octets with FCS.
@@ -74,7 +72,7 @@ impl Hypervisor {
             Accelerator::Kvm => DEADLINE_KVM,
             Accelerator::Software => DEADLINE_SOFTWARE,
         };
-        let free_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
+        let free_mib = free_huge_memory_mib();
         // As much again for all others.
         let wanted_mib = 2 * guests as u64 * u64::from(MEMORY_MIB);
         Ok(Some(Arc::new(Self {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Open vSwitch on DPDK: one polling thread on each of its CPUs, vhost-user ports.
 
-use quietwire_host::settings;
 use serde_json::Value;
 
 use super::ovs::Ovs;
-use super::vdev::{claim_runtime_directory, threads};
+use super::vdev::{claim_runtime_directory, free_huge_memory_mib, threads};
 use super::{Forwarder, Unavailable};
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
@@ -13,8 +12,6 @@ use crate::up::{Attachment, Plan, Process, Room};
 
 /// Memory, MiB. It makes 262,144 buffers as soon as somebody connects.
 const MEMORY_MIB: u64 = 2048;
-/// Size of a huge page, MiB.
-const HUGE_PAGE_MIB: u64 = 2;
 
 #[derive(Debug)]
 pub(super) struct OvsDpdk(Ovs);
@@ -30,7 +27,7 @@ impl Default for OvsDpdk {
 
 /// Keys of the table Open_vSwitch. On ordinary pages DPDK takes all its memory at once.
 fn settings_of(plan: &Plan) -> Vec<String> {
-    let free_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
+    let free_mib = free_huge_memory_mib();
     let memory = if free_mib >= MEMORY_MIB {
         format!("--in-memory -m {MEMORY_MIB}")
     } else {

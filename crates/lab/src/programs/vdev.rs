@@ -70,9 +70,14 @@ pub(super) fn start(
     })
 }
 
+/// Memory of the huge pages that are free, MiB.
+pub(super) fn free_huge_memory_mib() -> u64 {
+    settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB
+}
+
 /// Huge pages where there are enough, kept by nobody when the program ends; ordinary ones otherwise.
 pub(super) fn memory_options(memory_mib: u64) -> Vec<String> {
-    let free = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
+    let free = free_huge_memory_mib();
     let options: &[&str] = if free >= 2 * memory_mib {
         &["--in-memory", "--single-file-segments"]
     } else {
