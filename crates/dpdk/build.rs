@@ -95,12 +95,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     if own_drivers {
         println!("cargo:rerun-if-changed=memif");
         println!("cargo:rerun-if-changed=vhost");
+        println!("cargo:rerun-if-changed=shim/prefetch_write.h");
         println!("cargo:rustc-cfg=own_drivers");
         shim.define("QW_OWN_DRIVERS", None)
             .define("ALLOW_INTERNAL_API", None)
             .define("ALLOW_EXPERIMENTAL_API", None)
             .include("memif")
             .include("memif/include")
+            .include("shim")
             .include("vhost")
             .files(MEMIF.iter().map(|file| format!("memif/{file}")))
             .files(VHOST.iter().map(|file| format!("vhost/{file}")));

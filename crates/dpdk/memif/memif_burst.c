@@ -13,8 +13,10 @@
 
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
+#include <rte_prefetch.h>
 
 #include "memif_burst.h"
+#include "prefetch_write.h"
 #include "rte_eth_memif.h"
 
 /* Octets of the longest frame: what a length of 16 bits says. */
@@ -57,8 +59,7 @@ memif_buffer(const struct pmd_process_private *proc_private, const memif_desc_t 
 
 /*
  * Asks for the cache lines of the buffer that a slot's descriptor leads to: they are in the other CPU's cache, and take longer
- * to come than several frames take to copy. To write to them, prefetchw: rte_prefetch0_write asks to read, unless built for
- * a processor that is newer.
+ * to come than several frames take to copy.
  */
 static inline void
 memif_ask_for(const struct memif_queue *mq, const memif_ring_t *ring, uint16_t slot, uint32_t length, bool to_write)
@@ -72,13 +73,10 @@ memif_ask_for(const struct memif_queue *mq, const memif_ring_t *ring, uint16_t s
 	if (unlikely(data == NULL))
 		return;
 	for (line = 0; line < lines; line += RTE_CACHE_LINE_SIZE) {
-#ifdef __x86_64__
-		if (to_write) {
-			asm volatile ("prefetchw %0" : : "m" (*(const volatile char *)(data + line)));
-			continue;
-		}
-#endif
-		__builtin_prefetch(data + line, 0, 3);
+		if (to_write)
+			prefetch_write(data + line);
+		else
+			rte_prefetch0(data + line);
 	}
 }
 

@@ -20,6 +20,7 @@
 #include <rte_memcpy.h>
 #include <rte_prefetch.h>
 
+#include "prefetch_write.h"
 #include "vhost_ring.h"
 
 /* Frames that are worked on together. */
@@ -210,17 +211,6 @@ vhost_copy(uint8_t *to, const uint8_t *from, uint32_t length)
 	rte_memcpy(to, from, length);
 }
 
-/* Asks for a cache line to write to: rte_prefetch0_write asks to read, unless built for a processor that is newer. */
-static inline void
-vhost_prefetch_write(const volatile void *at)
-{
-#ifdef __x86_64__
-	asm volatile ("prefetchw %0" : : "m" (*(const volatile char *)at));
-#else
-	__builtin_prefetch((const void *)(uintptr_t)at, 1, 3);
-#endif
-}
-
 /* Asks for the cache lines behind the first of a buffer. */
 static inline void
 vhost_prefetch_rest(const uint8_t *at, uint32_t length)
@@ -322,9 +312,9 @@ vhost_prefetch_used(const struct vhost_ring *ring, uint16_t count)
 {
 	uint16_t i;
 
-	vhost_prefetch_write(&ring->used->idx);
+	prefetch_write(&ring->used->idx);
 	for (i = 0; i < count; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_used_elem))
-		vhost_prefetch_write(&ring->used->ring[(uint16_t)(ring->last_used + i) & (ring->size - 1)]);
+		prefetch_write(&ring->used->ring[(uint16_t)(ring->last_used + i) & (ring->size - 1)]);
 }
 
 /* Asks for the descriptors that come next, as many as this burst had, as far as they are known: they are there in time. */
@@ -603,7 +593,7 @@ vhost_put_plain(struct vhost_ring *ring, struct rte_mbuf **bufs, uint16_t count)
 		if (unlikely(to[plain] == NULL))
 			break;
 		rte_prefetch0(to[plain]);
-		vhost_prefetch_write(to[plain] + header);
+		prefetch_write(to[plain] + header);
 	}
 	for (i = 0; i < plain; i++) {
 		mbuf = bufs[i];

@@ -12,8 +12,8 @@ use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::{MacAddress, checksum};
 use quietwire_switch::fib::{Ipv4Routes, Ipv6Routes};
 use quietwire_switch::route::{
-    Decision, Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter, Router,
-    Urpf, Vrf, decide, rewrite,
+    Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter, Router, Urpf, Vrf,
+    decide, rewrite,
 };
 
 const ROUTES: [u32; 2] = [1, 20_000];
@@ -119,9 +119,9 @@ fn forward(router: &Router, burst: &mut [Frame], decisions: &mut Decisions, ttl:
         &[0; BURST_MAX],
         decisions,
     );
-    for (frame, decision) in burst.iter_mut().zip(decisions.iter()) {
-        let Decision::Forward(to) = decision else {
-            panic!("every frame has a route, not {decision:?}");
+    for (frame, word) in burst.iter_mut().zip(decisions.words()) {
+        let Some(to) = word.forwarded() else {
+            panic!("every frame has a route, not {:?}", word.decision());
         };
         assert!(rewrite(frame, STATION, to));
         // As the next frame in this buffer would be.

@@ -262,16 +262,17 @@ impl Path<'_> {
         means.counters.count(&tally);
         let mut touched = Touched::default();
         let mut lost = 0;
-        for ((mut frame, decision), from) in local.drain().zip(decisions.iter()).zip(interfaces) {
-            match decision {
-                Decision::Forward(to) => {
-                    let interface = to.interface();
-                    let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        let frame = readdressed(frame, out, to, means.pool, self.notes)?;
-                        leave(self.outputs, frame, interface, out, inside, &mut touched)
-                    });
-                    lost += u64::from(sent.is_none());
-                }
+        for ((mut frame, word), from) in local.drain().zip(decisions.words()).zip(interfaces) {
+            if let Some(to) = word.forwarded() {
+                let interface = to.interface();
+                let sent = domain.router.interfaces.get(interface).and_then(|out| {
+                    let frame = readdressed(frame, out, to, means.pool, self.notes)?;
+                    leave(self.outputs, frame, interface, out, inside, &mut touched)
+                });
+                lost += u64::from(sent.is_none());
+                continue;
+            }
+            match word.decision() {
                 Decision::Fragment(to) => {
                     let interface = to.interface();
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
@@ -284,7 +285,7 @@ impl Path<'_> {
                     frame.set_mark(Mark::Punt(punt, *from).number());
                     drop(punts.push(frame));
                 }
-                Decision::Drop(_) => {}
+                Decision::Forward(_) | Decision::Drop(_) => {}
             }
         }
         means.counters.not_sent.add(lost);

@@ -12,6 +12,7 @@ use super::header::{self, Brief, Destination};
 use super::interfaces::{Interfaces, Urpf};
 use super::kernel_filter::KernelFilter;
 use super::next_hops::{NextHop, NextHops};
+use super::plain::decide_plain;
 use crate::fib::{Ipv4Fib, Ipv6Fib, NO_ROUTE};
 
 /// The tables of a VRF.
@@ -86,7 +87,7 @@ impl<A: Copy> Batch<A> {
 }
 
 /// Places of a burst, a bit each.
-type Places = u64;
+pub(super) type Places = u64;
 const _: () = assert!(BURST_MAX <= Places::BITS as usize);
 
 /// Decides on a burst of frames without tags (at most [`BURST_MAX`]; what is beyond is not looked at), each with the
@@ -101,6 +102,8 @@ pub fn decide<'a>(
     let count = frames.len().min(interfaces.len()).min(BURST_MAX);
     decisions.begin(count, Decision::Drop(DropReason::NoInterface));
     let mut left = Places::MAX >> (Places::BITS as usize - count.max(1));
+    let known = interfaces.get(..count).unwrap_or(&[]);
+    decide_plain(router, &mut left, frames.clone(), known, decisions);
     // VRF by VRF: there is one in most bursts.
     for _ in 0..count {
         let Some(vrf) = next_vrf(router, interfaces, &mut left) else {
@@ -118,11 +121,7 @@ pub fn decide<'a>(
     if let Some(filter) = &router.kernel_filter {
         filter.apply(&router.interfaces, frames, interfaces, decisions);
     }
-    let mut tally = Tally::default();
-    for decision in decisions.iter() {
-        tally.count(decision);
-    }
-    tally
+    decisions.tally()
 }
 
 /// The VRF of the first packet that is left; those without an interface are left out.
@@ -243,7 +242,7 @@ fn read<'a>(
 
 /// What becomes of a packet with this next hop.
 #[inline(always)]
-fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Decision {
+pub(super) fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Decision {
     let to = match router.next_hops.adjacency(hop) {
         Some(to) => to,
         None => match choose(router, brief, hop, frame) {

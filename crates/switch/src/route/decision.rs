@@ -189,6 +189,27 @@ pub enum Decision {
     Drop(DropReason),
 }
 
+/// A decision in one word. It is asked for what most packets get without being taken apart: parts that are written one by one
+/// and read together have to be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionWord(u64);
+
+impl DecisionWord {
+    /// Where the packet goes on as it is, as most do.
+    #[inline(always)]
+    #[must_use]
+    pub fn forwarded(self) -> Option<Adjacency> {
+        (self.0 >> Adjacency::BITS == FORWARD).then_some(Adjacency::of_word(self.0))
+    }
+
+    /// The decision.
+    #[inline(always)]
+    #[must_use]
+    pub fn decision(self) -> Decision {
+        Decision::of_word(self.0)
+    }
+}
+
 /// One decision for each frame of a burst, each in a word.
 #[derive(Clone, Debug)]
 pub struct Decisions {
@@ -250,6 +271,13 @@ impl Decisions {
         words.iter().map(|word| Decision::of_word(*word))
     }
 
+    /// The decisions, for those who look at what most get first.
+    #[inline(always)]
+    pub fn words(&self) -> impl ExactSizeIterator<Item = DecisionWord> + Clone + '_ {
+        let words = self.words.get(..self.len).unwrap_or(&[]);
+        words.iter().map(|word| DecisionWord(*word))
+    }
+
     /// The decision on the frame at this place.
     #[inline(always)]
     #[must_use]
@@ -265,6 +293,31 @@ impl Decisions {
         if let Some(words) = self.words.get_mut(..self.len) {
             words.fill(decision.word());
         }
+    }
+
+    /// A packet goes on as it is.
+    #[inline(always)]
+    pub(super) fn forward(&mut self, index: usize, to: Adjacency) {
+        if let Some(place) = self.words.get_mut(index) {
+            *place = FORWARD << Adjacency::BITS | to.0;
+        }
+    }
+
+    /// How many there are of each.
+    #[inline(always)]
+    pub(super) fn tally(&self) -> Tally {
+        let words = self.words.get(..self.len).unwrap_or(&[]);
+        let forwarded = words
+            .iter()
+            .map(|word| u64::from(word >> Adjacency::BITS == FORWARD));
+        let mut tally = Tally {
+            forwarded: forwarded.sum(),
+            ..Tally::default()
+        };
+        if tally.forwarded < words.len() as u64 {
+            self.iter().for_each(|decision| tally.count_other(decision));
+        }
+        tally
     }
 
     #[inline(always)]
@@ -289,15 +342,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    #[inline(always)]
-    pub(super) fn count(&mut self, decision: Decision) {
-        if let Decision::Forward(_) = decision {
-            self.forwarded += 1;
-        } else {
-            self.count_other(decision);
-        }
-    }
-
+    /// Counts what does not just go on.
     #[inline(never)]
     fn count_other(&mut self, decision: Decision) {
         match decision {

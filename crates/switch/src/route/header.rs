@@ -10,8 +10,8 @@ use super::interfaces::Interface;
 pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(super) const ETHERTYPE_ARP: u16 = 0x0806;
 pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
-const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
+pub(super) const IPV4_HEADER: usize = 20;
+pub(super) const IPV6_HEADER: usize = 40;
 /// Loose and strict source routing (RFC 791, section 3.1).
 const OPTION_LSRR: u8 = 131;
 const OPTION_SSRR: u8 = 137;
@@ -113,7 +113,7 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
 
 /// The sum of a header without options, 0 when its checksum is right (RFC 1071).
 #[inline(always)]
-fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
+pub(super) fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
     // In words of the machine's own order (RFC 1071, section 2 (B)): only whether it is 0 matters.
     let mut sum = 0u64;
     for word in header.as_chunks::<4>().0 {
@@ -240,6 +240,6 @@ pub(super) const fn is_link_local(address: u128) -> bool {
 
 /// 169.254.0.0/16.
 #[inline(always)]
-const fn is_link_local_v4(address: u32) -> bool {
+pub(super) const fn is_link_local_v4(address: u32) -> bool {
     address >> 16 == 0xa9fe
 }

@@ -16,14 +16,14 @@ mod header;
 mod interfaces;
 mod kernel_filter;
 mod next_hops;
-
+mod plain;
 mod rewrite;
 pub mod rib;
 #[cfg(test)]
 mod tests;
 
 pub use decide::{Router, Vrf, decide};
-pub use decision::{Adjacency, Decision, Decisions, DropReason, Punt, Tally};
+pub use decision::{Adjacency, Decision, DecisionWord, Decisions, DropReason, Punt, Tally};
 pub use fragment::{Fragment, fragments};
 pub use interfaces::{Interface, InterfacePlace, Interfaces, PortInterfaces, Urpf};
 pub use kernel_filter::{FILTER_RULES_MAX, FilterRule, KernelFilter};

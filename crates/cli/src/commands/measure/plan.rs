@@ -16,7 +16,9 @@ pub(super) enum MeasuredMethod {
     BestOfN,
     WorstOfN,
     BestAndWorstOfN,
+    Repeat,
     Mlrsearch,
+    #[value(alias = "frame-loss-sweep")]
     LossSweep,
     LossDistribution,
     ForwardingRateAtMaxLoad,
@@ -132,6 +134,7 @@ impl MeasuredMethod {
             Self::LossSweep => &[("loads-percent", "[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]")],
             Self::LossDistribution => &[("trials", "20"), ("between", "\"PDR\"")],
             Self::Soak => &[("duration-s", "60")],
+            Self::Repeat => &[("repeats", "20")],
             _ => &[],
         }
     }
@@ -145,7 +148,7 @@ impl MeasuredMethod {
             | Self::BestAndWorstOfN
             | Self::Mlrsearch => Some(self),
             Self::LossDistribution if !has_rate => Some(Self::BestAndWorstOfN),
-            Self::Latency => Some(Self::SingleRun),
+            Self::Repeat | Self::Latency => Some(Self::SingleRun),
             Self::BackToBack | Self::SystemRecovery | Self::Reset if !has_rate => {
                 Some(Self::SingleRun)
             }
@@ -162,7 +165,8 @@ const STEPS: [(&str, &str); 3] = [
 ];
 
 /// Keys that have options of their own: section, key, option.
-const OPTIONS: [(&str, &str, &str); 7] = [
+const OPTIONS: [(&str, &str, &str); 8] = [
+    ("search", "method", "the METHOD before the options"),
     ("traffic", "frame-sizes", "--frame-size"),
     ("traffic", "directions", "--one-way"),
     ("traffic", "flows", "--flows"),
@@ -215,13 +219,15 @@ pub(super) fn text(args: &MeasureArgs) -> String {
     }
     let has_rate = has(method.section(), &["rate-percent", "loads-percent"]);
     if let Some(search) = method.search(has_rate) {
-        let usual: &[_] = if search == MeasuredMethod::Mlrsearch {
-            &[]
-        } else {
-            &STEPS
-        };
+        let mut usual = Vec::new();
+        if search != MeasuredMethod::Mlrsearch {
+            usual.extend(STEPS);
+        }
+        if method == MeasuredMethod::Repeat {
+            usual.extend(method.usual());
+        }
         let _ = writeln!(text, "[search]\nmethod = \"{}\"", search.name());
-        assign(&mut text, usual, &given("search"));
+        assign(&mut text, &usual, &given("search"));
         goals(&mut text, args, &given("goal"));
     }
     let own = method.section();

@@ -8,22 +8,19 @@ use crate::scapy::{built, said};
 fn show_v4(packet: &[u8], more: &str) -> String {
     let script = "p = IP(octets)\nm = p[ICMP]\nb = p.copy()\ndel b.chksum\ndel b[ICMP].chksum\n\
                   print(p.src, p.dst, m.type, m.code, bytes(b) == octets, ";
-    said(&format!("{script}{more})"), packet).unwrap()
+    said(&format!("{script}{more})"), packet)
 }
 
 fn show_v6(packet: &[u8], more: &str) -> String {
     let script = "p = IPv6(octets)\nm = p.payload\nb = p.copy()\ndel b.payload.cksum\n\
                   print(p.src, p.dst, type(m).__name__, m.code, bytes(b) == octets, ";
-    said(&format!("{script}{more})"), packet).unwrap()
+    said(&format!("{script}{more})"), packet)
 }
 
 #[test]
 fn scapy_gets_the_echo_that_it_asked_for() {
-    let Some(request) =
-        built("IP(src='192.0.2.7', dst='192.0.2.1', tos=184, id=7) / ICMP(id=3, seq=4) / b'hello'")
-    else {
-        return;
-    };
+    let request =
+        built("IP(src='192.0.2.7', dst='192.0.2.1', tos=184, id=7) / ICMP(id=3, seq=4) / b'hello'");
     let reply = echo_reply(&request).unwrap();
     assert_eq!(
         show_v4(&reply, "m.id, m.seq, p.tos, p.id, bytes(m.payload)"),
@@ -33,7 +30,7 @@ fn scapy_gets_the_echo_that_it_asked_for() {
         "IPv6(src='2001:db8::7', dst='2001:db8::1') / IPv6ExtHdrDestOpt(options=[PadN(optdata=b'1234')]) / \
          ICMPv6EchoRequest(id=3, seq=4, data=b'hello')",
     );
-    let reply = echo_reply(&request.unwrap()).unwrap();
+    let reply = echo_reply(&request).unwrap();
     assert_eq!(
         show_v6(&reply, "m.id, m.seq, m.data"),
         "2001:db8::1 2001:db8::7 ICMPv6EchoReply 0 True 3 4 b'hello'"
@@ -43,9 +40,7 @@ fn scapy_gets_the_echo_that_it_asked_for() {
 #[test]
 fn scapy_reads_errors_as_they_are_meant() {
     let v4 = "IP(src='192.0.2.7', dst='198.51.100.9') / UDP(sport=1, dport=2) / (b'x' * 1000)";
-    let Some(packet) = built(v4) else {
-        return;
-    };
+    let packet = built(v4);
     for (kind, expected) in [
         (Error::TooBig(1400), "3 4 True 1400 198.51.100.9 576"),
         (Error::TimeExceeded, "11 0 True 0 198.51.100.9 576"),
@@ -62,7 +57,7 @@ fn scapy_reads_errors_as_they_are_meant() {
     assert_eq!(show_v4(&answer, "m.ptr"), "192.0.2.1 192.0.2.7 12 0 True 8");
 
     let v6 = "IPv6(src='2001:db8::7', dst='2001:db8:9::9') / UDP(sport=1, dport=2) / (b'x' * 2000)";
-    let packet = built(v6).unwrap();
+    let packet = built(v6);
     for (kind, more, expected) in [
         (
             Error::TooBig(1400),

@@ -94,7 +94,7 @@ fn is_closed(decision: Decision) -> bool {
 }
 
 /// Sound frames of several kinds, to an interface of the router or to a group.
-fn sound() -> impl Strategy<Value = (Vec<u8>, u16)> {
+pub(super) fn sound() -> impl Strategy<Value = (Vec<u8>, u16)> {
     let kind = prop_oneof![3 => Just(17u8), 3 => Just(6), 1 => Just(89), 1 => Just(0)];
     let ports = prop_oneof![Just(179u16), Just(180), Just(5000)];
     (mac(), middle(), kind, ports.clone(), ports, 0..4u16).prop_map(

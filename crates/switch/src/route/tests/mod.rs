@@ -13,6 +13,7 @@ use quietwire_packet::MacAddress;
 
 use super::*;
 use crate::fib::{Ipv4Routes, Ipv6Routes, ReferenceFib};
+use kernel_filter::sound;
 use reference::fate;
 
 const MAC: [MacAddress; 3] = [
@@ -245,6 +246,34 @@ proptest! {
             let expected = fate(&world, frame, *interface);
             prop_assert!(expected.contains(decision), "{:?}: {:?}, not {:?}", frame, decision, expected);
         }
+        let all = tally.forwarded + tally.punted.iter().sum::<u64>() + tally.dropped.iter().sum::<u64>();
+        prop_assert_eq!(all, frames.len() as u64);
+    }
+
+    /// Of one interface, as most bursts are, with packets that go on among them.
+    #[test]
+    fn bursts_of_one_interface_meet_the_same(
+        frames in prop::collection::vec(frame(), 1..40),
+        more in prop::collection::vec((0..40usize, sound()), 0..40),
+        one in 0..3u16,
+    ) {
+        let world = World::new();
+        let mut frames: Vec<_> = frames.into_iter().map(|(frame, _)| (frame, one)).collect();
+        for (place, (mut frame, _)) in more {
+            if let Some(station) = frame.get_mut(..6) {
+                station.copy_from_slice(&MAC[usize::from(one)].0);
+            }
+            frames.insert(place % (frames.len() + 1), (frame, one));
+        }
+        frames.truncate(quietwire_dpdk::BURST_MAX);
+        let (decisions, tally) = world.decide(&frames);
+        prop_assert_eq!(decisions.len(), frames.len());
+        for ((frame, interface), decision) in frames.iter().zip(&decisions) {
+            let expected = fate(&world, frame, *interface);
+            prop_assert!(expected.contains(decision), "{:?}: {:?}, not {:?}", frame, decision, expected);
+        }
+        let forwarded = decisions.iter().filter(|one| matches!(one, Decision::Forward(_) | Decision::Fragment(_)));
+        prop_assert_eq!(tally.forwarded, forwarded.count() as u64);
         let all = tally.forwarded + tally.punted.iter().sum::<u64>() + tally.dropped.iter().sum::<u64>();
         prop_assert_eq!(all, frames.len() as u64);
     }

@@ -66,7 +66,7 @@ fn v4(packet: &[u8]) -> Result<Packet, Decision> {
     if length < header.header_len() || length > packet.len() {
         return drop_for(DropReason::HeaderError);
     }
-    if header.header_checksum != header.calc_header_checksum() {
+    if !is_summed_up(&packet[..header.header_len()]) {
         return drop_for(DropReason::ChecksumError);
     }
     let mut options = header.options.as_slice();
@@ -109,6 +109,15 @@ fn v4(packet: &[u8]) -> Result<Packet, Decision> {
         may_cut: !header.dont_fragment,
         end: usize::from(header.fragment_offset.value()) * 8 + length,
     })
+}
+
+/// RFC 1071, section 1. Etherparse sums up what it makes of a header, which leaves the bit out that nobody may set.
+fn is_summed_up(header: &[u8]) -> bool {
+    let words = header
+        .chunks(2)
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum: u32 = words.sum();
+    (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
 fn v6(packet: &[u8]) -> Result<Packet, Decision> {
