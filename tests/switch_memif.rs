@@ -14,6 +14,8 @@ mod metrics;
 mod requirements;
 #[path = "switch_memif/router.rs"]
 mod router;
+#[path = "switch_memif/rules.rs"]
+mod rules;
 #[path = "switch_memif/vlans.rs"]
 mod vlans;
 #[path = "switch_memif/watch.rs"]

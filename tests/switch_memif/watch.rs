@@ -16,7 +16,7 @@ use crate::bench::{Bench, forwarding_cpu, frame, output, quietwire, until};
 const A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-fn command(bench: &Bench, arguments: &[&str]) -> Command {
+pub(crate) fn command(bench: &Bench, arguments: &[&str]) -> Command {
     let mut command = quietwire();
     command.arg("switch").args(arguments);
     command
@@ -197,7 +197,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 /// Begins to trace, lets `send` send, and returns what was told.
-fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -> Vec<TraceEvent> {
+pub(crate) fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -> Vec<TraceEvent> {
     let arguments = [&["trace", "--json"], arguments].concat();
     let mut child = command(bench, &arguments).spawn().unwrap();
     // It says when it has begun.
@@ -215,7 +215,7 @@ fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -> Vec<Trace
         .collect()
 }
 
-fn steps(events: &[TraceEvent], packet: u32) -> Vec<(&str, &str)> {
+pub(crate) fn steps(events: &[TraceEvent], packet: u32) -> Vec<(&str, &str)> {
     let mine = events.iter().filter(|event| event.packet == packet);
     mine.map(|event| (event.step.as_str(), event.what.as_str()))
         .collect()

@@ -77,6 +77,8 @@ pub(crate) struct PortCounters {
     pub(crate) storm_multicast: Counter,
     /// Of a source over the port's learning limit.
     pub(crate) over_limit: Counter,
+    /// Not let in by the port's rules.
+    pub(crate) denied: Counter,
     /// Sent with TCP data uncut.
     pub(crate) uncut: Counter,
     /// Cut into segments, which are counted as frames sent.
@@ -130,6 +132,8 @@ pub(crate) enum Step {
     Idle,
     /// Looking at queues and receiving, in turns that found something.
     Receive,
+    /// Looking at the rules of ports.
+    Filter,
     /// Deciding as a bridge.
     Bridge,
     /// Deciding as a router.
@@ -146,9 +150,10 @@ pub(crate) enum Step {
 
 impl Step {
     /// All of them, in the order in which a frame meets them.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Idle,
         Self::Receive,
+        Self::Filter,
         Self::Bridge,
         Self::Route,
         Self::Rewrite,
@@ -162,6 +167,7 @@ impl Step {
         match self {
             Self::Idle => "idle",
             Self::Receive => "receive",
+            Self::Filter => "filter",
             Self::Bridge => "bridge",
             Self::Route => "route",
             Self::Rewrite => "rewrite",
@@ -280,6 +286,6 @@ mod tests {
             steps.of(step).cycles.add(1 + step as u64);
         }
         let seen = Step::ALL.map(|step| steps.of(step).cycles.get());
-        assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 }

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 pub mod fdb;
 pub mod fib;
+pub(crate) mod filter;
 mod forward;
 pub mod icmp;
 mod kernel;

@@ -10,7 +10,8 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::kernel_filter::{EtherType, Ports, Protocol};
+use crate::config::packets::{EtherType, Ports, Protocol};
+use crate::config::rules::Action;
 use crate::neighbour::{Origin, State};
 use crate::route::rib::Source;
 
@@ -66,6 +67,9 @@ pub struct Drops {
     pub storm_multicast: u64,
     /// Came in from a station over the port's learning limit.
     pub over_limit: u64,
+    /// Came in and were not let in by the port's rules.
+    #[serde(default)]
+    pub denied: u64,
     /// Came in for a port without a queue; never, unless something is wrong with the switch.
     pub no_output: u64,
     /// Were to go out, and the transmit queue had no room.
@@ -97,6 +101,7 @@ impl Drops {
             + self.storm_broadcast
             + self.storm_multicast
             + self.over_limit
+            + self.denied
             + self.no_output
             + self.tx_full
             + self.not_segmented
@@ -472,6 +477,46 @@ pub struct KernelFilterReport {
     /// The destination port, where it matters.
     pub destination_port: Option<Ports>,
     /// Frames that were given to the kernel for it, since it was made.
+    pub frames: u64,
+}
+
+/// Which frames ports let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesReport {
+    /// The rules; the first that matches decides.
+    pub rules: Vec<RuleReport>,
+    /// What becomes of frames that none of them matches.
+    pub default: Action,
+    /// Frames that this became of, at ports that are looked at; since it was said.
+    pub default_frames: u64,
+}
+
+/// A rule about which frames ports let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleReport {
+    /// Its name.
+    pub name: String,
+    /// What becomes of the frames.
+    pub action: Action,
+    /// The port that they come in by, where it matters.
+    pub port: Option<String>,
+    /// The bridge of that port, where it matters.
+    pub bridge: Option<String>,
+    /// VLAN of their outermost tag, where it matters.
+    pub vlan: Option<VlanId>,
+    /// What they carry, where it matters.
+    pub ethertype: Option<EtherType>,
+    /// What IP packets carry, where it matters.
+    pub protocol: Option<Protocol>,
+    /// Where packets are from, where it matters.
+    pub source: Option<IpNet>,
+    /// Where they are to go, where it matters.
+    pub destination: Option<IpNet>,
+    /// The source port, where it matters.
+    pub source_port: Option<Ports>,
+    /// The destination port, where it matters.
+    pub destination_port: Option<Ports>,
+    /// Frames that it has decided on, since it was made.
     pub frames: u64,
 }
 

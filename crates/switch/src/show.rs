@@ -377,6 +377,7 @@ pub(crate) fn counted(engine: &Engine, port: u16) -> PortCounts {
             storm_broadcast: sum(|c| &c.storm_broadcast),
             storm_multicast: sum(|c| &c.storm_multicast),
             over_limit: sum(|c| &c.over_limit),
+            denied: sum(|c| &c.denied),
             ..Drops::default()
         },
     }
@@ -411,6 +412,7 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
             storm_broadcast: all.drops.storm_broadcast - base.drops.storm_broadcast,
             storm_multicast: all.drops.storm_multicast - base.drops.storm_multicast,
             over_limit: all.drops.over_limit - base.drops.over_limit,
+            denied: all.drops.denied - base.drops.denied,
             no_buffers: driver.no_buffers.total,
             rx_missed: driver.rx_missed.total,
             rx_errors: driver.rx_errors.total,

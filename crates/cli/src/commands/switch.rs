@@ -6,6 +6,7 @@ mod capture;
 mod change;
 mod cycles;
 mod router;
+mod rules;
 mod tables;
 mod trace;
 mod watch;
@@ -21,6 +22,7 @@ use ipnet::IpNet;
 use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::config::bridging::BridgingSetting;
+use quietwire_switch::config::rules::RuleFile;
 use quietwire_switch::config::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
     PortSetting, Settings,
@@ -67,6 +69,9 @@ struct RunArgs {
     /// Ports in one learning bridge.
     #[arg(long = "bridge", value_name = "NAME=A,B,…", value_parser = parse_bridge)]
     bridges: Vec<BridgeSetting>,
+    /// Read the rules about which frames ports let in from a TOML file of their own, in place of those of --config.
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
     /// CPUs that poll ports, one thread each, like 3,4,8-11 or 0x60. The highest CPU by default.
     #[arg(long, value_name = "LIST")]
     forwarding_cpus: Option<CpuList>,
@@ -206,6 +211,9 @@ enum SubjectArg {
     /// Rules about what the kernel gets, and what they have matched.
     #[value(alias = "kernel-filter")]
     KernelFilters,
+    /// Rules about which frames ports let in, and what they have decided on.
+    #[value(alias = "rule")]
+    Rules,
     /// Addresses that move from port to port more often than they may.
     Flapping,
     /// The configuration, as a file that asks for the same.
@@ -268,7 +276,11 @@ fn all_settings(args: &RunArgs) -> Result<Settings, SwitchError> {
         Some(path) => Settings::read(path)?,
         None => Settings::default(),
     };
-    Ok(settings(args).over(file))
+    let rules = match &args.rules {
+        Some(path) => RuleFile::read(path)?.settings(),
+        None => Settings::default(),
+    };
+    Ok(settings(args).over(rules).over(file))
 }
 
 fn settings(args: &RunArgs) -> Settings {
@@ -375,6 +387,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Interfaces => Subject::Interfaces,
         SubjectArg::Neighbours => Subject::Neighbours,
         SubjectArg::KernelFilters => Subject::KernelFilters,
+        SubjectArg::Rules => Subject::Rules,
         SubjectArg::Vlans => Subject::Vlans,
         SubjectArg::Flapping => Subject::Flapping,
         SubjectArg::Config => Subject::Config,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::bridging::{BridgingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, Placed, VRF_MAIN, VrfSetting};
+use super::rules::{Action, RuleSetting};
 use super::{BridgeSetting, CrossConnectSetting, Place, PortSetting, Settings};
 use crate::error::SwitchError;
 
@@ -130,6 +131,27 @@ pub enum Change {
     DelKernelFilter {
         /// Its name.
         name: String,
+    },
+    /// Puts a rule among those that ports let frames in by.
+    AddRule {
+        /// The rule.
+        rule: RuleSetting,
+        /// The rule that it comes before; it comes last when not said.
+        before: Option<String>,
+    },
+    /// Changes a rule where it stands: everything about it is as said here from then on.
+    SetRule(RuleSetting),
+    /// Takes a rule out.
+    DelRule {
+        /// Its name.
+        name: String,
+    },
+    /// Changes all rules at once; what is not said stays.
+    SetRules {
+        /// The rules from then on.
+        rules: Option<Vec<RuleSetting>>,
+        /// What becomes of frames that none of them matches.
+        default: Option<Action>,
     },
     /// Says which CPUs forward: threads are made and ended.
     SetThreads {
@@ -294,6 +316,7 @@ impl Settings {
                 self.statics
                     .get_or_insert_default()
                     .retain(|one| one.value.bridge != name);
+                self.forget_rules(|rule| rule.bridge.as_ref() == Some(&name));
             }
             Change::SetBridge {
                 name,
@@ -356,6 +379,24 @@ impl Settings {
             Change::DelKernelFilter { name } => {
                 let filters = self.kernel_filters.get_or_insert_default();
                 remove(filters, "kernel filter", &name, |filter| &filter.name)?;
+            }
+            Change::AddRule { rule, before } => self.add_rule(rule, before)?,
+            Change::SetRule(value) => {
+                let rules = self.rules.get_or_insert_default();
+                let rule = rules
+                    .iter_mut()
+                    .find(|one| one.value.name == value.name)
+                    .ok_or_else(|| absent("rule", &value.name))?;
+                *rule = asked(value);
+            }
+            Change::DelRule { name } => {
+                let rules = self.rules.get_or_insert_default();
+                remove(rules, "rule", &name, |rule| &rule.name)?;
+            }
+            Change::SetRules { rules, default } => {
+                let rules = rules.map(|rules| rules.into_iter().map(asked).collect());
+                self.rules = rules.or(self.rules);
+                self.rule_default = default.or(self.rule_default);
             }
             Change::SetThreads { forwarding_cpus } => {
                 self.forwarding_cpus = Some(forwarding_cpus);
@@ -422,7 +463,28 @@ impl Settings {
             .map(|interface| interface.value.name)
             .collect();
         self.forget_filters(&gone);
+        self.forget_rules(|rule| rule.port.as_deref() == Some(name));
         Ok(())
+    }
+
+    fn add_rule(&mut self, rule: RuleSetting, before: Option<String>) -> Result<(), SwitchError> {
+        let rules = self.rules.get_or_insert_default();
+        let place = match before {
+            None => rules.len(),
+            Some(name) => rules
+                .iter()
+                .position(|one| one.value.name == name)
+                .ok_or_else(|| absent("rule", &name))?,
+        };
+        rules.insert(place, asked(rule));
+        Ok(())
+    }
+
+    /// Rules about ports and bridges go with them.
+    fn forget_rules(&mut self, is_about: impl Fn(&RuleSetting) -> bool) {
+        if let Some(rules) = &mut self.rules {
+            rules.retain(|rule| !is_about(&rule.value));
+        }
     }
 
     /// Rules about interfaces go with them.

@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
+use super::rules::{Action, RuleSetting};
 use super::{
     BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, Place, PortSetting, Settings,
 };
@@ -41,6 +42,8 @@ struct File {
     interface: Option<Vec<Spanned<InterfaceSetting>>>,
     kernel_filter: Option<Vec<Spanned<KernelFilterSetting>>>,
     route: Option<Vec<Spanned<RouteSetting>>>,
+    rule_default: Option<Action>,
+    rule: Option<Vec<Spanned<RuleSetting>>>,
     neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
 }
@@ -73,7 +76,7 @@ struct Bridge {
     flooding: Option<FloodingSetting>,
 }
 
-fn line_of(text: &str, offset: usize) -> usize {
+pub(super) fn line_of(text: &str, offset: usize) -> usize {
     1 + text
         .bytes()
         .take(offset)
@@ -162,12 +165,14 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
             .map(|list| placed(list, "kernel-filter", &place)),
         routes: file.route.map(|list| placed(list, "route", &place)),
         neighbours: file.neighbour.map(|list| placed(list, "neighbour", &place)),
+        rules: file.rule.map(|list| placed(list, "rule", &place)),
+        rule_default: file.rule_default,
         rebalance: file.rebalance,
     })
 }
 
 /// An error of the TOML reader: its own text has several lines and no file name.
-fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
+pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
     let mut place = path.display().to_string();
     if let Some(span) = error.span() {
         let line = line_of(text, span.start);

@@ -7,7 +7,9 @@ mod change;
 mod file;
 pub mod kernel_filter;
 pub mod layer3;
+pub mod packets;
 mod plan;
+pub mod rules;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -24,6 +26,7 @@ use crate::error::SwitchError;
 use bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use kernel_filter::KernelFilterSetting;
 use layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
+use rules::{Action, RuleSetting};
 
 pub use change::{AddPort, Change};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
@@ -201,6 +204,10 @@ pub struct Settings {
     pub routes: Option<Vec<Placed<RouteSetting>>>,
     /// Static neighbours.
     pub neighbours: Option<Vec<Placed<NeighbourSetting>>>,
+    /// Which frames ports let in.
+    pub rules: Option<Vec<Placed<RuleSetting>>>,
+    /// What becomes of frames that no rule matches; they are let in when not said.
+    pub rule_default: Option<Action>,
     /// When to move receive queues between forwarding threads by their loads; never by itself when not said.
     pub rebalance: Option<Rules>,
 }
@@ -254,6 +261,8 @@ impl Settings {
             kernel_filters: self.kernel_filters.or(other.kernel_filters),
             routes: self.routes.or(other.routes),
             neighbours: self.neighbours.or(other.neighbours),
+            rules: self.rules.or(other.rules),
+            rule_default: self.rule_default.or(other.rule_default),
             rebalance: self.rebalance.or(other.rebalance),
         }
     }

@@ -10,6 +10,7 @@ use quietwire_packet::{MacAddress, VlanId};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::layer3::{self, Layer3Plan};
+use super::rules;
 use super::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
     PortSetting, Settings,
@@ -202,6 +203,8 @@ pub struct Plan {
     pub metrics: Option<std::net::SocketAddr>,
     /// Layer 3.
     pub layer3: Layer3Plan,
+    /// Which frames ports let in.
+    pub rules: rules::Rules,
     /// When to move receive queues between forwarding threads.
     pub rebalance: Option<Rules>,
 }
@@ -242,6 +245,11 @@ impl Settings {
         let layer3 = plan_layer3(&self, &ports, &names, &mut members)?;
         drop(members);
         check_bridges(&groups, &ports, &layer3, &names)?;
+        let rules = rules::plan(
+            &self,
+            &ports.iter().map(|port| port.name.as_str()).collect(),
+            &names.keys().copied().collect(),
+        )?;
         Ok(Plan {
             ports,
             groups,
@@ -260,6 +268,7 @@ impl Settings {
                 .control_socket
                 .unwrap_or_else(|| PathBuf::from(CONTROL_SOCKET_DEFAULT)),
             layer3,
+            rules,
             rebalance: self.rebalance,
         })
     }
@@ -273,6 +282,7 @@ impl Plan {
             ports: Vec::new(),
             groups: Vec::new(),
             layer3: Layer3Plan::default(),
+            rules: rules::Rules::default(),
             forwarding_cpus: CpuList::new(),
             ..self.clone()
         }

@@ -9,6 +9,7 @@ use crate::engine::Rules;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
+use super::rules::{Action, RuleSetting};
 use super::{Group, HugePages, Idle, Pinning, Plan};
 
 #[derive(Serialize)]
@@ -27,6 +28,8 @@ struct File<'plan> {
     control_socket: &'plan std::path::Path,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<std::net::SocketAddr>,
+    #[serde(skip_serializing_if = "is_accept")]
+    rule_default: Action,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebalance: Option<Rules>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -43,6 +46,8 @@ struct File<'plan> {
     interface: Vec<InterfaceSetting>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     kernel_filter: &'plan [KernelFilterSetting],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    rule: &'plan [RuleSetting],
 }
 
 #[derive(Serialize)]
@@ -61,6 +66,10 @@ struct Port<'plan> {
 
 fn is_default<T: Default + PartialEq>(value: &&T) -> bool {
     **value == T::default()
+}
+
+fn is_accept(action: &Action) -> bool {
+    *action == Action::Accept
 }
 
 #[derive(Serialize)]
@@ -143,6 +152,8 @@ impl Plan {
                 .map(|interface| self.written(interface))
                 .collect(),
             kernel_filter: &self.layer3.kernel_filters,
+            rule_default: self.rules.default,
+            rule: &self.rules.rules,
         })
     }
 

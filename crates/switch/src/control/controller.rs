@@ -188,6 +188,7 @@ impl Controller {
             Subject::Interfaces => to_answer(&engine.interface_reports()),
             Subject::Neighbours => to_answer(&engine.layer3.lock().neighbour_reports()),
             Subject::KernelFilters => to_answer(&engine.kernel_filter_reports()),
+            Subject::Rules => to_answer(&engine.rules_report()),
             Subject::Config => result(engine.config_text()),
         }
     }

@@ -60,6 +60,8 @@ pub enum Subject {
     Neighbours,
     /// A list of [`crate::report::KernelFilterReport`].
     KernelFilters,
+    /// A [`crate::report::RulesReport`].
+    Rules,
     /// A text: the configuration as a file.
     Config,
 }

@@ -205,6 +205,7 @@ impl Engine {
         self.bridges = self.bridges_of(&next)?;
         self.plan = next;
         self.settle_router()?;
+        self.count_rules();
         let leaving = self.take_plans();
         let places = self.assignment(&leaving);
         // Ways first, then what uses them, then what sends into them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use crate::config::kernel_filter::{KernelFilterSetting, Ports};
+use crate::config::kernel_filter::KernelFilterSetting;
 use crate::layer3::{Known, Layer3};
 use crate::report::KernelFilterReport;
 use crate::route::{FilterRule, KernelFilter};
@@ -36,13 +36,13 @@ impl Engine {
         if self.kernel_filters.is_empty() {
             return None;
         }
-        let range = |ports: Ports| (ports.first, ports.last);
         let number = |name: &String| {
             let mut all = known.iter();
             all.find(|(_, one)| one.name == *name)
                 .map(|(number, _)| *number)
         };
         let rule = |(setting, count): &CountedFilter| {
+            let asked = setting.words().asked();
             let rule = FilterRule {
                 interface: match &setting.interface {
                     Some(name) => Some(number(name)?),
@@ -52,12 +52,12 @@ impl Engine {
                     Some(name) => Some(layer3.vrf(name)?),
                     None => None,
                 },
-                ethertype: setting.ethertype.map(|ethertype| ethertype.0),
-                protocol: setting.protocol.map(|protocol| protocol.0),
-                source: setting.source,
-                destination: setting.destination,
-                source_ports: setting.source_port.map(range),
-                destination_ports: setting.destination_port.map(range),
+                ethertype: asked.ethertype,
+                protocol: asked.protocol,
+                source: asked.source,
+                destination: asked.destination,
+                source_ports: asked.source_ports,
+                destination_ports: asked.destination_ports,
             };
             Some((rule, Arc::clone(count)))
         };

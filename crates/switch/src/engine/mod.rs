@@ -8,6 +8,7 @@ mod balance;
 mod kernel_filter;
 mod moves;
 mod router;
+mod rules;
 mod slot;
 mod threads;
 
@@ -25,7 +26,7 @@ use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::fdb::{Fdb, Key, Selection};
-use crate::forward::{BridgeStage, Cutter, Domain, Shared, Stage};
+use crate::forward::{BridgeStage, Cutter, Domain, FilteredStage, Shared, Stage};
 use crate::layer3::{Exchange, SharedLayer3};
 use crate::observe::Watches;
 
@@ -52,6 +53,7 @@ pub(crate) struct Engine {
     /// Names of interfaces by number.
     interfaces: Vec<Option<String>>,
     kernel_filters: Vec<kernel_filter::CountedFilter>,
+    rules: rules::CountedRules,
     domain: Arc<Domain>,
     /// CPU of the thread that sends for the service thread.
     injects: Option<u32>,
@@ -86,6 +88,7 @@ impl Engine {
             layer3,
             interfaces: Vec::new(),
             kernel_filters: Vec::new(),
+            rules: rules::CountedRules::default(),
             domain,
             injects: None,
             loads: moves::Loads::default(),
@@ -311,6 +314,14 @@ impl Engine {
 
     /// What is to be done with the frames of a port.
     fn stage_of(&self, number: u16) -> Stage {
+        let then = self.stage_behind_rules(number);
+        match self.port_rules(number) {
+            None => then,
+            Some(rules) => Stage::Filtered(Box::new(FilteredStage { rules, then })),
+        }
+    }
+
+    fn stage_behind_rules(&self, number: u16) -> Stage {
         let Some(slot) = self.slot(number) else {
             return Stage::Drop;
         };

@@ -6,6 +6,7 @@
 //! waiting for one output would delay all others.
 
 mod bridge;
+mod filter;
 mod mail;
 mod notes;
 mod path;
@@ -25,6 +26,7 @@ use crate::counters::Step;
 
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
+pub(crate) use filter::FilteredStage;
 pub(crate) use mail::{Line, Order, Reply, line};
 use path::Path;
 use route::Means;
@@ -117,9 +119,17 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
             pool: &worker.copies,
             now_s: shared.now_s.load(Ordering::Relaxed),
         };
-        match &*input.stage {
-            Stage::CrossConnect { output } => path.cross_connect(port, *output),
-            Stage::Bridge(stage) => {
+        let stage = match &*input.stage {
+            Stage::Filtered(filtered) => {
+                let has_more = path.filter(port, &filtered.rules, &mut worker.kept);
+                has_more.then_some(&filtered.then)
+            }
+            stage => Some(stage),
+        };
+        match stage {
+            None => {}
+            Some(Stage::CrossConnect { output }) => path.cross_connect(port, *output),
+            Some(Stage::Bridge(stage)) => {
                 let bridging = Bridging {
                     stage,
                     storm: &mut input.storm,
@@ -128,8 +138,9 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
                 };
                 path.bridge(port, bridging);
             }
-            Stage::Route(stage) => path.route_port(port, stage, &mut means),
-            Stage::Drop => path.drop_all(port),
+            Some(Stage::Route(stage)) => path.route_port(port, stage, &mut means),
+            // What rules let in has no rules once more.
+            Some(Stage::Drop | Stage::Filtered(_)) => path.drop_all(port),
         }
         // Whatever a stage has left would be sent a second time.
         worker.received.free();

@@ -7,6 +7,7 @@ use quietwire_dpdk::{Burst, cycles};
 
 use crate::bridge::{self, Ingress};
 use crate::counters::{Step, ThreadCounters};
+use crate::filter::Verdicts;
 use crate::observe::{CaptureTap, Tracer};
 use crate::route;
 
@@ -101,6 +102,14 @@ impl Notes {
         }
         if let Some(trace) = &mut self.trace {
             trace.received(port, queue, burst);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn filtered(&mut self, burst: &Burst, verdicts: &Verdicts) {
+        if let Some(trace) = &mut self.trace {
+            trace.filtered(burst, verdicts);
         }
     }
 

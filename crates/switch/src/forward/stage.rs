@@ -2,6 +2,7 @@
 //! What is done with the frames of a port. Made by the control thread, never changed: another takes its place.
 
 use super::bridge::BridgeStage;
+use super::filter::FilteredStage;
 use super::route::RouteStage;
 use crate::bridge::Storm;
 
@@ -19,6 +20,8 @@ pub(crate) enum Stage {
     Bridge(BridgeStage),
     /// They are routed.
     Route(RouteStage),
+    /// One of the others, with those frames that the port's rules let in.
+    Filtered(Box<FilteredStage>),
 }
 
 impl Stage {
@@ -26,6 +29,7 @@ impl Stage {
     pub(super) fn storm(&self) -> Storm {
         match self {
             Self::Bridge(stage) => stage.storm(),
+            Self::Filtered(stage) => stage.then.storm(),
             _ => Storm::default(),
         }
     }

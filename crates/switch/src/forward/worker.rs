@@ -100,6 +100,8 @@ pub(crate) struct Worker {
     /// By number of the port; only those that this thread sends to.
     pub(super) outputs: Vec<Option<Box<Output>>>,
     pub(super) received: Burst,
+    /// Frames that rules let in, while others are dropped; empty between two steps.
+    pub(super) kept: Burst,
     pub(super) decisions: Decisions,
     /// Where copies of frames come from.
     pub(super) copies: Mempool,
@@ -126,6 +128,7 @@ impl Worker {
             relays: Vec::with_capacity(RELAYS_MAX),
             outputs: (0..PORTS_MAX).map(|_| None).collect(),
             received: Burst::new(eal),
+            kept: Burst::new(eal),
             decisions: Decisions::default(),
             copies,
             routing,

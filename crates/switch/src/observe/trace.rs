@@ -10,6 +10,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::Sieve;
 use crate::bridge::{self, Ingress};
+use crate::filter::{Verdict, Verdicts};
 use crate::route;
 
 /// Events of one thread that wait to be taken.
@@ -31,6 +32,8 @@ pub(crate) enum What {
         /// Number of its receive queue.
         queue: u16,
     },
+    /// The rules of the port decided.
+    Filtered(Verdict),
     /// A bridge decided.
     Bridged(Ingress, bridge::Decision),
     /// The router decided; it came in by this interface.
@@ -258,6 +261,20 @@ impl Tracer {
                 length,
                 octets,
             ));
+        }
+    }
+
+    /// The rules of a port have decided on a burst.
+    pub(crate) fn filtered(&mut self, burst: &Burst, verdicts: &Verdicts) {
+        for (buffer, verdict) in burst.buffers().zip(verdicts) {
+            if let Some(packet) = self.packet_in(buffer)
+                && *verdict != Verdict::Short
+            {
+                self.tell(event(packet, What::Filtered(*verdict), 0, &[]));
+                if !verdict.lets_through() {
+                    self.settle(packet);
+                }
+            }
         }
     }
 

@@ -8,7 +8,9 @@ use quietwire_packet::{ArpOperation, EtherType, Transport, parse};
 use super::filter::ip_addresses;
 use super::{Served, What};
 use crate::bridge::{self, Ingress, TagAction};
+use crate::config::rules::Action;
 use crate::engine::Engine;
+use crate::filter::Verdict;
 use crate::route;
 
 /// Names by number.
@@ -18,6 +20,7 @@ pub(crate) struct Names {
     /// The bridge of each port.
     pub(super) bridges: Vec<Option<String>>,
     pub(super) interfaces: Vec<Option<String>>,
+    pub(super) rules: Vec<String>,
 }
 
 fn name(list: &[Option<String>], number: u16) -> String {
@@ -36,6 +39,7 @@ impl Engine {
     pub(super) fn names(&self) -> Names {
         let mut names = Names {
             interfaces: self.interface_names().to_vec(),
+            rules: self.rule_names(),
             ..Names::default()
         };
         for slot in &self.slots {
@@ -63,6 +67,7 @@ impl Names {
                 "receive",
                 format!("by port {}, queue {queue}", port(number)),
             ),
+            What::Filtered(verdict) => ("filter", self.filtered(verdict)),
             What::Bridged(from, decision) => ("bridge", self.bridged(from, decision)),
             What::Routed(from, decision) => ("route", self.routed(from, decision)),
             What::Sent(number) => ("send", format!("out of port {}", port(number))),
@@ -82,6 +87,22 @@ impl Names {
                 "drop",
                 "it could not be sent: no buffer for a copy, or no way to its port".to_owned(),
             ),
+        }
+    }
+
+    fn filtered(&self, verdict: Verdict) -> String {
+        let done = |action| match action {
+            Action::Accept => "let in",
+            Action::Drop => "dropped",
+        };
+        match verdict {
+            Verdict::Rule(number, action) => {
+                let name = self.rules.get(usize::from(number));
+                let name = name.map_or_else(|| format!("number {number}"), String::clone);
+                format!("{} by the rule {name}", done(action))
+            }
+            Verdict::Default(action) => format!("{}: no rule matches", done(action)),
+            Verdict::Short => "shorter than its header".to_owned(),
         }
     }
 
@@ -263,6 +284,7 @@ mod tests {
             ports: vec![Some("left".to_owned()), Some("right".to_owned())],
             bridges: vec![Some("lan".to_owned())],
             interfaces: vec![None, Some("uplink".to_owned())],
+            rules: vec!["web".to_owned()],
         };
         let told = |what| {
             let (step, what) = names.tell(what);
@@ -278,6 +300,14 @@ mod tests {
         assert_eq!(
             told(What::Routed(1, route::Decision::Punt(route::Punt::Arp))),
             "route: from interface uplink: to the service thread: arp"
+        );
+        assert_eq!(
+            told(What::Filtered(Verdict::Rule(0, Action::Accept))),
+            "filter: let in by the rule web"
+        );
+        assert_eq!(
+            told(What::Filtered(Verdict::Default(Action::Drop))),
+            "filter: dropped: no rule matches"
         );
         assert_eq!(told(What::Sent(7)), "send: out of port number 7");
     }

@@ -5,21 +5,17 @@
 //! The rules are looked at one by one, after everything else was decided. Without rules there is none of this: a burst
 //! costs one look at an `Option`.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipnet::IpNet;
-use quietwire_packet::{ETHERNET_HEADER_LENGTH, Fragment, Ipv6Header, walk_ipv6_extensions};
 
 use super::decision::{Decision, Decisions, DropReason, Punt};
-use super::header::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use super::interfaces::Interfaces;
+use crate::filter::{Asked, Headers, Pattern};
 
 /// Rules that there can be.
 pub const FILTER_RULES_MAX: usize = 64;
-const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
 
 /// What a rule asks of a packet; what it does not name may be anything. Rules about IP match no fragment but the first
 /// when they name ports.
@@ -43,182 +39,48 @@ pub struct FilterRule {
     pub destination_ports: Option<(u16, u16)>,
 }
 
-/// A rule as it is compared: numbers only, so that most rules are done with after a word or two.
+/// A rule as it is compared.
 #[derive(Clone, Copy, Debug)]
-struct Flat {
+struct Compared {
     /// [`ANY`] or a number.
     interface: u32,
     vrf: u32,
-    ethertype: u32,
-    protocol: u32,
-    /// Bits of addresses, and which of them count. IPv4 addresses are as in RFC 4291, section 2.5.5.2.
-    source: (u128, u128),
-    destination: (u128, u128),
-    source_ports: (u16, u16),
-    destination_ports: (u16, u16),
-    needs_ports: bool,
+    pattern: Pattern,
 }
 
 const ANY: u32 = u32::MAX;
 
-/// What is seen of a packet.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    interface: u32,
-    vrf: u32,
-    ethertype: u32,
-    /// [`ANY`] where there is none: only rules that do not ask match it.
-    protocol: u32,
-    source: u128,
-    destination: u128,
-    ports: Option<(u16, u16)>,
-}
-
 /// All rules, with what they have matched.
 #[derive(Debug)]
 pub struct KernelFilter {
-    rules: Vec<Flat>,
+    rules: Vec<Compared>,
     matched: Vec<Arc<AtomicU64>>,
     /// By number of the interface: whether it has a tap.
     taps: Vec<bool>,
 }
 
-fn mapped(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-/// Bits of a prefix, and which of them count.
-fn bits_of(prefix: Option<IpNet>) -> (u128, u128) {
-    let Some(prefix) = prefix else {
-        return (0, 0);
-    };
-    let beyond = u32::from(prefix.max_prefix_len() - prefix.prefix_len());
-    // Of a.b.c.d/0 what makes it an IPv4 address counts still.
-    let mask = u128::MAX.checked_shl(beyond).unwrap_or(0);
-    (mapped(prefix.addr()) & mask, mask)
-}
-
-impl Flat {
+impl Compared {
     fn new(rule: &FilterRule) -> Self {
         let number = |one: Option<u16>| one.map_or(ANY, u32::from);
-        let all = (0, u16::MAX);
-        let prefix = rule.source.or(rule.destination);
-        let ethertype = prefix.map(|prefix| match prefix {
-            IpNet::V4(_) => ETHERTYPE_IPV4,
-            IpNet::V6(_) => ETHERTYPE_IPV6,
-        });
         Self {
             interface: number(rule.interface),
             vrf: number(rule.vrf),
-            ethertype: number(ethertype.or(rule.ethertype)),
-            protocol: rule.protocol.map_or(ANY, u32::from),
-            source: bits_of(rule.source),
-            destination: bits_of(rule.destination),
-            source_ports: rule.source_ports.unwrap_or(all),
-            destination_ports: rule.destination_ports.unwrap_or(all),
-            needs_ports: rule.source_ports.is_some() || rule.destination_ports.is_some(),
+            pattern: Pattern::new(&Asked {
+                ethertype: rule.ethertype,
+                protocol: rule.protocol,
+                source: rule.source,
+                destination: rule.destination,
+                source_ports: rule.source_ports,
+                destination_ports: rule.destination_ports,
+            }),
         }
     }
 
     #[inline(always)]
-    fn matches(&self, seen: &Seen) -> bool {
-        let is = |asked: u32, is: u32| asked == ANY || asked == is;
-        let within = |address: u128, (bits, mask): (u128, u128)| address & mask == bits;
-        let among = |port: u16, (first, last): (u16, u16)| (first..=last).contains(&port);
-        is(self.ethertype, seen.ethertype)
-            && is(self.protocol, seen.protocol)
-            && is(self.interface, seen.interface)
-            && is(self.vrf, seen.vrf)
-            && within(seen.destination, self.destination)
-            && within(seen.source, self.source)
-            && (!self.needs_ports
-                || seen.ports.is_some_and(|(from, to)| {
-                    among(from, self.source_ports) && among(to, self.destination_ports)
-                }))
+    fn matches(&self, seen: &Headers, interface: u16, vrf: u16) -> bool {
+        let is = |asked: u32, is: u16| asked == ANY || asked == u32::from(is);
+        is(self.interface, interface) && is(self.vrf, vrf) && self.pattern.matches(seen)
     }
-}
-
-impl Seen {
-    #[inline(always)]
-    fn read(frame: &[u8], interface: u16, vrf: u16) -> Option<Self> {
-        let (ethernet, packet) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>()?;
-        let [.., a, b] = *ethernet;
-        let ethertype = u16::from_be_bytes([a, b]);
-        let mut seen = Self {
-            interface: u32::from(interface),
-            vrf: u32::from(vrf),
-            ethertype: u32::from(ethertype),
-            protocol: ANY,
-            source: 0,
-            destination: 0,
-            ports: None,
-        };
-        match ethertype {
-            ETHERTYPE_IPV4 => seen.read_v4(packet)?,
-            ETHERTYPE_IPV6 => seen.read_v6(packet)?,
-            _ => {}
-        }
-        Some(seen)
-    }
-
-    #[inline(always)]
-    fn read_v4(&mut self, packet: &[u8]) -> Option<()> {
-        let header = packet.first_chunk::<IPV4_HEADER>()?;
-        let [.., a, b, c, d, e, f, g, h] = *header;
-        self.source = mapped(IpAddr::from([a, b, c, d]));
-        self.destination = mapped(IpAddr::from([e, f, g, h]));
-        self.protocol = u32::from(header[9]);
-        // Of a datagram in pieces the first one has the ports.
-        if u16::from_be_bytes([header[6], header[7]]) & 0x1fff == 0 {
-            self.read_ports(packet.get(usize::from(header[0] & 0xf) * 4..)?);
-        }
-        Some(())
-    }
-
-    #[inline(always)]
-    fn read_v6(&mut self, packet: &[u8]) -> Option<()> {
-        let (header, addresses) = packet.split_first_chunk::<8>()?;
-        let (source, rest) = addresses.split_first_chunk::<16>()?;
-        self.source = u128::from_be_bytes(*source);
-        self.destination = u128::from_be_bytes(*rest.first_chunk::<16>()?);
-        let payload = packet.get(IPV6_HEADER..)?;
-        let (protocol, payload) = match header[6] {
-            // Most packets have no extension headers.
-            protocol @ (6 | 17 | 58) => (protocol, Some(payload)),
-            _ => {
-                let (header, payload) = Ipv6Header::split(packet).ok()?;
-                match walk_ipv6_extensions(header.next_header(), payload) {
-                    Ok(walked) if walked.fragment == Fragment::Later => (walked.protocol.0, None),
-                    Ok(walked) => (walked.protocol.0, payload.get(walked.length..)),
-                    // What cannot be walked over has its addresses nevertheless.
-                    Err(_) => return Some(()),
-                }
-            }
-        };
-        self.protocol = u32::from(protocol);
-        if let Some(payload) = payload {
-            self.read_ports(payload);
-        }
-        Some(())
-    }
-
-    #[inline(always)]
-    fn read_ports(&mut self, payload: &[u8]) {
-        if has_ports(self.protocol)
-            && let Some([a, b, c, d]) = payload.first_chunk::<4>()
-        {
-            self.ports = Some((u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])));
-        }
-    }
-}
-
-/// TCP, UDP, DCCP, SCTP, UDP-Lite: source and destination port come first.
-#[inline(always)]
-const fn has_ports(protocol: u32) -> bool {
-    matches!(protocol, 6 | 17 | 33 | 132 | 136)
 }
 
 /// Whether rules may say otherwise. What is damaged, for another station, or from a source that is not to be believed, stays
@@ -249,7 +111,7 @@ impl KernelFilter {
         let (rules, matched) = rules
             .into_iter()
             .take(FILTER_RULES_MAX)
-            .map(|(rule, matched)| (Flat::new(&rule), matched))
+            .map(|(rule, matched)| (Compared::new(&rule), matched))
             .unzip();
         let mut has_tap = Vec::new();
         for interface in taps.into_iter().map(usize::from) {
@@ -286,11 +148,12 @@ impl KernelFilter {
             let Some(interface) = all.get(*number) else {
                 continue;
             };
-            let Some(seen) = Seen::read(frame, *number, interface.vrf) else {
+            let Some(seen) = Headers::of_untagged(frame) else {
                 continue;
             };
             let mut rules = self.rules.iter().zip(&mut matched);
-            if let Some((_, count)) = rules.find(|(rule, _)| rule.matches(&seen)) {
+            let matching = rules.find(|(rule, _)| rule.matches(&seen, *number, interface.vrf));
+            if let Some((_, count)) = matching {
                 *count += 1;
                 decisions.set(place, Decision::Punt(Punt::KernelFilter));
             }

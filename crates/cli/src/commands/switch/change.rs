@@ -20,6 +20,7 @@ use super::bridging::{BridgingArgs, parse_vlan};
 use super::router::{
     InterfaceArgs, KernelFilterArgs, NeighbourArgs, RouteArgs, RoutesArgs, add_routes,
 };
+use super::rules::{AddRuleArgs, RuleArgs, SetRulesArgs};
 use super::tables;
 use crate::text::print;
 use crate::units::parse_path;
@@ -124,6 +125,8 @@ enum Add {
     Neighbour(NeighbourArgs),
     /// Packets that the kernel gets beside what is for the router itself, by the tap of the interface they come in by.
     KernelFilter(KernelFilterArgs),
+    /// A rule about which frames ports let in.
+    Rule(Box<AddRuleArgs>),
     /// Two ports joined.
     CrossConnect {
         /// One of them.
@@ -203,6 +206,11 @@ enum Del {
         /// Its name.
         name: String,
     },
+    /// A rule about which frames ports let in.
+    Rule {
+        /// Its name.
+        name: String,
+    },
     /// What joins a port to another.
     CrossConnect {
         /// The name of either port.
@@ -258,6 +266,10 @@ enum Set {
     },
     /// An interface of the router: everything about it is as said here from then on.
     Interface(InterfaceArgs),
+    /// A rule about which frames ports let in, where it stands: everything about it is as said here from then on.
+    Rule(Box<RuleArgs>),
+    /// All rules about which frames ports let in, at once.
+    Rules(SetRulesArgs),
     /// Forwarding CPUs: threads are made and ended, and receive queues go over without loss.
     Threads {
         /// The CPUs that forward from now on.
@@ -365,6 +377,7 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             return Ok(());
         }
         Add::KernelFilter(filter) => Change::AddKernelFilter(filter.setting()),
+        Add::Rule(rule) => rule.change(),
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
     carry_out(change, &args.asking)
@@ -385,6 +398,7 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
         }
         Del::Bridge { name } => Change::DelBridge { name },
         Del::KernelFilter { name } => Change::DelKernelFilter { name },
+        Del::Rule { name } => Change::DelRule { name },
         Del::CrossConnect { port } => Change::DelCrossConnect { port },
     };
     carry_out(change, &args.asking)
@@ -416,6 +430,8 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
         },
         Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),
+        Set::Rule(rule) => Change::SetRule(rule.setting()),
+        Set::Rules(rules) => rules.change()?,
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
         Set::Queue { port, queue, cpu } => {
             return move_queue(port, queue, cpu, &args.asking);

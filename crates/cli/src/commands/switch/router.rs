@@ -10,10 +10,11 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
-use quietwire_switch::config::kernel_filter::{EtherType, KernelFilterSetting, Ports, Protocol};
+use quietwire_switch::config::kernel_filter::KernelFilterSetting;
 use quietwire_switch::config::layer3::{
     InterfaceSetting, NeighbourSetting, RouteKind, RouteSetting, Urpf, ViaSetting,
 };
+use quietwire_switch::config::packets::{EtherType, Ports, Protocol};
 use quietwire_switch::control::{Request, ask};
 
 use super::bridging::parse_vlan;

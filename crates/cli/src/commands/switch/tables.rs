@@ -30,6 +30,7 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::KernelFilters => {
             kernel_filters(from_value::<Vec<KernelFilterReport>>(answer)?).to_string()
         }
+        Subject::Rules => super::rules::rules(from_value(answer)?).to_string(),
         Subject::Config => from_value(answer)?,
     })
 }
@@ -408,6 +409,7 @@ fn port_counters(ports: &[PortCounts]) -> Table {
             storm_broadcast,
             storm_multicast,
             over_limit,
+            denied,
             no_output,
             tx_full,
             not_segmented,
@@ -438,6 +440,7 @@ fn port_counters(ports: &[PortCounts]) -> Table {
             ("dropped: broadcast storm", storm_broadcast),
             ("dropped: multicast storm", storm_multicast),
             ("dropped: over the learning limit", over_limit),
+            ("dropped: by a rule", denied),
             ("dropped: no such output", no_output),
             ("dropped: transmit queue full", tx_full),
             ("dropped: TCP data that could not be cut", not_segmented),

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules of ports: their part of `quietwire switch add|set|show`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use comfy_table::Table;
+use ipnet::IpNet;
+use quietwire_packet::VlanId;
+use quietwire_switch::config::Change;
+use quietwire_switch::config::packets::{EtherType, Ports, Protocol};
+use quietwire_switch::config::rules::{Action, RuleFile, RuleSetting};
+use quietwire_switch::report::RulesReport;
+
+use super::bridging::parse_vlan;
+use super::tables::table;
+use crate::exit::Usage;
+use crate::units::parse_path;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ActionArg {
+    /// They go on.
+    Accept,
+    /// They go nowhere, without a word to their sender.
+    Drop,
+}
+
+impl From<ActionArg> for Action {
+    fn from(action: ActionArg) -> Self {
+        match action {
+            ActionArg::Accept => Self::Accept,
+            ActionArg::Drop => Self::Drop,
+        }
+    }
+}
+
+/// A rule about which frames ports let in.
+#[derive(Debug, Args)]
+pub(super) struct RuleArgs {
+    /// Its name.
+    name: String,
+    /// What becomes of the frames.
+    #[arg(long, value_enum)]
+    action: ActionArg,
+    /// The port that they come in by. [default: any]
+    #[arg(long, value_name = "NAME")]
+    port: Option<String>,
+    /// The bridge of that port. [default: any]
+    #[arg(long, value_name = "NAME", conflicts_with = "port")]
+    bridge: Option<String>,
+    /// VLAN of their outermost tag, as they come in. [default: any, or no tag]
+    #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
+    vlan: Option<VlanId>,
+    /// What they carry behind their tags: ipv4, ipv6, arp, lldp, or a number like 0x88cc. [default: anything]
+    #[arg(long, value_name = "ETHERTYPE")]
+    ethertype: Option<EtherType>,
+    /// What IP packets carry: tcp, udp, icmp, ospf and the like, or a number. [default: anything]
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<Protocol>,
+    /// Where packets are from. [default: anywhere]
+    #[arg(long, value_name = "PREFIX")]
+    source: Option<IpNet>,
+    /// Where packets are to go. [default: anywhere]
+    #[arg(long, value_name = "PREFIX")]
+    destination: Option<IpNet>,
+    /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
+    #[arg(long, value_name = "PORTS")]
+    source_port: Option<Ports>,
+    /// Their destination port, or the first and the last. [default: any]
+    #[arg(long, value_name = "PORTS")]
+    destination_port: Option<Ports>,
+}
+
+/// A rule and its place.
+#[derive(Debug, Args)]
+pub(super) struct AddRuleArgs {
+    #[command(flatten)]
+    rule: RuleArgs,
+    /// The rule that it comes before. [default: it comes last]
+    #[arg(long, value_name = "NAME")]
+    before: Option<String>,
+}
+
+/// All rules at once.
+#[derive(Debug, Args)]
+pub(super) struct SetRulesArgs {
+    /// Take all rules from a file, in place of those that there are.
+    #[arg(long, value_name = "FILE", value_parser = parse_path)]
+    file: Option<PathBuf>,
+    /// What becomes of frames that no rule matches. [default: as it was, or as the file says]
+    #[arg(long, value_enum)]
+    default: Option<ActionArg>,
+}
+
+impl RuleArgs {
+    pub(super) fn setting(self) -> RuleSetting {
+        RuleSetting {
+            name: self.name,
+            action: self.action.into(),
+            port: self.port,
+            bridge: self.bridge,
+            vlan: self.vlan,
+            ethertype: self.ethertype,
+            protocol: self.protocol,
+            source: self.source,
+            destination: self.destination,
+            source_port: self.source_port,
+            destination_port: self.destination_port,
+        }
+    }
+}
+
+impl AddRuleArgs {
+    pub(super) fn change(self) -> Change {
+        Change::AddRule {
+            rule: self.rule.setting(),
+            before: self.before,
+        }
+    }
+}
+
+impl SetRulesArgs {
+    /// # Errors
+    /// A file that cannot be read, or nothing to be changed.
+    pub(super) fn change(self) -> Result<Change> {
+        if self.file.is_none() && self.default.is_none() {
+            return Err(Usage("say --file, --default or both".to_owned()).into());
+        }
+        let file = self.file.as_deref().map(RuleFile::read).transpose()?;
+        let default = self.default.map(Action::from);
+        Ok(Change::SetRules {
+            default: default.or(file.as_ref().and_then(|file| file.default)),
+            rules: file.map(|file| file.rules.into_iter().map(|rule| rule.value).collect()),
+        })
+    }
+}
+
+/// Rules in order, what they ask as in the command that adds them; the default last.
+pub(super) fn rules(report: RulesReport) -> Table {
+    let mut table = table(["name", "frames that", "action", "frames"], 3);
+    let word = |action: Action| match action {
+        Action::Accept => "accept",
+        Action::Drop => "drop",
+    };
+    for rule in report.rules {
+        let asked = [
+            ("port", rule.port),
+            ("bridge", rule.bridge),
+            ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
+            ("ethertype", rule.ethertype.map(String::from)),
+            ("protocol", rule.protocol.map(String::from)),
+            ("source", rule.source.map(|prefix| prefix.to_string())),
+            (
+                "destination",
+                rule.destination.map(|prefix| prefix.to_string()),
+            ),
+            ("source-port", rule.source_port.map(String::from)),
+            ("destination-port", rule.destination_port.map(String::from)),
+        ];
+        let asked: Vec<String> = asked
+            .into_iter()
+            .filter_map(|(key, value)| Some(format!("{key} {}", value?)))
+            .collect();
+        let asked = match asked.is_empty() {
+            true => "any".to_owned(),
+            false => asked.join(", "),
+        };
+        table.add_row([
+            rule.name,
+            asked,
+            word(rule.action).to_owned(),
+            rule.frames.to_string(),
+        ]);
+    }
+    table.add_row([
+        "(default)",
+        "no rule matches",
+        word(report.default),
+        &report.default_frames.to_string(),
+    ]);
+    table
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules about which frames ports let in, as forwarding threads take them and as they are shown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quietwire_packet::VlanId;
+
+use super::Engine;
+use crate::config::Group;
+use crate::config::rules::{Action, RuleSetting};
+use crate::filter::{PortRule, PortRules};
+use crate::report::{RuleReport, RulesReport};
+
+/// Rules, with the frames that each has decided on.
+#[derive(Debug, Default)]
+pub(super) struct CountedRules {
+    rules: Vec<(RuleSetting, Arc<AtomicU64>)>,
+    default: Action,
+    default_frames: Arc<AtomicU64>,
+}
+
+impl Engine {
+    /// Gives each rule of the plan its count: one that is as it was keeps it, wherever it stands.
+    pub(super) fn count_rules(&mut self) {
+        let former = std::mem::take(&mut self.rules);
+        let counted = |rule: &RuleSetting| {
+            let same = former.rules.iter().find(|(one, _)| one == rule);
+            let count = same.map_or_else(Arc::default, |(_, count)| Arc::clone(count));
+            (rule.clone(), count)
+        };
+        let asked = &self.plan.rules;
+        self.rules = CountedRules {
+            rules: asked.rules.iter().map(counted).collect(),
+            default: asked.default,
+            default_frames: match former.default == asked.default {
+                true => former.default_frames,
+                false => Arc::default(),
+            },
+        };
+    }
+
+    /// The rules of a port; none where everything is let in.
+    pub(super) fn port_rules(&self, number: u16) -> Option<PortRules> {
+        let CountedRules {
+            rules,
+            default,
+            default_frames,
+        } = &self.rules;
+        let port = self.slot(number)?.plan.name.as_str();
+        let bridge = match self.group_of(port) {
+            Some(Group::Bridge(bridge)) => Some(&bridge.name),
+            _ => None,
+        };
+        let concerns = |rule: &RuleSetting| {
+            rule.port.as_deref().is_none_or(|name| name == port)
+                && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
+        };
+        let of_port: Vec<PortRule> = (0u16..)
+            .zip(rules)
+            .filter(|(_, (rule, _))| concerns(rule))
+            .map(|(number, (rule, frames))| PortRule {
+                number,
+                vlan: rule.vlan.map(VlanId::get),
+                asked: rule.words().asked(),
+                action: rule.action,
+                frames: Arc::clone(frames),
+            })
+            .collect();
+        let is_looked_at = !of_port.is_empty() || *default == Action::Drop;
+        is_looked_at.then(|| PortRules::new(of_port, *default, Arc::clone(default_frames)))
+    }
+
+    /// Names of rules, by their numbers.
+    pub(crate) fn rule_names(&self) -> Vec<String> {
+        let rules = self.rules.rules.iter();
+        rules.map(|(rule, _)| rule.name.clone()).collect()
+    }
+
+    /// Rules, as they are shown.
+    pub(crate) fn rules_report(&self) -> RulesReport {
+        let report = |(rule, frames): &(RuleSetting, Arc<AtomicU64>)| RuleReport {
+            name: rule.name.clone(),
+            action: rule.action,
+            port: rule.port.clone(),
+            bridge: rule.bridge.clone(),
+            vlan: rule.vlan,
+            ethertype: rule.ethertype,
+            protocol: rule.protocol,
+            source: rule.source,
+            destination: rule.destination,
+            source_port: rule.source_port,
+            destination_port: rule.destination_port,
+            frames: frames.load(Ordering::Relaxed),
+        };
+        RulesReport {
+            rules: self.rules.rules.iter().map(report).collect(),
+            default: self.rules.default,
+            default_frames: self.rules.default_frames.load(Ordering::Relaxed),
+        }
+    }
+}

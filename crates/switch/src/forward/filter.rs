@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Carrying out what the rules of a port decided, before anything else is done with a burst.
+
+use quietwire_dpdk::{BURST_MAX, Burst};
+
+use super::path::{Path, measure};
+use super::stage::Stage;
+use crate::config::rules::Action;
+use crate::counters::Step;
+use crate::filter::{PortRules, Verdict, Verdicts};
+
+/// A port's rules, and what is done with the frames that they let in.
+#[derive(Debug)]
+pub(crate) struct FilteredStage {
+    pub(crate) rules: PortRules,
+    pub(crate) then: Stage,
+}
+
+impl Path<'_> {
+    /// Drops the frames of a burst that the rules do not let in; false when nothing is left. `kept` is empty before and after.
+    #[inline(never)]
+    pub(super) fn filter(&mut self, input: usize, rules: &PortRules, kept: &mut Burst) -> bool {
+        let frames = self.received.len();
+        let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
+        let dropped = rules.judge(self.received.frames(), &mut verdicts);
+        if self.notes.is_watched() {
+            self.notes.filtered(self.received, &verdicts);
+        }
+        if dropped > 0 {
+            let (octets, _) = measure(self.received);
+            if dropped == frames {
+                self.received.free();
+            } else {
+                for (frame, verdict) in self.received.drain().zip(verdicts) {
+                    if verdict.lets_through() {
+                        // There is room for a burst.
+                        drop(kept.push(frame));
+                    }
+                }
+                std::mem::swap(self.received, kept);
+            }
+            // Frames that go on are counted by what comes next.
+            if let Some(counters) = self.counters.get(input) {
+                counters.denied.add(dropped as u64);
+                counters.rx_frames.add(dropped as u64);
+                counters.rx_octets.add(octets - measure(self.received).0);
+            }
+        }
+        self.notes.lap_of(Step::Filter, frames);
+        dropped < frames
+    }
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules about which frames ports let in, seen from the wire. `rules.py` has scapy make the frames.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use quietwire_switch::config::rules::Action;
+use quietwire_switch::report::{PortReport, RulesReport};
+
+use crate::bench::{Bench, frame, output, until};
+use crate::watch::{command, steps, trace};
+
+const RULES: &str = r#"
+rule-default = "drop"
+
+[[rule]]
+name = "dns"
+action = "accept"
+port = "a"
+protocol = "udp"
+destination-port = "53"
+
+[[rule]]
+name = "telnet"
+action = "drop"
+protocol = "tcp"
+destination-port = "20-23"
+
+[[rule]]
+name = "inside"
+action = "accept"
+source = "10.0.0.0/8"
+
+[[rule]]
+name = "web6"
+action = "accept"
+ethertype = "ipv6"
+protocol = "tcp"
+source = "2001:db8::/32"
+destination-port = "80-443"
+
+[[rule]]
+name = "arp"
+action = "accept"
+ethertype = "arp"
+
+[[rule]]
+name = "seven"
+action = "accept"
+vlan = 7
+"#;
+
+/// Each frame and the rule that decides on it where it comes in by port a; none is the default.
+const CASES: [(&str, &str); 21] = [
+    ("dns", "dns"),
+    ("dns with options", "dns"),
+    ("dns in a VLAN", "dns"),
+    ("dns in two VLANs", "dns"),
+    ("first piece of dns", "dns"),
+    // Later pieces have no ports.
+    ("later piece of dns", ""),
+    ("udp", ""),
+    ("telnet", "telnet"),
+    ("web", "inside"),
+    ("web from outside", ""),
+    ("ping", ""),
+    ("web of IPv6", "web6"),
+    ("web of IPv6 behind headers", "web6"),
+    ("first piece of web of IPv6", "web6"),
+    ("later piece of web of IPv6", ""),
+    ("other port of IPv6", ""),
+    ("arp", "arp"),
+    ("VLAN 7", "seven"),
+    ("VLAN 7 outside", "seven"),
+    ("VLAN 7 inside", ""),
+    ("damaged", ""),
+];
+
+fn frames() -> BTreeMap<String, Vec<u8>> {
+    let python = std::env::var("QUIETWIRE_PYTHON")
+        .expect("QUIETWIRE_PYTHON names a Python with scapy; `make test` installs one and says so");
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/switch_memif/rules.py"
+    );
+    let said = output(Command::new(python).arg(script));
+    let read = |line: &str| {
+        let (name, hex): (String, String) = serde_json::from_str(line).unwrap();
+        let octet = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let frame = (0..hex.len()).step_by(2).map(octet);
+        (name, frame.collect())
+    };
+    said.lines().map(read).collect()
+}
+
+fn counts(bench: &Bench) -> BTreeMap<String, u64> {
+    let report: RulesReport = bench.show("rules");
+    let rules = report.rules.into_iter();
+    let mut counts: BTreeMap<String, u64> = rules.map(|one| (one.name, one.frames)).collect();
+    counts.insert(String::new(), report.default_frames);
+    counts
+}
+
+fn change(bench: &Bench, arguments: &[&str]) {
+    output(&mut command(bench, arguments));
+}
+
+fn refused(bench: &Bench, arguments: &[&str]) -> String {
+    let output = command(bench, arguments).output().unwrap();
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn frames_are_let_in_by_the_first_rule_that_they_match() {
+    let bench = Bench::new(&["a", "b"], &["--cross-connect", "a,b"]);
+    let file = bench.path("rules.toml");
+    fs::write(&file, RULES).unwrap();
+    let mut bench = bench.with(&["--rules", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let frames = frames();
+    assert_eq!(frames.len(), CASES.len());
+    let accepted = |rule: &str| !["", "telnet"].contains(&rule);
+    let (mut sent, mut expected, mut wanted) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (name, rule) in CASES {
+        sent.push(frames[name].clone());
+        *wanted.entry(rule.to_owned()).or_insert(0u64) += 1;
+        if accepted(rule) {
+            expected.push(frames[name].clone());
+        }
+    }
+    a.send(&sent);
+    assert_eq!(b.receive(expected.len()), expected);
+    until("all frames are looked at", || {
+        (counts(&bench) == wanted).then_some(())
+    });
+    let ports: Vec<PortReport> = bench.show("ports");
+    let octets = |frames: &[Vec<u8>]| frames.iter().map(|one| one.len() as u64).sum::<u64>();
+    assert_eq!(
+        (
+            ports[0].counts.rx_frames,
+            ports[0].counts.rx_octets,
+            ports[0].counts.drops.denied,
+            ports[0].counts.drops.sum(),
+        ),
+        (
+            sent.len() as u64,
+            octets(&sent),
+            (sent.len() - expected.len()) as u64,
+            (sent.len() - expected.len()) as u64,
+        )
+    );
+    // By the other port, of which the first rule says nothing.
+    b.send(&[frames["dns"].clone(), frames["web"].clone()]);
+    assert_eq!(a.receive(1), [frames["web"].clone()]);
+    // Too short for any rule: dropped and counted as without rules.
+    b.send(&[vec![1; 13], frames["arp"].clone()]);
+    assert_eq!(a.receive(1), [frames["arp"].clone()]);
+    let ports: Vec<PortReport> = bench.show("ports");
+    let drops = ports[1].counts.drops;
+    assert_eq!((drops.denied, drops.short), (1, 1));
+    // A burst of which nothing is left.
+    b.send(&vec![frames["ping"].clone(); 64]);
+    until("all are dropped", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        (ports[1].counts.drops.denied == 65).then_some(())
+    });
+    let events = trace(&bench, &["--count", "3", "--port", "a"], || {
+        a.send(&["dns", "telnet", "udp"].map(|name| frames[name].clone()));
+    });
+    let told = [1, 2, 3].map(|packet| steps(&events, packet)[1..].to_vec());
+    assert_eq!(
+        told,
+        [
+            vec![
+                ("filter", "let in by the rule dns"),
+                ("send", "out of port b")
+            ],
+            vec![("filter", "dropped by the rule telnet")],
+            vec![("filter", "dropped: no rule matches")],
+        ]
+    );
+    assert_eq!(b.receive(1), [frames["dns"].clone()]);
+}
+
+#[test]
+fn rules_change_whole_or_not_at_all_while_frames_flow() {
+    let mut bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let call = |number| frame([0xff; 6], [2, 0, 0, 0, 0, 1], number);
+    let mut passes = |number: u8, is_let_in: bool| {
+        // What comes from b is let in always: it shows that there was time.
+        a.send(&[call(number)]);
+        b.send(&[call(100 + number)]);
+        assert_eq!(a.receive(1), [call(100 + number)]);
+        let got = if is_let_in {
+            b.receive(1)
+        } else {
+            b.receive_now()
+        };
+        assert_eq!(got.len(), usize::from(is_let_in), "{number}");
+    };
+    passes(1, true);
+    // As many words as there are.
+    let all = [
+        "--bridge",
+        "lan",
+        "--vlan",
+        "5",
+        "--ethertype",
+        "ipv4",
+        "--protocol",
+        "tcp",
+        "--source",
+        "10.0.0.0/8",
+        "--destination",
+        "10.1.0.0/16",
+        "--source-port",
+        "5",
+        "--destination-port",
+        "80-90",
+    ];
+    change(
+        &bench,
+        &[&["add", "rule", "words", "--action", "accept"][..], &all].concat(),
+    );
+    passes(2, true);
+    change(
+        &bench,
+        &["add", "rule", "all", "--action", "drop", "--port", "a"],
+    );
+    passes(3, false);
+    change(
+        &bench,
+        &[
+            "add",
+            "rule",
+            "kind",
+            "--action",
+            "accept",
+            "--ethertype",
+            "0x88b5",
+            "--before",
+            "all",
+        ],
+    );
+    passes(4, true);
+    // Everything about a rule is as is said; nothing is where something is wrong.
+    change(
+        &bench,
+        &[
+            "set",
+            "rule",
+            "kind",
+            "--action",
+            "accept",
+            "--ethertype",
+            "lldp",
+        ],
+    );
+    passes(5, false);
+    let before = output(&mut bench.show_command("config"));
+    for (arguments, said) in [
+        (
+            &["set", "rule", "none", "--action", "drop"][..],
+            "no rule 'none'",
+        ),
+        (&["del", "rule", "none"], "no rule 'none'"),
+        (&["add", "rule", "all", "--action", "drop"], "two rules"),
+        (
+            &["add", "rule", "x", "--action", "drop", "--port", "z"],
+            "no port 'z'",
+        ),
+        (
+            &["add", "rule", "x", "--action", "drop", "--before", "z"],
+            "no rule 'z'",
+        ),
+        (&["set", "rules"], "--file"),
+        (
+            &["set", "rules", "--file", "/nowhere/rules.toml"],
+            "/nowhere/rules.toml",
+        ),
+    ] {
+        let error = refused(&bench, arguments);
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+    let file = bench.path("next.toml");
+    let path = file.to_str().unwrap();
+    fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"accept\"\n[[rule]]\nname = \"y\"\naction = \"drop\"\nbridge = \"wan\"\n").unwrap();
+    let error = refused(&bench, &["set", "rules", "--file", path]);
+    assert!(error.contains("no bridge 'wan'"), "{error}");
+    assert_eq!(output(&mut bench.show_command("config")), before);
+    // A rule that stays as it is goes on counting.
+    assert_eq!(counts(&bench)["all"], 2);
+    change(&bench, &["del", "rule", "kind"]);
+    passes(6, false);
+    assert_eq!(counts(&bench)["all"], 3);
+    let table = output(&mut bench.show_command("rule"));
+    assert!(
+        table.contains("bridge lan, vlan 5, ethertype ipv4, protocol tcp, source 10.0.0.0/8, destination 10.1.0.0/16, source-port 5, destination-port 80-90"),
+        "{table}"
+    );
+    // All at once, and the default.
+    fs::write(
+        &file,
+        "rule-default = \"drop\"\n[[rule]]\nname = \"b\"\naction = \"accept\"\nport = \"b\"\n",
+    )
+    .unwrap();
+    change(&bench, &["set", "rules", "--file", path]);
+    passes(7, false);
+    change(&bench, &["set", "rules", "--default", "accept"]);
+    passes(8, true);
+    change(&bench, &["set", "rules", "--default", "drop"]);
+    passes(9, false);
+    // What is written makes the same switch.
+    let config = output(&mut bench.show_command("config"));
+    assert!(config.contains("rule-default = \"drop\""), "{config}");
+    bench.end("TERM");
+    drop((a, b));
+    let file = bench.path("switch.toml");
+    fs::write(&file, &config).unwrap();
+    let mut bench = bench.only(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    assert_eq!(output(&mut bench.show_command("config")), config);
+    let report: RulesReport = bench.show("rules");
+    assert_eq!((report.rules.len(), report.default), (1, Action::Drop));
+    // Rules go with the port that they are about, and the last with what it is about.
+    change(&bench, &["del", "port", "b"]);
+    let report: RulesReport = bench.show("rules");
+    assert_eq!(report.rules.len(), 0);
+}
+
+#[test]
+fn what_rules_drop_is_not_routed_and_not_answered() {
+    let bench = Bench::start(&["a"], &[]);
+    change(
+        &bench,
+        &[
+            "add",
+            "interface",
+            "a0",
+            "--port",
+            "a",
+            "--address",
+            "192.0.2.254/24",
+            "--mac",
+            "02:00:00:00:00:02",
+        ],
+    );
+    change(
+        &bench,
+        &["add", "neighbour", "a0", "192.0.2.1", "02:00:00:00:00:01"],
+    );
+    let mut a = bench.peer("a");
+    let echo = |number| {
+        let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let builder = builder.ipv4([192, 0, 2, 1], [192, 0, 2, 254], 64);
+        let mut frame = Vec::new();
+        let builder = builder.icmpv4_echo_request(1, number);
+        builder.write(&mut frame, b"hello").unwrap();
+        frame
+    };
+    a.send(&[echo(1)]);
+    assert_eq!(a.receive(1).len(), 1);
+    change(
+        &bench,
+        &[
+            "add",
+            "rule",
+            "ping",
+            "--action",
+            "drop",
+            "--protocol",
+            "icmp",
+            "--source",
+            "192.0.2.0/25",
+        ],
+    );
+    a.send(&[echo(2)]);
+    until("the rule drops", || {
+        (counts(&bench)["ping"] == 1).then_some(())
+    });
+    change(&bench, &["del", "rule", "ping"]);
+    a.send(&[echo(3)]);
+    let answers = a.receive(1);
+    assert_eq!(answers.len(), 1, "the second was not answered");
+    assert_eq!(answers[0][40..42], [0, 3]);
+}
