@@ -8,7 +8,7 @@ use std::thread::scope;
 use nix::sched::{CloneFlags, setns};
 
 use crate::error::{LabError, io_error};
-use crate::spawn::require;
+use crate::spawn::{ASKING, require};
 
 /// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
 const NAMESPACES: &str = "/run/netns";
@@ -53,9 +53,7 @@ impl Place {
     /// [`LabError::MissingProgram`].
     pub fn command(&self, words: &[String]) -> Result<Vec<String>, LabError> {
         require("setpriv", "util-linux")?;
-        let mut command = ["setpriv", "--pdeathsig", "KILL"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut command = ASKING.map(str::to_owned).to_vec();
         if let Some(path) = self.path() {
             require("nsenter", "util-linux")?;
             command.extend(["nsenter".to_owned(), format!("--net={}", path.display())]);

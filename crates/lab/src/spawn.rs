@@ -22,6 +22,9 @@ use crate::error::{LabError, io_error};
 /// Lines of a log shown in an error.
 const LOG_LINES: usize = 12;
 
+/// Begins a command that the kernel kills when the process that started it ends.
+pub(crate) const ASKING: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+
 /// Starts `command`, in `set` from its first instruction on where one is given. It leads a process group of its own:
 /// Ctrl-C is for the study, which then ends its processes in order, and [`stop`] finds all that it forks.
 pub(crate) fn spawn(
@@ -46,7 +49,7 @@ pub(crate) fn spawn(
         None => shell.args(["-c", "exec \"$@\"", "sh"]),
     };
     shell
-        .args(command.iter().map(OsStr::new))
+        .args(orphaned_never(command).iter().map(OsStr::new))
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(out)
@@ -64,6 +67,19 @@ pub(crate) fn spawn(
             .map_err(io_error(journal.path(), "writing the journal"))?;
     }
     Ok(child)
+}
+
+/// A command that asks to be killed with this process (prctl(2), PR_SET_PDEATHSIG), and then looks whether this process is
+/// still there: one that was killed just before would leave it behind for good.
+fn orphaned_never(command: &[String]) -> Vec<String> {
+    const LOOK: [&str; 3] = ["/bin/sh", "-c", "[ \"$PPID\" = \"$0\" ] && exec \"$@\""];
+    let Some(words) = command.strip_prefix(&ASKING.map(str::to_owned)) else {
+        return command.to_vec();
+    };
+    let mut all: Vec<String> = ASKING.into_iter().chain(LOOK).map(str::to_owned).collect();
+    all.push(std::process::id().to_string());
+    all.extend_from_slice(words);
+    all
 }
 
 /// Ends a child: asked first, then made to, with all that it forked. True when it ended by itself.
@@ -146,6 +162,31 @@ mod tests {
         assert!(wait_until(DEADLINE, || !forked.is_alive()));
         // Once more is no harm.
         assert!(stop(&mut child, Duration::from_millis(100)).unwrap());
+    }
+
+    #[test]
+    fn what_is_to_go_with_its_parent_looks_whether_it_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let words = [&ASKING[..], &["echo", "ready"]].concat();
+        let command: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let guarded = orphaned_never(&command);
+        let of = |words: &[String]| {
+            let output = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(of(&guarded), "ready\n");
+        // Another's child now.
+        let between: Vec<String> = ["sh", "-c", "\"$@\"; true", "sh"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(guarded)
+            .collect();
+        assert_eq!(of(&between), "");
+        let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
+        let log = directory.path().join("log");
+        let mut child = spawn(&mut journal, &command, None, &log).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(last_words(&log), "ready");
     }
 
     #[test]
