@@ -193,8 +193,11 @@ fn every_network_function_brings_every_frame_back() {
 /// What the record says is so.
 fn it_is_as_asked(guest: &Guest) {
     let record = guest.record().unwrap();
-    assert_eq!(record.hello.cpus.len(), 2);
-    assert_eq!(record.hello.ports, ["0000:00:10.0", "0000:00:11.0"]);
+    assert_eq!(record.hello.as_ref().unwrap().cpus.len(), 2);
+    assert_eq!(
+        record.hello.as_ref().unwrap().ports,
+        ["0000:00:10.0", "0000:00:11.0"]
+    );
     assert_eq!(record.vcpus.len(), 2);
     for vcpu in &record.vcpus {
         let cpus = allowed_cpus(Path::new("/"), vcpu.tid).unwrap();

@@ -272,6 +272,164 @@ fn switches_of_the_kernel_carry_traffic() {
 }
 
 #[test]
+fn a_firewall_lets_through_what_its_rules_say() {
+    for encapsulation in ["l2", "ipv6", "vxlan"] {
+        let vnf = [
+            "vNet3",
+            "--vnf",
+            "firewall",
+            "--encapsulation",
+            encapsulation,
+        ];
+        let told = carries(&vnf, 1);
+        let elements = told["lab"]["elements"].as_array().unwrap();
+        let configuration = elements[0]["configuration"].to_string();
+        assert!(configuration.contains("tester-udp6"), "{configuration}");
+    }
+    let labs = Labs::new();
+    let rules = labs.directory.path().join("rules.toml");
+    fs::write(
+        &rules,
+        "[[rule]]\nname = \"one-way\"\naction = \"drop\"\nport = \"p0\"\nprotocol = \"udp\"\n",
+    )
+    .unwrap();
+    let file = rules.to_str().unwrap();
+    let state = labs.up(&[
+        "vNet3",
+        "--place",
+        "container",
+        "--vnf",
+        "firewall",
+        "--rules",
+        file,
+    ]);
+    let uris = &state["tester"]["chains"][0];
+    let [first, second] = [0, 1].map(|port| uris[port].as_str().unwrap());
+    let output = Command::new(env!("CARGO_BIN_EXE_quietwire"))
+        .args(["generate", "--port", first, "--port", second, "--json"])
+        .args([
+            "--rate",
+            "500",
+            "--duration",
+            "300ms",
+            "--no-huge",
+            "--memory-mib",
+            "128",
+        ])
+        .output()
+        .unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let received = [0, 1].map(|port| told["ports"][port]["received_frames"].as_u64().unwrap());
+    assert!(received[0] > 0 && received[1] == 0, "{told}");
+    labs.done("down", &["vNet3"]);
+    labs.assert_gone(&state);
+}
+
+/// What is to be found of a lab anywhere on the machine, but for its directory.
+fn traces_of(keeper: i32, labs: &Labs) -> Vec<String> {
+    let mut traces = namespaces_of(keeper.into());
+    let directory = labs.directory.path().to_str().unwrap();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        if words.contains(directory) {
+            traces.push(words);
+        }
+    }
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let tag = format!("quietwire-{keeper}");
+    let mounted = mounts
+        .lines()
+        .filter(|line| line.contains(directory) || line.contains(&tag));
+    traces.extend(mounted.map(str::to_owned));
+    for place in [
+        "/var/run/dpdk",
+        "/dev/shm",
+        "/dev/hugepages",
+        "/sys/fs/cgroup/cpuset",
+        "/sys/fs/cgroup",
+    ] {
+        let entries = fs::read_dir(place).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.path().display().to_string());
+        traces.extend(names.filter(|name| name.contains(&tag)));
+    }
+    traces
+}
+
+/// Brings a lab up and kills the process that is to keep it at some moment, which is before it is up, or after; then cleans.
+fn killed_at_some_moment(words: &[&str], span: Duration) {
+    let labs = Labs::new();
+    let mut up = Command::new(env!("CARGO_BIN_EXE_quietwire"))
+        .args(["lab", "up"])
+        .args(words)
+        .arg("--state-directory")
+        .arg(labs.directory.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", up.id());
+    let mut keeper = None;
+    assert!(wait_until(DEADLINE, || {
+        let told = fs::read_to_string(&children).unwrap_or_default();
+        keeper = told
+            .split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok());
+        keeper.is_some() || up.try_wait().unwrap().is_some()
+    }));
+    let keeper: i32 = keeper.expect("nobody keeps the lab");
+    // The moment is what is tried here; nothing is waited for.
+    let moment = span.mul_f64(some_number());
+    std::thread::sleep(moment);
+    let said = format!("{words:?}, killed after {} ms", moment.as_millis());
+    eprintln!("{said}");
+    let process = ProcessId::of(keeper);
+    let _ = Command::new("kill")
+        .args(["-KILL", &keeper.to_string()])
+        .status();
+    assert!(wait_until(DEADLINE, || process
+        .as_ref()
+        .is_none_or(|one| !one.is_alive())));
+    assert!(wait_until(DEADLINE, || up.try_wait().unwrap().is_some()));
+    labs.done("clean", &[]);
+    // What the kernel kills with its parent may take a moment to be gone.
+    let gone = wait_until(DEADLINE, || traces_of(keeper, &labs).is_empty());
+    assert!(gone, "{said}: {:?}", traces_of(keeper, &labs));
+    assert!(!labs.directory.path().join("named").exists(), "{said}");
+    assert_eq!(
+        labs.done("clean", &[]),
+        "nothing was left behind\n",
+        "{said}"
+    );
+}
+
+/// From 0 to 1.
+fn some_number() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
+}
+
+#[test]
+fn labs_killed_at_any_moment_leave_nothing_after_clean() {
+    for _ in 0..3 {
+        killed_at_some_moment(
+            &["vNet4-1VNF", "--place", "container"],
+            Duration::from_millis(1500),
+        );
+        killed_at_some_moment(
+            &["vNet1", "--switch", "ovs-dpdk"],
+            Duration::from_millis(2500),
+        );
+        killed_at_some_moment(
+            &["vNet1", "--switch", "ovs-netdev"],
+            Duration::from_millis(1500),
+        );
+    }
+}
+
+#[test]
 fn two_labs_are_apart_and_a_name_is_taken_once() {
     let labs = Labs::new();
     let first = labs.up(&["vNet1", "--name", "first"]);
@@ -325,6 +483,9 @@ fn a_lab_whose_process_is_killed_is_undone_by_clean() {
 #[test]
 fn what_cannot_come_up_says_why_and_leaves_nothing() {
     let labs = Labs::new();
+    let file = labs.directory.path().join("rules.toml");
+    fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"reject\"\n").unwrap();
+    let file = file.to_str().unwrap();
     for (words, code, part) in [
         (&["vNet9"][..], 2, "there is no topology 'vNet9'"),
         (&["vNet1", "--chains", "2"], 2, "--chains is 2"),
@@ -345,6 +506,34 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
             "unavailable because vpp is not installed",
         ),
         (&["vNet1", "--name", "../x"], 2, "no name for a lab"),
+        (&["vNet1", "--rules", file], 2, "there is no firewall"),
+        (
+            &["vNet3", "--vnf", "firewall", "--rules", file],
+            2,
+            "reject",
+        ),
+        (&["vNet3", "--vnf", "own-image"], 2, "wants an image"),
+        (
+            &["vNet3", "--image", "/nowhere/k,/nowhere/i"],
+            2,
+            "/nowhere/k is no file",
+        ),
+        (
+            &["vNet1", "--ports", "0000:ff:1f.6,0000:ff:1f.7"],
+            3,
+            "S: unavailable because its network card 0000:ff:1f.6: there is no such device",
+        ),
+        (
+            &[
+                "vNet1",
+                "--switch",
+                "ovs-netdev",
+                "--ports",
+                "0000:ff:1f.6,0000:ff:1f.7",
+            ],
+            2,
+            "takes no cards",
+        ),
     ] {
         let output = labs.run("up", words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use quietwire_host::process::wait_until;
 use quietwire_host::threads::online_cpus;
 use quietwire_host::{CpuId, CpuList};
-use quietwire_lab::guest::{AcceleratorChoice, GuestPort, GuestSpec, Image, SocketRole};
+use quietwire_lab::guest::{
+    AcceleratorChoice, GuestPort, GuestSpec, Image, PortBackend, SocketRole, UpSign,
+};
 use quietwire_packet::MacAddress;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,6 +51,8 @@ pub(crate) fn spec() -> GuestSpec {
         ports: Vec::new(),
         accelerator: AcceleratorChoice::Auto,
         kernel_options: Vec::new(),
+        up_sign: UpSign::Agent,
+        namespace: None,
         up_deadline: DEADLINE,
     }
 }
@@ -124,8 +128,10 @@ impl Rig {
     /// A guest with two ports at this switch.
     pub(crate) fn spec(&self) -> GuestSpec {
         let port = |index: u64| GuestPort {
-            socket: self.path(&format!("g{index}.sock")),
-            role: SocketRole::Client,
+            backend: PortBackend::VhostUser {
+                socket: self.path(&format!("g{index}.sock")),
+                role: SocketRole::Client,
+            },
             queues: 1,
             ring_size: 256,
             mac: MacAddress::from_u64(0x0200_0000_0010 + index),

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Labs with guests: real virtual machines between the tester's ports.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::openpty;
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use quietwire_host::process::{ProcessId, wait_until};
+use quietwire_lab::guest::Image;
 use quietwire_lab::topology::CATALOG;
 use serde_json::Value;
 
-use super::{DEADLINE, Labs, namespaces_of, pids};
+use super::{DEADLINE, Labs, killed_at_some_moment, namespaces_of, pids};
 
 /// What leaves a shell.
 const ESCAPE: u8 = 0x1d;
@@ -129,6 +133,120 @@ fn guests_beside_open_vswitch_go_with_the_process_that_keeps_them() {
 }
 
 #[test]
+fn guests_killed_at_any_moment_leave_nothing_after_clean() {
+    killed_at_some_moment(&["vNet3"], Duration::from_secs(6));
+    killed_at_some_moment(
+        &["vComp3-PHY2VM", "--switch", "linux-bridge"],
+        Duration::from_secs(3),
+    );
+}
+
+/// What a firewall, a bridge or a router might do that knows nothing of quietwire: the first process of a guest.
+const OWN_INIT: &str = r#"#!/bin/sh
+export PATH=/usr/sbin:/usr/bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+for each in all default; do echo 1 >/proc/sys/net/ipv6/conf/$each/disable_ipv6; done
+modprobe virtio_pci
+modprobe virtio_net
+modprobe bridge
+ip link add br0 type bridge stp_state 0 mcast_snooping 0
+ip link set br0 up
+for port in 10 11; do
+    for name in $(ls /sys/bus/pci/devices/0000:00:$port.0/virtio*/net); do
+        ip link set "$name" master br0 promisc on up
+    done
+done
+echo 'quietwire: forwarding'
+while :; do sleep 1000; done
+"#;
+
+/// A kernel and an initramfs that start this: the built ones, with another first process.
+fn own_image(directory: &Path) -> String {
+    let image = Image::build(Path::new(env!("CARGO_BIN_EXE_quietwire"))).unwrap();
+    let init = directory.join("init");
+    fs::write(&init, OWN_INIT).unwrap();
+    fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).unwrap();
+    let initramfs = directory.join("initramfs");
+    // The kernel unpacks one archive after the other (Documentation/driver-api/early-userspace/buffer-format.rst).
+    let script =
+        "cp \"$1\" initramfs && echo init | cpio --create --format=newc --quiet | gzip >>initramfs";
+    let made = Command::new("sh")
+        .args(["-ec", script, "sh"])
+        .arg(&image.initramfs)
+        .current_dir(directory)
+        .status();
+    assert!(made.unwrap().success());
+    format!("{},{}", image.kernel.display(), initramfs.display())
+}
+
+#[test]
+fn an_image_of_ones_own_forwards_by_itself_and_its_console_is_kept() {
+    let labs = Labs::new();
+    let directory = tempfile::tempdir().unwrap();
+    let image = own_image(directory.path());
+    let state = labs.up(&["vNet3", "--vnf", "own-image", "--image", &image]);
+    let vnf = element(&state, "V");
+    assert_eq!(vnf["guest"]["record"]["hello"], Value::Null);
+    assert!(
+        vnf["version"]
+            .as_str()
+            .unwrap()
+            .contains("of the user's own")
+    );
+    let configuration = vnf["configuration"].as_array().unwrap();
+    let initramfs = image.split_once(',').unwrap().1;
+    let is_hash = |line: &Value| line.as_str().unwrap().ends_with(initramfs);
+    assert!(configuration.iter().any(is_hash), "{configuration:?}");
+    let told = labs.check(&state, 1);
+    let said = told["consoles"]["V"].as_str().unwrap();
+    assert!(said.contains("quietwire: forwarding"), "{said}");
+    let kept = directory.path().join("kept");
+    labs.done("down", &["vNet3", "--consoles", kept.to_str().unwrap()]);
+    labs.assert_gone(&state);
+    let said = fs::read_to_string(kept.join("vNet3-V.console.log")).unwrap();
+    assert!(said.contains("quietwire: forwarding"), "{said}");
+    // One that never says so.
+    let built = Image::build(Path::new(env!("CARGO_BIN_EXE_quietwire"))).unwrap();
+    let image = format!("{},{}", built.kernel.display(), built.initramfs.display());
+    let words = [
+        "vNet3",
+        "--vnf",
+        "own-image",
+        "--guest-deadline",
+        "2s",
+        "--image",
+        &image,
+    ];
+    let output = labs.run("up", &words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("has not said 'quietwire: forwarding'"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_bridge_of_the_kernels_is_a_switch_beside_a_guest() {
+    let labs = Labs::new();
+    let state = labs.up(&[
+        "vNet4-1VNF",
+        "--switch",
+        "linux-bridge",
+        "--vnf",
+        "firewall",
+    ]);
+    let told = labs.check(&state, 1);
+    let has_vhost_net = Path::new("/dev/vhost-net").exists();
+    let warnings = told["lab"]["warnings"].to_string();
+    assert_eq!(warnings.contains("no /dev/vhost-net"), !has_vhost_net);
+    labs.done("down", &[]);
+    labs.assert_gone(&state);
+}
+
+#[test]
 fn a_guest_that_is_not_up_in_time_is_told_with_its_console() {
     let labs = Labs::new();
     let output = labs.run("up", &["vComp1-VM", "--guest-deadline", "1200ms"]);
@@ -171,12 +289,26 @@ fn open_vswitch_on_dpdk_is_a_switch_beside_guests() {
 
 #[test]
 #[ignore = "takes minutes where guests are emulated; make test-labs runs it"]
+fn switches_of_the_kernel_carry_traffic_beside_guests() {
+    for switch in ["linux-bridge", "ovs-netdev"] {
+        carries(&["vComp3-PHY2VM", "--switch", switch], 1);
+        carries(
+            &["vNet4-1VNF", "--switch", switch, "--vnf", "testpmd-io"],
+            1,
+        );
+        carries(&["vNet6-1VNFch", "--switch", switch], 1);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes where guests are emulated; make test-labs runs it"]
 fn every_network_function_carries_traffic_in_a_guest() {
     for words in [
         &["--vnf", "testpmd-io"][..],
         &["--vnf", "testpmd-mac"],
         &["--vnf", "testpmd-macswap"],
         &["--vnf", "linux-bridge"],
+        &["--vnf", "firewall"],
         &["--vnf", "quietwire-router", "--encapsulation", "ipv4"],
         &["--vnf", "quietwire-router", "--encapsulation", "ipv6"],
         &["--vnf", "linux-routing", "--encapsulation", "ipv4"],

@@ -18,7 +18,7 @@ mod interrupt;
 mod memory;
 mod mempool;
 mod pcap;
-mod pci;
+pub mod pci;
 mod place;
 mod port;
 mod promiscuity;

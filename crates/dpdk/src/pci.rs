@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a device cannot be driven.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub enum Problem {
     /// It is not there, or is no network card.
     Wrong(String),
     /// It is there, and something has to be done first.
@@ -56,7 +56,7 @@ struct Device<'root> {
 ///
 /// # Errors
 /// What is wrong and what mends it, to follow the name of the device.
-pub(crate) fn check(root: &Path, address: &str) -> Result<(), Problem> {
+pub fn check(root: &Path, address: &str) -> Result<(), Problem> {
     let path = root.join("sys/bus/pci/devices").join(address);
     let device = Device {
         root,

@@ -17,4 +17,6 @@ pub use command::port_address;
 pub use image::Image;
 pub use kvm::{Acceleration, Accelerator, acceleration};
 pub use running::{Guest, GuestPlaces, GuestRecord, VcpuThread};
-pub use spec::{AcceleratorChoice, GuestPort, GuestSpec, PORTS_MAX, SocketRole};
+pub use spec::{
+    AcceleratorChoice, FORWARDING, GuestPort, GuestSpec, PORTS_MAX, PortBackend, SocketRole, UpSign,
+};

@@ -25,4 +25,4 @@ pub use error::{Fault, LabError};
 pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
 pub use neighbours::{AtWork, Intensity, NeighbourKind, NeighbourSpec, neighbour_kinds};
 pub use place::Place;
-pub use programs::{Unavailable, availability};
+pub use programs::{FIREWALL_RULES, Unavailable, availability};

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::image::Image;
 use super::kvm::Accelerator;
 use super::running::GuestPlaces;
-use super::spec::{GuestPort, GuestSpec, SocketRole};
+use super::spec::{GuestPort, GuestSpec, PortBackend, SocketRole};
 
 /// The program.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
@@ -107,47 +107,62 @@ fn port_options(
     index: usize,
     port: &GuestPort,
     accelerator: Accelerator,
-) -> [(&'static str, String); 3] {
-    let socket = value(&port.socket);
-    let role = match port.role {
-        // A switch that was restarted finds its guests again.
-        SocketRole::Client => "reconnect=1",
-        SocketRole::Server => "server=on,wait=off",
-    };
+) -> Vec<(&'static str, String)> {
+    let is_vhost_user = matches!(port.backend, PortBackend::VhostUser { .. });
     // QEMU 7.2 without KVM ends with a failed assertion when a guest unmasks an MSI-X interrupt of a vhost-user port: legacy
     // interrupts then. A program that polls needs none.
     let vectors = match accelerator {
-        Accelerator::Kvm => 2 * port.queues + OTHER_VECTORS,
-        Accelerator::Software => 0,
+        Accelerator::Software if is_vhost_user => 0,
+        _ => 2 * port.queues + OTHER_VECTORS,
     };
     let several = if port.queues > 1 { ",mq=on" } else { "" };
     let queues = port.queues;
     let size = port.ring_size;
     let device = FIRST_DEVICE + index;
     let mac = port.mac;
-    [
-        (
-            "-chardev",
-            format!("socket,id=port{index},path={socket},{role}"),
+    let mut options = match &port.backend {
+        PortBackend::VhostUser { socket, role } => {
+            let role = match role {
+                // A switch that was restarted finds its guests again.
+                SocketRole::Client => "reconnect=1",
+                SocketRole::Server => "server=on,wait=off",
+            };
+            let socket = value(socket);
+            let chardev = format!("socket,id=port{index},path={socket},{role}");
+            let netdev = format!("vhost-user,id=net{index},chardev=port{index},queues={queues}");
+            vec![("-chardev", chardev), ("-netdev", netdev)]
+        }
+        PortBackend::Tap {
+            name,
+            has_vhost_net,
+        } => {
+            let vhost = if *has_vhost_net { "on" } else { "off" };
+            let several = match queues {
+                1 => String::new(),
+                _ => format!(",queues={queues}"),
+            };
+            let netdev = format!(
+                "tap,id=net{index},ifname={name},script=no,downscript=no,vhost={vhost}{several}"
+            );
+            vec![("-netdev", netdev)]
+        }
+    };
+    // Rings for sending of more than 256 descriptors are for vhost alone (hw/net/virtio-net.c, virtio_net_max_tx_queue_size).
+    let tx_size = if is_vhost_user { size } else { size.min(256) };
+    options.push((
+        "-device",
+        format!(
+            "virtio-net-pci,netdev=net{index},mac={mac},bus=pcie.0,addr={device:#x},rx_queue_size={size},tx_queue_size={tx_size},vectors={vectors},romfile={several}"
         ),
-        (
-            "-netdev",
-            format!("vhost-user,id=net{index},chardev=port{index},queues={queues}"),
-        ),
-        (
-            "-device",
-            format!(
-                "virtio-net-pci,netdev=net{index},mac={mac},bus=pcie.0,addr={device:#x},rx_queue_size={size},tx_queue_size={size},vectors={vectors},romfile={several}"
-            ),
-        ),
-    ]
+    ));
+    options
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::spec::tests::{port, spec};
+    use super::super::spec::tests::{port, spec, tap};
     use super::*;
 
     fn line(spec: &GuestSpec, accelerator: Accelerator) -> String {
@@ -163,7 +178,10 @@ mod tests {
     #[test]
     fn ports_have_places_and_shared_memory() {
         let mut asked = spec(vec![port("/run/a.sock", 1), port("/run/b,c.sock", 2)]);
-        asked.ports[1].role = SocketRole::Server;
+        asked.ports[1].backend = PortBackend::VhostUser {
+            socket: PathBuf::from("/run/b,c.sock"),
+            role: SocketRole::Server,
+        };
         asked.ports[1].queues = 2;
         asked.kernel_options = vec!["isolcpus=1".to_owned()];
         let said = line(&asked, Accelerator::Software);
@@ -181,6 +199,23 @@ mod tests {
             assert!(said.contains(part), "no '{part}' in {said}");
         }
         assert_eq!(port_address(1), "0000:00:11.0");
+    }
+
+    #[test]
+    fn taps_are_interfaces_that_are_there() {
+        let mut asked = spec(vec![tap("p3", 1), tap("p4", 2)]);
+        asked.ports[1].backend = PortBackend::Tap {
+            name: "p4".to_owned(),
+            has_vhost_net: true,
+        };
+        let said = line(&asked, Accelerator::Software);
+        for part in [
+            "-netdev tap,id=net0,ifname=p3,script=no,downscript=no,vhost=off -device",
+            "addr=0x10,rx_queue_size=1024,tx_queue_size=256,vectors=4,romfile=",
+            "-netdev tap,id=net1,ifname=p4,script=no,downscript=no,vhost=on -device",
+        ] {
+            assert!(said.contains(part), "no '{part}' in {said}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::console::last_lines;
 use super::image::Image;
 use super::kvm::Acceleration;
 use super::qmp::Monitor;
-use super::spec::{GuestSpec, check_socket_path};
+use super::spec::{FORWARDING, GuestSpec, UpSign, check_socket_path};
 use crate::error::{LabError, io_error};
 use crate::lab::make_directory;
 use crate::place::Place;
@@ -85,15 +85,16 @@ pub struct GuestRecord {
     pub qemu: String,
     /// The image's name.
     pub image: String,
-    /// What the guest says of itself.
-    pub hello: Hello,
+    /// What the guest's agent says of it; nothing of an image without one.
+    #[serde(default)]
+    pub hello: Option<Hello>,
     /// QEMU's process.
     pub pid: u32,
     /// The threads of its vCPUs, in order.
     pub vcpus: Vec<VcpuThread>,
     /// How it was started.
     pub command: String,
-    /// From its start to its agent's answer, seconds.
+    /// From its start until it was up, seconds.
     pub up_s: f64,
 }
 
@@ -155,7 +156,7 @@ impl Guest {
             .map_err(io_error(journal.path(), "writing the journal"))?;
         make_directory(directory)?;
         let words = qemu(spec, image, &places, acceleration.accelerator);
-        let command = Place::Here.command(&words)?;
+        let command = Place::of(spec.namespace.as_deref())?.command(&words)?;
         let began = Instant::now();
         let child = spawn::spawn(journal, &command, set, &places.qemu_log)?;
         Ok(Self {
@@ -178,7 +179,13 @@ impl Guest {
     pub fn wait_until_up(&mut self) -> Result<(), LabError> {
         let (spec, began) = (self.spec.clone(), self.began);
         let (qemu, vcpus) = self.release(&spec, began)?;
-        let hello = self.greet(&spec, began)?;
+        let hello = match spec.up_sign {
+            UpSign::Agent => Some(self.greet(&spec, began)?),
+            UpSign::Console => {
+                self.hear(&spec, began)?;
+                None
+            }
+        };
         self.record = Some(GuestRecord {
             spec,
             acceleration: self.acceleration.clone(),
@@ -284,6 +291,23 @@ impl Guest {
             "does not keep its threads to their CPUs: {}",
             strays.join("; ")
         )))
+    }
+
+    /// Waits until an image without an agent says on its console that it forwards.
+    fn hear(&mut self, spec: &GuestSpec, began: Instant) -> Result<(), LabError> {
+        loop {
+            self.check()?;
+            if self.console()?.contains(FORWARDING) {
+                return Ok(());
+            }
+            if began.elapsed() >= spec.up_deadline {
+                return Err(self.failed(format!(
+                    "did not come up in {} s: its image has not said '{FORWARDING}' on its first serial port",
+                    spec.up_deadline.as_secs_f64()
+                )));
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Waits for the agent.

@@ -45,13 +45,45 @@ pub enum SocketRole {
     Server,
 }
 
-/// One vhost-user port of a guest.
+/// What is on the other side of a guest's port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PortBackend {
+    /// A switch or tester that shares the guest's memory.
+    VhostUser {
+        /// Its socket.
+        socket: PathBuf,
+        /// Whether the guest connects to the socket or makes it.
+        role: SocketRole,
+    },
+    /// An interface of the host's kernel.
+    Tap {
+        /// Its name, in the namespace of the guest's QEMU. It is there already.
+        name: String,
+        /// Whether the host's kernel moves the frames (vhost-net); QEMU does otherwise.
+        has_vhost_net: bool,
+    },
+}
+
+/// How a guest says that it is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpSign {
+    /// Its agent answers.
+    #[default]
+    Agent,
+    /// It has said [`FORWARDING`] on its first serial port: an image that knows no agent.
+    Console,
+}
+
+/// What an image without an agent says on its first serial port when it forwards.
+pub const FORWARDING: &str = "quietwire: forwarding";
+
+/// One port of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestPort {
-    /// Its socket.
-    pub socket: PathBuf,
-    /// Whether the guest connects to the socket or makes it.
-    pub role: SocketRole,
+    /// What is on its other side.
+    pub backend: PortBackend,
     /// Pairs of queues, 1 to 64.
     pub queues: u16,
     /// Descriptors of each ring, a power of two from 256 to 1024.
@@ -81,7 +113,13 @@ pub struct GuestSpec {
     pub accelerator: AcceleratorChoice,
     /// Further options for its kernel's command line, such as `isolcpus=1`.
     pub kernel_options: Vec<String>,
-    /// How long it may take until its agent answers.
+    /// How it says that it is up.
+    #[serde(default)]
+    pub up_sign: UpSign,
+    /// The network namespace that its QEMU is in; that of whoever starts it when not said.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// How long it may take until it is up.
     pub up_deadline: Duration,
 }
 
@@ -132,11 +170,9 @@ impl GuestSpec {
         let mut taken = BTreeSet::new();
         for (index, port) in self.ports.iter().enumerate() {
             self.check_port(index, port)?;
-            if !taken.insert(&port.socket) {
-                return bad(format!(
-                    "two ports have the socket {}",
-                    port.socket.display()
-                ));
+            let other_side = port.other_side();
+            if !taken.insert(other_side.clone()) {
+                return bad(format!("two ports have {other_side}"));
             }
         }
         Ok(())
@@ -144,7 +180,10 @@ impl GuestSpec {
 
     fn check_port(&self, index: usize, port: &GuestPort) -> Result<(), LabError> {
         let bad = |what: String| Err(bad(&self.name, format!("port {index}: {what}")));
-        check_socket_path(&port.socket).or_else(&bad)?;
+        match &port.backend {
+            PortBackend::VhostUser { socket, .. } => check_socket_path(socket).or_else(&bad)?,
+            PortBackend::Tap { name, .. } => check_interface(name).or_else(&bad)?,
+        }
         if !(1..=QUEUES_MAX).contains(&port.queues) {
             return bad(format!(
                 "{} queues; a port has 1 to {QUEUES_MAX}",
@@ -170,23 +209,50 @@ impl GuestSpec {
     /// [`LabError::GuestSpec`].
     pub(crate) fn check_sockets(&self) -> Result<(), LabError> {
         for (index, port) in self.ports.iter().enumerate() {
-            let is_there = port
-                .socket
+            let PortBackend::VhostUser {
+                socket,
+                role: SocketRole::Client,
+            } = &port.backend
+            else {
+                continue;
+            };
+            let is_there = socket
                 .metadata()
                 .is_ok_and(|meta| meta.file_type().is_socket());
-            if port.role == SocketRole::Client && !is_there {
+            if !is_there {
                 return Err(bad(
                     &self.name,
                     format!(
                         "port {index}: nobody has made the socket {}; start the switch or tester with the port vhost:{} first",
-                        port.socket.display(),
-                        port.socket.display()
+                        socket.display(),
+                        socket.display()
                     ),
                 ));
             }
         }
         Ok(())
     }
+}
+
+impl GuestPort {
+    /// In words.
+    fn other_side(&self) -> String {
+        match &self.backend {
+            PortBackend::VhostUser { socket, .. } => format!("the socket {}", socket.display()),
+            PortBackend::Tap { name, .. } => format!("the interface {name}"),
+        }
+    }
+}
+
+/// Sees whether an interface can have this name (IFNAMSIZ of the kernel), and be told to QEMU.
+fn check_interface(name: &str) -> Result<(), String> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if !name.is_empty() && name.len() < 16 && name.chars().all(is_letter) {
+        return Ok(());
+    }
+    Err(format!(
+        "'{name}' is no name of an interface; take up to 15 letters, digits, '-', '_' and '.'"
+    ))
 }
 
 /// Sees whether a Unix socket can have this path.
@@ -212,11 +278,23 @@ pub(crate) mod tests {
 
     pub(crate) fn port(socket: &str, number: u64) -> GuestPort {
         GuestPort {
-            socket: PathBuf::from(socket),
-            role: SocketRole::Client,
+            backend: PortBackend::VhostUser {
+                socket: PathBuf::from(socket),
+                role: SocketRole::Client,
+            },
             queues: 1,
             ring_size: 1024,
             mac: MacAddress::from_u64(0x0200_0000_0000 + number),
+        }
+    }
+
+    pub(crate) fn tap(name: &str, number: u64) -> GuestPort {
+        GuestPort {
+            backend: PortBackend::Tap {
+                name: name.to_owned(),
+                has_vhost_net: false,
+            },
+            ..port("", number)
         }
     }
 
@@ -231,6 +309,8 @@ pub(crate) mod tests {
             ports,
             accelerator: AcceleratorChoice::Auto,
             kernel_options: Vec::new(),
+            up_sign: UpSign::Agent,
+            namespace: None,
             up_deadline: Duration::from_secs(30),
         }
     }
@@ -240,7 +320,7 @@ pub(crate) mod tests {
         let good = || spec(vec![port("/run/a.sock", 1), port("/run/b.sock", 2)]);
         good().check().unwrap();
         type Spoil = fn(&mut GuestSpec);
-        let wrongs: [(&str, Spoil); 11] = [
+        let wrongs: [(&str, Spoil); 13] = [
             ("letters, digits", |spec| spec.name = "a,b".to_owned()),
             ("too few", |spec| spec.memory_mib = 64),
             ("no vCPU", |spec| spec.vcpu_cpus.clear()),
@@ -251,14 +331,20 @@ pub(crate) mod tests {
             ("control character", |spec| {
                 spec.kernel_options = vec!["a\nb".to_owned()];
             }),
-            ("two ports", |spec| {
-                spec.ports[1].socket = "/run/a.sock".into()
+            ("two ports have the socket", |spec| {
+                spec.ports[1] = port("/run/a.sock", 2);
             }),
             ("port 1: the socket 'b.sock'", |spec| {
-                spec.ports[1].socket = "b.sock".into();
+                spec.ports[1] = port("b.sock", 2);
             }),
             ("longer than 107", |spec| {
-                spec.ports[0].socket = format!("/{}", "x".repeat(107)).into();
+                spec.ports[0] = port(&format!("/{}", "x".repeat(107)), 1);
+            }),
+            ("two ports have the interface p0", |spec| {
+                spec.ports = vec![tap("p0", 1), tap("p0", 2)];
+            }),
+            ("'a,b' is no name of an interface", |spec| {
+                spec.ports[0] = tap("a,b", 1);
             }),
             ("queues", |spec| spec.ports[0].queues = 0),
             ("descriptors", |spec| spec.ports[0].ring_size = 300),
@@ -287,8 +373,12 @@ pub(crate) mod tests {
         std::fs::remove_file(&socket).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         spec.check_sockets().unwrap();
-        spec.ports[0].role = SocketRole::Server;
-        spec.ports[0].socket = "/nowhere".into();
+        spec.ports[0].backend = PortBackend::VhostUser {
+            socket: "/nowhere".into(),
+            role: SocketRole::Server,
+        };
+        spec.check_sockets().unwrap();
+        spec.ports[0] = tap("p0", 1);
         spec.check_sockets().unwrap();
     }
 }

@@ -15,11 +15,11 @@ use crate::adapters::DeviceThread;
 use crate::error::{Fault, LabError};
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
-    Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, SocketRole,
-    acceleration,
+    Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend,
+    SocketRole, UpSign, acceleration,
 };
-use crate::topology::{ElementPlace, Forwarding, Graph, Program, Role};
-use crate::up::{Attachment, GuestOptions, GuestSide, Plan, Process, Room};
+use crate::topology::{ElementPlace, Forwarding, Graph, LinkKind, Program, Role};
+use crate::up::{Attachment, GuestOptions, GuestSide, Plan, Process, Room, run};
 
 /// Memory of a guest, MiB: its image unpacked, and 160 MiB for a program of DPDK.
 const MEMORY_MIB: u32 = 640;
@@ -31,6 +31,8 @@ const FRAME_SIZE_MAX: u16 = 1518;
 const DEADLINE_KVM: Duration = Duration::from_secs(30);
 /// The same in software emulation, where several may boot on one CPU.
 const DEADLINE_SOFTWARE: Duration = Duration::from_secs(150);
+/// The host's kernel as the other side of a virtio network card (vhost-net).
+const VHOST_NET: &str = "/dev/vhost-net";
 /// Begins MAC addresses of guests' ports: locally administered, the tester's begin otherwise.
 const MAC: u64 = 0x0251_5700_0000;
 
@@ -99,6 +101,12 @@ impl Hypervisor {
                 self.acceleration.why,
             ));
         }
+        let is_tap = |link: &crate::topology::Link| link.kind == LinkKind::Tap;
+        if graph.links.iter().any(is_tap) && !has_vhost_net() {
+            warnings.push(format!(
+                "this machine has no {VHOST_NET}: frames between a switch of the kernel's and a guest are moved by QEMU, a system call each"
+            ));
+        }
         let relays = named(&|element| element.role == Role::Relay);
         if !relays.is_empty() {
             warnings.push(format!(
@@ -115,6 +123,8 @@ pub(crate) struct InGuest {
     hypervisor: Arc<Hypervisor>,
     program: Program,
     guest: Option<Guest>,
+    /// What an image of the user's own is, by hashes.
+    told: Vec<String>,
     started: Vec<String>,
 }
 
@@ -124,6 +134,7 @@ impl InGuest {
             hypervisor: Arc::clone(hypervisor),
             program,
             guest: None,
+            told: Vec::new(),
             started: Vec::new(),
         }
     }
@@ -153,8 +164,21 @@ impl InGuest {
             ports,
             accelerator: crate::guest::AcceleratorChoice::Auto,
             kernel_options: Vec::new(),
+            up_sign: match self.program {
+                Program::OwnImage => UpSign::Console,
+                _ => UpSign::Agent,
+            },
+            namespace: namespace_of(plan)?,
             up_deadline: self.hypervisor.deadline,
         })
+    }
+
+    /// What it boots.
+    fn image(&self, plan: &Plan) -> Result<Image, LabError> {
+        match &plan.image {
+            Some(own) => Image::of_files(&own.kernel, &own.initramfs),
+            None => Ok(self.hypervisor.image.clone()),
+        }
     }
 
     fn vnf(&self, plan: &Plan) -> Result<Vnf, LabError> {
@@ -167,6 +191,26 @@ impl InGuest {
         })
     }
 
+    /// What an image of one's own forwards with, it has started by itself.
+    fn has_agent(&self) -> bool {
+        self.program != Program::OwnImage
+    }
+
+    /// Hashes of an image of the user's own: its files may be others tomorrow.
+    fn about(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
+        let Some(own) = &plan.image else {
+            return Ok(Vec::new());
+        };
+        let [kernel, initramfs] =
+            [&own.kernel, &own.initramfs].map(|path| path.display().to_string());
+        let words = ["sha256sum", &kernel, &initramfs];
+        let told = run(&words).map_err(|said| LabError::Command {
+            command: words.join(" "),
+            said,
+        })?;
+        Ok(told.lines().map(str::to_owned).collect())
+    }
+
     fn running(&self) -> Result<&Guest, String> {
         self.guest
             .as_ref()
@@ -175,19 +219,34 @@ impl InGuest {
 }
 
 fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPort, LabError> {
-    let Attachment::VirtioUser { socket, is_server } = attachment else {
-        return Err(LabError::Topology(format!(
-            "{}: ports of guests are vhost-user here, and port p{index} is another; choose a switch that has such ports",
-            plan.name
-        )));
+    let backend = match attachment {
+        Attachment::VirtioUser { socket, is_server } => PortBackend::VhostUser {
+            socket: socket.clone(),
+            role: match is_server {
+                true => SocketRole::Server,
+                false => SocketRole::Client,
+            },
+        },
+        Attachment::Tap { name, .. } => PortBackend::Tap {
+            name: name.clone(),
+            has_vhost_net: has_vhost_net(),
+        },
+        Attachment::Pci { address } => {
+            return Err(LabError::Topology(format!(
+                "{}: the network card {address} cannot be given to a guest here; choose containers in place of guests (--place container)",
+                plan.name
+            )));
+        }
+        Attachment::Memif { .. } | Attachment::Vhost { .. } | Attachment::Interface { .. } => {
+            return Err(LabError::Topology(format!(
+                "{}: ports of guests are vhost-user or taps, and port p{index} is another",
+                plan.name
+            )));
+        }
     };
     let number = (u64::from(plan.index) << 8) + index as u64;
     Ok(GuestPort {
-        socket: socket.clone(),
-        role: match is_server {
-            true => SocketRole::Server,
-            false => SocketRole::Client,
-        },
+        backend,
         queues: 1,
         ring_size: RING_SIZE,
         mac: match router_mac(index).map(str::parse) {
@@ -197,12 +256,38 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
     })
 }
 
+/// The namespace with the interfaces that are the other sides of its taps, of which QEMU sees one.
+fn namespace_of(plan: &Plan) -> Result<Option<String>, LabError> {
+    let mut names = plan.ports.iter().filter_map(|port| match &port.attachment {
+        Attachment::Tap { namespace, .. } => Some(namespace),
+        _ => None,
+    });
+    let first = names.next().cloned();
+    match names.find(|name| Some(*name) != first.as_ref()) {
+        None => Ok(first),
+        Some(_) => Err(LabError::Topology(format!(
+            "{} would be beside two switches of the kernel's, and a guest can be beside one",
+            plan.name
+        ))),
+    }
+}
+
+/// Whether the host's kernel can move frames of taps to guests itself.
+fn has_vhost_net() -> bool {
+    let mut file = std::fs::OpenOptions::new();
+    file.read(true).write(true).open(VHOST_NET).is_ok()
+}
+
 /// What the agent is to start.
 fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
     let is_one = plan.joins.len() == 1;
     Ok(match (program, plan.forwarding) {
         (Program::Quietwire, Forwarding::CrossConnect) => VnfKind::CrossConnect,
         (Program::Quietwire, Forwarding::Bridge) => VnfKind::Switch(bridges(plan)),
+        (Program::Firewall, Forwarding::CrossConnect) => VnfKind::Firewall(rules_of(plan)),
+        (Program::Firewall, Forwarding::Bridge) => {
+            VnfKind::Switch(format!("{}\n{}", rules_of(plan), bridges(plan)))
+        }
         (Program::TestpmdIo, _) => VnfKind::Testpmd(TestpmdMode::Io),
         (Program::TestpmdMac, _) => VnfKind::Testpmd(TestpmdMode::Mac),
         (Program::TestpmdMacswap, _) => VnfKind::Testpmd(TestpmdMode::Macswap),
@@ -223,6 +308,10 @@ fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
     })
 }
 
+fn rules_of(plan: &Plan) -> String {
+    plan.rules.clone().unwrap_or_default()
+}
+
 fn routing_of(plan: &Plan) -> Result<Routing, LabError> {
     routing(plan.encapsulation).map_err(LabError::Topology)
 }
@@ -240,6 +329,7 @@ impl Forwarder for InGuest {
     fn probe(&self) -> Result<String, Unavailable> {
         let version = match self.program.is_of_the_kernel() {
             true => "Linux of the guests' image".to_owned(),
+            false if self.program == Program::OwnImage => "an image of the user's own".to_owned(),
             false => forwarder(self.program, &self.hypervisor.quietwire).probe()?,
         };
         let under = match self.hypervisor.acceleration.accelerator {
@@ -251,18 +341,17 @@ impl Forwarder for InGuest {
 
     /// Only begins: QEMU waits for the other ends of its ports, and several guests boot at once.
     fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.vnf(plan)?;
-        let spec = self.spec(plan)?;
-        let Hypervisor {
-            image,
-            acceleration,
-            ..
-        } = &*self.hypervisor;
+        if self.has_agent() {
+            // What it cannot do is told before anything is started.
+            self.vnf(plan)?;
+        }
+        let (spec, image) = (self.spec(plan)?, self.image(plan)?);
+        self.told = self.about(plan)?;
         let guest = Guest::begin(
             room.journal(),
             &spec,
-            image,
-            acceleration,
+            &image,
+            &self.hypervisor.acceleration,
             &plan.directory,
             None,
         )?;
@@ -279,6 +368,9 @@ impl Forwarder for InGuest {
         let Some(guest) = &self.guest else {
             return Ok(());
         };
+        if !self.has_agent() {
+            return Ok(());
+        }
         let vnf = self.vnf(plan)?;
         let agent = guest.agent().and_then(|mut agent| agent.start(&vnf));
         let started = agent.map_err(|error| {
@@ -291,6 +383,9 @@ impl Forwarder for InGuest {
     }
 
     fn counters(&self, _plan: &Plan) -> Result<Value, String> {
+        if !self.has_agent() {
+            return Err("an image of one's own has no agent to tell".to_owned());
+        }
         let agent = self.running()?.agent();
         let counters = agent
             .and_then(|mut agent| agent.counters())
@@ -328,11 +423,12 @@ impl Forwarder for InGuest {
     /// How the guest was started, and what was started in it.
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
         let guest = self.running()?;
-        let vnf = self.vnf(plan).map_err(|error| error.to_string())?;
-        let mut lines = vec![
-            guest.command(),
-            serde_json::to_string(&vnf).map_err(|error| error.to_string())?,
-        ];
+        let mut lines = vec![guest.command()];
+        lines.extend(self.told.iter().cloned());
+        if self.has_agent() {
+            let vnf = self.vnf(plan).map_err(|error| error.to_string())?;
+            lines.push(serde_json::to_string(&vnf).map_err(|error| error.to_string())?);
+        }
         lines.extend(self.started.iter().cloned());
         Ok(lines)
     }

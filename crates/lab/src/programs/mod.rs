@@ -11,6 +11,7 @@ mod networks;
 mod ovs;
 mod ovs_dpdk;
 mod ovs_netdev;
+mod own_image;
 mod quietwire;
 mod testpmd;
 #[cfg(test)]
@@ -29,6 +30,9 @@ use crate::topology::Program;
 use crate::up::{GuestSide, Plan, Process, Room};
 
 pub(crate) use guest::{Hypervisor, InGuest};
+
+/// Rules of a firewall that is given none.
+pub const FIREWALL_RULES: &str = include_str!("firewall.toml");
 
 /// Why a program cannot be had on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,7 +113,7 @@ pub(crate) trait Forwarder: std::fmt::Debug {
 /// The adapter of a program on the host or in a container. `quietwire` is this project's own binary.
 pub(crate) fn forwarder(program: Program, quietwire: &Path) -> Box<dyn Forwarder> {
     match program {
-        Program::Quietwire | Program::QuietwireRouter | Program::Tester => {
+        Program::Quietwire | Program::Firewall | Program::QuietwireRouter | Program::Tester => {
             Box::new(quietwire::Quietwire::new(quietwire))
         }
         Program::TestpmdIo => Box::new(testpmd::Testpmd::new("io")),
@@ -122,6 +126,7 @@ pub(crate) fn forwarder(program: Program, quietwire: &Path) -> Box<dyn Forwarder
         Program::L2fwd => Box::new(l2fwd::L2fwd::new(quietwire)),
         Program::L3fwd => Box::new(l3fwd::L3fwd::new(quietwire)),
         Program::Vpp => Box::new(vpp::Vpp::default()),
+        Program::OwnImage => Box::new(own_image::OwnImage),
     }
 }
 

@@ -262,7 +262,7 @@ fn interface(attachment: &Attachment) -> Result<Vec<String>, LabError> {
             "type=dpdk".to_owned(),
             format!("options:dpdk-devargs={address}"),
         ],
-        Attachment::Memif { .. } | Attachment::VirtioUser { .. } | Attachment::Tap => {
+        Attachment::Memif { .. } | Attachment::VirtioUser { .. } | Attachment::Tap { .. } => {
             return Err(LabError::Topology(
                 "Open vSwitch is connected by vhost-user, by an interface of the kernel's or by a network card".to_owned(),
             ));

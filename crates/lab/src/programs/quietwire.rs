@@ -42,6 +42,9 @@ impl Quietwire {
         if plan.program.routes() {
             option("--config", routes_file(plan).display().to_string());
         }
+        if plan.rules.is_some() {
+            option("--rules", rules_file(plan).display().to_string());
+        }
         let joins = plan.joins.iter().filter(|_| !plan.program.routes());
         for (index, [from, to]) in joins.enumerate() {
             let pair = format!("p{from},p{to}");
@@ -68,6 +71,10 @@ impl Quietwire {
 
 fn routes_file(plan: &Plan) -> PathBuf {
     plan.directory.join("routes.toml")
+}
+
+fn rules_file(plan: &Plan) -> PathBuf {
+    plan.directory.join("rules.toml")
 }
 
 /// What a router has beside its ports.
@@ -101,6 +108,10 @@ impl Forwarder for Quietwire {
             let path = routes_file(plan);
             let text = routes(plan).map_err(LabError::Topology)?;
             std::fs::write(&path, text).map_err(io_error(&path, "writing it"))?;
+        }
+        if let Some(rules) = &plan.rules {
+            let path = rules_file(plan);
+            std::fs::write(&path, rules).map_err(io_error(&path, "writing it"))?;
         }
         let process = room.spawn(plan, "log", &[], &self.command(plan))?;
         self.processes.push(process);

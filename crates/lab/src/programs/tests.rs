@@ -34,6 +34,8 @@ fn plan(directory: &Path) -> Plan {
         rest: cpus,
         is_shared: true,
         namespace: None,
+        rules: None,
+        image: None,
     }
 }
 

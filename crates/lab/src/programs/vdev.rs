@@ -105,7 +105,7 @@ fn device(index: usize, attachment: &Attachment) -> Result<String, LabError> {
         ),
         Attachment::Interface { name } => format!("--vdev=net_af_packet{index},iface={name}"),
         Attachment::Pci { address } => format!("-a{address}"),
-        Attachment::Tap => {
+        Attachment::Tap { .. } => {
             return Err(LabError::Topology(
                 "a tap link is for a guest beside a switch of the kernel's".to_owned(),
             ));

@@ -128,7 +128,7 @@ fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<Strin
             format!("host-{name}"),
             vec![format!("create host-interface name {name}")],
         ),
-        Attachment::Pci { .. } | Attachment::VirtioUser { .. } | Attachment::Tap => {
+        Attachment::Pci { .. } | Attachment::VirtioUser { .. } | Attachment::Tap { .. } => {
             return Err(LabError::Topology(
                 "VPP is connected by memif, vhost-user or an interface of the kernel's here"
                     .to_owned(),

@@ -4,7 +4,7 @@
 use super::TopologyError;
 use super::catalog::{Chains, Length, Named, Shape};
 use super::graph::{
-    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, Path, Role, TESTER,
+    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage, Path, Role, TESTER,
 };
 use super::program::Program;
 
@@ -36,6 +36,10 @@ pub struct Parameters {
     pub link: Option<LinkKind>,
     /// Network cards of the device, two a chain; none for links within the machine.
     pub ports: Vec<String>,
+    /// Rules of firewalls, a file's text; none for the usual ones.
+    pub rules: Option<String>,
+    /// What guests of VNFs boot; none for the image that is built for them.
+    pub image: Option<OwnImage>,
 }
 
 impl Default for Parameters {
@@ -50,7 +54,38 @@ impl Default for Parameters {
             forwarding: Forwarding::default(),
             link: None,
             ports: Vec::new(),
+            rules: None,
+            image: None,
         }
+    }
+}
+
+impl Parameters {
+    /// An element with what is asked of such.
+    fn of(&self, element: Element) -> Element {
+        let is_firewall = element.program == Program::Firewall;
+        let is_vnf_in_guest = element.role == Role::Vnf && element.place == ElementPlace::Guest;
+        Element {
+            rules: self.rules.clone().filter(|_| is_firewall),
+            image: self.image.clone().filter(|_| is_vnf_in_guest),
+            ..element
+        }
+    }
+
+    /// Says what is asked for and concerns nobody.
+    fn check(&self, graph: &Graph) -> Result<(), TopologyError> {
+        let has = |is: fn(&Element) -> bool| graph.elements.iter().any(is);
+        if self.rules.is_some() && !has(|element| element.rules.is_some()) {
+            return Err(TopologyError::Wrong(
+                "--rules: there is no firewall; choose one with --vnf firewall".to_owned(),
+            ));
+        }
+        if self.image.is_some() && !has(|element| element.image.is_some()) {
+            return Err(TopologyError::Wrong(
+                "--image: there is no VNF in a guest; choose a topology with one".to_owned(),
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -78,13 +113,8 @@ impl Named {
             chains: Vec::new(),
         };
         let mut add = |name: String, role: Role, program: Program, said: ElementPlace| {
-            graph.elements.push(Element {
-                name,
-                role,
-                place: place(said),
-                program,
-                cpus: None,
-            });
+            let element = Element::new(name, role, place(said), program);
+            graph.elements.push(parameters.of(element));
             graph.elements.len() - 1
         };
         let has_switch = self.shape != Shape::Vnf;
@@ -105,6 +135,7 @@ impl Named {
                 }
             })
             .collect();
+        parameters.check(&graph)?;
         let graph = graph
             .lay(&paths)
             .map_err(|(_, message)| TopologyError::Wrong(message))?;
@@ -167,13 +198,12 @@ impl Named {
 
 /// The tester that every topology has.
 pub(super) fn tester() -> Element {
-    Element {
-        name: TESTER.to_owned(),
-        role: Role::Tester,
-        place: ElementPlace::Host,
-        program: Program::Tester,
-        cpus: None,
-    }
+    Element::new(
+        TESTER.to_owned(),
+        Role::Tester,
+        ElementPlace::Host,
+        Program::Tester,
+    )
 }
 
 fn vnf_name(chain: u32, position: u32, chains: u32, length: u32) -> String {

@@ -49,6 +49,7 @@ impl Graph {
             return Err(format!("{name} is given no CPU; name one or leave it out"));
         }
         self.check_place(element)?;
+        check_parts(element)?;
         let passes = self
             .joins
             .iter()
@@ -72,6 +73,11 @@ impl Graph {
             program,
             ..
         } = element;
+        if *program == Program::OwnImage && *place != ElementPlace::Guest {
+            return Err(format!(
+                "{name}: own-image is what a guest boots; give it the place guest"
+            ));
+        }
         let is_possible = match place {
             ElementPlace::Host => true,
             ElementPlace::Guest => program.runs_in_guests(),
@@ -151,9 +157,37 @@ impl Graph {
                 && self.forwarding == Forwarding::Bridge
                 && matches!(
                     element.program,
-                    Program::Quietwire | Program::OvsDpdk | Program::OvsNetdev | Program::Vpp
+                    Program::Quietwire
+                        | Program::Firewall
+                        | Program::OvsDpdk
+                        | Program::OvsNetdev
+                        | Program::Vpp
                 )
     }
+}
+
+/// What only some elements have.
+fn check_parts(element: &Element) -> Result<(), String> {
+    let Element {
+        name,
+        program,
+        place,
+        ..
+    } = element;
+    if element.rules.is_some() && *program != Program::Firewall {
+        return Err(format!("{name}: {program} has no rules; a firewall has"));
+    }
+    if element.image.is_some() && *place != ElementPlace::Guest {
+        return Err(format!(
+            "{name}: an image is what a guest boots, and {name} is in none; give it the place guest"
+        ));
+    }
+    if element.image.is_none() && *program == Program::OwnImage {
+        return Err(format!(
+            "{name}: own-image wants an image, its kernel and its initramfs (--image KERNEL,INITRD)"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether what it sends has other MAC addresses than what it received.

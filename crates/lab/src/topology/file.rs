@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A topology of the user's own, from a TOML file: elements, and chains of them.
 
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 
 use quietwire_host::CpuList;
 use quietwire_tester::locate::{At, Fault as FileFault, FileError, of_fault, of_toml};
@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use super::build::{CHAINS_MAX, check_addresses, tester};
 use super::graph::{
-    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, Part, Path, Role, TESTER,
+    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage, Part, Path, Role,
+    TESTER,
 };
 use super::program::Program;
 
@@ -38,6 +39,8 @@ struct ElementSection {
     #[serde(default = "host")]
     place: ElementPlace,
     cpus: Option<CpuList>,
+    rules: Option<PathBuf>,
+    image: Option<[PathBuf; 2]>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +71,9 @@ pub fn read(path: &FilePath) -> Result<Graph, FileError> {
 pub(super) fn parse(text: &str, path: &FilePath) -> Result<Graph, FileError> {
     let file: File =
         toml::from_str(text).map_err(|error| of_toml(text, path, error.message(), error.span()))?;
-    file.graph().map_err(|fault| of_fault(text, path, fault))
+    let directory = path.parent().unwrap_or(FilePath::new(""));
+    file.graph(directory)
+        .map_err(|fault| of_fault(text, path, fault))
 }
 
 fn fault(path: &[At], message: String) -> FileFault {
@@ -78,8 +83,41 @@ fn fault(path: &[At], message: String) -> FileFault {
     }
 }
 
+impl ElementSection {
+    fn element(&self, index: usize, directory: &FilePath) -> Result<Element, FileFault> {
+        let rules = match &self.rules {
+            None => None,
+            Some(path) => {
+                let path = directory.join(path);
+                let text = std::fs::read_to_string(&path).map_err(|error| {
+                    fault(
+                        &[At::Key("element"), At::Index(index), At::Key("rules")],
+                        format!("{} cannot be read: {error}", path.display()),
+                    )
+                })?;
+                Some(text)
+            }
+        };
+        let absolute = |path: &PathBuf| {
+            let path = directory.join(path);
+            std::path::absolute(&path).unwrap_or(path)
+        };
+        let image = self.image.as_ref().map(|[kernel, initramfs]| OwnImage {
+            kernel: absolute(kernel),
+            initramfs: absolute(initramfs),
+        });
+        Ok(Element {
+            cpus: self.cpus.clone(),
+            rules,
+            image,
+            ..Element::new(self.name.clone(), self.role, self.place, self.program)
+        })
+    }
+}
+
 impl File {
-    fn graph(&self) -> Result<Graph, FileFault> {
+    /// Files that it names are sought from its own directory.
+    fn graph(&self, directory: &FilePath) -> Result<Graph, FileFault> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
             return Err(fault(
@@ -97,13 +135,9 @@ impl File {
             ));
         }
         let mut elements = vec![tester()];
-        elements.extend(self.elements.iter().map(|section| Element {
-            name: section.name.clone(),
-            role: section.role,
-            place: section.place,
-            program: section.program,
-            cpus: section.cpus.clone(),
-        }));
+        for (index, section) in self.elements.iter().enumerate() {
+            elements.push(section.element(index, directory)?);
+        }
         self.check_names()?;
         let paths: Result<Vec<Path>, FileFault> = (0..self.chains.len())
             .map(|chain| self.path(chain, &elements))

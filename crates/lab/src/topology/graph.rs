@@ -2,6 +2,7 @@
 //! The graph: elements with ports, links between ports, chains of links from the tester to the tester.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
@@ -126,6 +127,21 @@ pub struct Element {
     pub program: Program,
     /// CPUs that were asked for; none where they are to be chosen.
     pub cpus: Option<CpuList>,
+    /// Of a firewall: a file of rules, as text; none for the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
+    /// Of a guest: what it boots; none for the image that is built for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<OwnImage>,
+}
+
+/// An image of the user's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnImage {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initramfs: PathBuf,
 }
 
 /// One end of a link.
@@ -263,8 +279,7 @@ impl Graph {
         let [first, second] = [first, second].map(|index| &self.elements[index]);
         let is_common = |kind: &LinkKind| {
             let both = [first, second].map(|end| end.program.links(end.place).contains(kind));
-            // One side of a tap makes it, the other is the kernel's.
-            let is_tap = *kind != LinkKind::Tap || first.is_kernels() != second.is_kernels();
+            let is_tap = *kind != LinkKind::Tap || is_tapped(first, second);
             both == [true, true] && is_tap && *kind != LinkKind::Pci
         };
         let can: Vec<LinkKind> = LinkKind::ALL.iter().copied().filter(is_common).collect();
@@ -329,7 +344,26 @@ impl Graph {
     }
 }
 
+/// Whether one of both is a guest, whose QEMU is the other side of a tap, and the other has interfaces of the kernel's.
+fn is_tapped(first: &Element, second: &Element) -> bool {
+    let is_guest = |element: &Element| element.place == ElementPlace::Guest;
+    is_guest(first) && second.is_kernels() || is_guest(second) && first.is_kernels()
+}
+
 impl Element {
+    /// A plain one.
+    pub(super) fn new(name: String, role: Role, place: ElementPlace, program: Program) -> Self {
+        Self {
+            name,
+            role,
+            place,
+            program,
+            cpus: None,
+            rules: None,
+            image: None,
+        }
+    }
+
     /// Whether its ports are interfaces of this machine's kernel.
     #[must_use]
     pub fn is_kernels(&self) -> bool {

@@ -24,8 +24,8 @@ pub use cpus::{Assignment, Shared, assign};
 pub use drawing::draw;
 pub use file::read;
 pub use graph::{
-    Element, ElementPlace, Encapsulation, End, Forwarding, Graph, Join, Link, LinkKind, Part, Role,
-    TESTER,
+    Element, ElementPlace, Encapsulation, End, Forwarding, Graph, Join, Link, LinkKind, OwnImage,
+    Part, Role, TESTER,
 };
 pub use program::Program;
 pub use text::describe;

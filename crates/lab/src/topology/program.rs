@@ -13,6 +13,8 @@ pub enum Program {
     Tester,
     /// This project's switch.
     Quietwire,
+    /// This project's switch with rules about what it lets through.
+    Firewall,
     /// This project's switch as a router.
     QuietwireRouter,
     /// `dpdk-testpmd`, frames as they are.
@@ -35,12 +37,15 @@ pub enum Program {
     L3fwd,
     /// VPP, of FD.io.
     Vpp,
+    /// An image of the user's own, which forwards by itself.
+    OwnImage,
 }
 
 impl Program {
     /// All that can be chosen as a switch or a VNF.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Quietwire,
+        Self::Firewall,
         Self::QuietwireRouter,
         Self::TestpmdIo,
         Self::TestpmdMac,
@@ -52,6 +57,7 @@ impl Program {
         Self::L2fwd,
         Self::L3fwd,
         Self::Vpp,
+        Self::OwnImage,
     ];
 
     /// Its name, as it is chosen by.
@@ -60,6 +66,7 @@ impl Program {
         match self {
             Self::Tester => "tester",
             Self::Quietwire => "quietwire",
+            Self::Firewall => "firewall",
             Self::QuietwireRouter => "quietwire-router",
             Self::TestpmdIo => "testpmd-io",
             Self::TestpmdMac => "testpmd-mac",
@@ -71,6 +78,7 @@ impl Program {
             Self::L2fwd => "l2fwd",
             Self::L3fwd => "l3fwd",
             Self::Vpp => "vpp",
+            Self::OwnImage => "own-image",
         }
     }
 
@@ -79,7 +87,7 @@ impl Program {
     pub fn suits(self, role: Role) -> bool {
         match role {
             Role::Tester => self == Self::Tester,
-            Role::Switch => self != Self::Tester,
+            Role::Switch => !matches!(self, Self::Tester | Self::OwnImage),
             Role::Vnf => self.is_vnf(),
             Role::Relay => self == Self::Quietwire,
         }
@@ -90,7 +98,7 @@ impl Program {
         self.runs_in_containers()
             || matches!(
                 self,
-                Self::QuietwireRouter | Self::LinuxBridge | Self::LinuxRouting
+                Self::QuietwireRouter | Self::LinuxBridge | Self::LinuxRouting | Self::OwnImage
             )
     }
 
@@ -99,7 +107,11 @@ impl Program {
     pub fn runs_in_containers(self) -> bool {
         matches!(
             self,
-            Self::Quietwire | Self::TestpmdIo | Self::TestpmdMac | Self::TestpmdMacswap
+            Self::Quietwire
+                | Self::Firewall
+                | Self::TestpmdIo
+                | Self::TestpmdMac
+                | Self::TestpmdMacswap
         )
     }
 
@@ -130,7 +142,7 @@ impl Program {
             // Memif ports of Open vSwitch receive and do not send, with DPDK 22.11.
             Self::OvsDpdk => &[VhostUser, Pci],
             Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting => &[Veth, Tap, Pci],
-            Self::Tester | Self::Quietwire | Self::QuietwireRouter => {
+            Self::Tester | Self::Quietwire | Self::Firewall | Self::QuietwireRouter => {
                 &[Memif, VhostUser, Veth, Tap, Pci]
             }
             Self::TestpmdIo
@@ -138,7 +150,8 @@ impl Program {
             | Self::TestpmdMacswap
             | Self::L2fwd
             | Self::L3fwd
-            | Self::Vpp => &[Memif, VhostUser, Veth, Pci],
+            | Self::Vpp
+            | Self::OwnImage => &[Memif, VhostUser, Veth, Pci],
         }
     }
 

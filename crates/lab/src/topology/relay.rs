@@ -31,13 +31,9 @@ pub(super) fn relayed(elements: &mut Vec<Element>, paths: &[Path]) -> Vec<Path> 
         }
     };
     let paths = paths.iter().map(through).collect();
-    elements.push(Element {
-        name: free_name(elements),
-        role: Role::Relay,
-        place: ElementPlace::Host,
-        program: Program::Quietwire,
-        cpus: None,
-    });
+    let name = free_name(elements);
+    let relay = Element::new(name, Role::Relay, ElementPlace::Host, Program::Quietwire);
+    elements.push(relay);
     paths
 }
 

@@ -392,6 +392,99 @@ fn a_topology_of_ones_own_has_the_same_parts() {
 }
 
 #[test]
+fn firewalls_have_rules_and_guests_images_of_ones_own() {
+    let rules = Some("rule-default = \"drop\"".to_owned());
+    let image = Some(OwnImage {
+        kernel: "/k".into(),
+        initramfs: "/i".into(),
+    });
+    let firewall = Parameters {
+        vnf: Program::Firewall,
+        rules: rules.clone(),
+        image: image.clone(),
+        ..Parameters::default()
+    };
+    // A switch in a guest boots the built image nevertheless.
+    let built = graph("vNet5-1VNF", &firewall);
+    let of = |name: &str| built.elements.iter().find(|one| one.name == name).unwrap();
+    assert_eq!((&of("V").rules, &of("V").image), (&rules, &image));
+    assert_eq!((&of("S").rules, &of("S").image), (&None, &None));
+    let own = Parameters {
+        vnf: Program::OwnImage,
+        ..Parameters::default()
+    };
+    for (name, parameters, part) in [
+        (
+            "vNet1",
+            Parameters {
+                rules,
+                ..Parameters::default()
+            },
+            "there is no firewall",
+        ),
+        (
+            "vNet1",
+            Parameters {
+                image,
+                ..Parameters::default()
+            },
+            "no VNF in a guest",
+        ),
+        ("vNet3", own.clone(), "own-image wants an image"),
+        (
+            "vNet3",
+            Parameters {
+                inside: ElementPlace::Container,
+                ..own
+            },
+            "give it the place guest",
+        ),
+        (
+            "vNet1",
+            Parameters {
+                switch: Program::OwnImage,
+                ..Parameters::default()
+            },
+            "cannot be a switch",
+        ),
+    ] {
+        let message = refused(name, &parameters);
+        assert!(message.contains(part), "{message}");
+    }
+    // In a file, whose own directory is where files are sought.
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("rules.toml"), "# none\n").unwrap();
+    let path = directory.path().join("own.toml");
+    let parts = "rules = \"rules.toml\"\nimage = [\"k\", \"/i\"]\nplace = \"guest\"";
+    let text = OWN.replace(
+        "program = \"testpmd-io\"\nplace = \"container\"",
+        &format!("program = \"firewall\"\n{parts}"),
+    );
+    let own = parse(&text, &path).unwrap();
+    let left = &own.elements[2];
+    assert_eq!(left.rules.as_deref(), Some("# none\n"));
+    let image = left.image.as_ref().unwrap();
+    assert_eq!(
+        (&image.kernel, &image.initramfs),
+        (&directory.path().join("k"), &"/i".into())
+    );
+    for (from, to, part) in [
+        ("rules.toml", "nowhere.toml", "element[1].rules"),
+        ("\"firewall\"", "\"quietwire\"", "quietwire has no rules"),
+        (
+            "place = \"guest\"",
+            "place = \"container\"",
+            "left is in none",
+        ),
+    ] {
+        let message = parse(&text.replace(from, to), &path)
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
 fn faults_of_a_file_are_told_with_line_and_key() {
     for (from, to, expected) in [
         (

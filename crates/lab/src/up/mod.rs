@@ -2,13 +2,14 @@
 //! Topologies that are up: what is started for each element, how their ports meet, and where each lab that has a name keeps
 //! its state.
 
+mod cards;
 mod place;
 mod registry;
 mod room;
 mod state;
 mod wiring;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,6 +204,7 @@ fn build(
     running: &mut Vec<Running>,
 ) -> Result<LabState, LabError> {
     let UpOptions { graph, cpus, .. } = options;
+    cards::check(Path::new("/"), graph)?;
     let hypervisor = Hypervisor::of(graph, &options.guests, &options.program)?;
     let forwarders = forwarders(options, hypervisor.as_ref())?;
     let directory = claim.directory().to_owned();

@@ -44,6 +44,7 @@ pub(super) fn make_links(
     wiring: &Wiring,
     room: &mut Room<'_>,
 ) -> Result<(), LabError> {
+    make_taps(graph, wiring, room)?;
     for link in graph
         .links
         .iter()
@@ -63,6 +64,23 @@ pub(super) fn make_links(
                 "ip", "-n", namespace, "link", "set", name, "up", "promisc", "on",
             ])?;
         }
+    }
+    Ok(())
+}
+
+/// Interfaces of switches of the kernel's whose other side is QEMU, which finds them by their names. They go with their
+/// namespace.
+fn make_taps(graph: &Graph, wiring: &Wiring, room: &mut Room<'_>) -> Result<(), LabError> {
+    let taps = graph.links.iter().filter(|link| link.kind == LinkKind::Tap);
+    for end in taps.flat_map(|link| link.ends) {
+        if !graph.elements[end.element].is_kernels() {
+            continue;
+        }
+        let namespace = wiring.namespaces[end.element].clone().unwrap_or_default();
+        let (ip, name) = (["ip", "-n", &namespace], format!("p{}", end.port));
+        room.run(&[&ip[..], &["tuntap", "add", "dev", &name, "mode", "tap"]].concat())?;
+        let up = ["link", "set", &name, "up", "promisc", "on"];
+        room.run(&[&ip[..], &up].concat())?;
     }
     Ok(())
 }

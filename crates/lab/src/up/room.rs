@@ -13,7 +13,7 @@ use super::wiring::Attachment;
 use crate::error::{LabError, io_error};
 use crate::place::Place;
 use crate::spawn::{self, last_words};
-use crate::topology::{ElementPlace, Encapsulation, Forwarding, Program};
+use crate::topology::{ElementPlace, Encapsulation, Forwarding, OwnImage, Program};
 
 /// How long a program may take to come up. Several of them may have one CPU.
 const UP_DEADLINE: Duration = Duration::from_secs(60);
@@ -53,6 +53,10 @@ pub(crate) struct Plan {
     pub(crate) is_shared: bool,
     /// Its network namespace, where it has its own.
     pub(crate) namespace: Option<String>,
+    /// Of a firewall: its rules.
+    pub(crate) rules: Option<String>,
+    /// Of a guest: what it boots, where that is the user's own.
+    pub(crate) image: Option<OwnImage>,
 }
 
 /// A process of an element.

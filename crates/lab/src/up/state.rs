@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a lab that is up says of itself, to other processes and in results.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -102,6 +103,26 @@ impl LabState {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(io_error(&path, "reading the state")(error)),
         }
+    }
+}
+
+impl LabState {
+    /// What the consoles of all guests said so far, by the names of their elements. They go with the lab.
+    ///
+    /// # Errors
+    /// A console's log that cannot be read.
+    pub fn consoles(&self) -> Result<BTreeMap<String, String>, LabError> {
+        let mut all = BTreeMap::new();
+        for element in &self.elements {
+            let Some(guest) = &element.guest else {
+                continue;
+            };
+            let path = &guest.console_log;
+            let said = fs::read(path).map_err(io_error(path, "reading the console's log"))?;
+            let said = String::from_utf8_lossy(&said).into_owned();
+            all.insert(element.name.clone(), said);
+        }
+        Ok(all)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::room::{Plan, PortPlan};
 use super::state::TesterSide;
 use super::{UpOptions, rank};
+use crate::programs::FIREWALL_RULES;
 use crate::topology::{Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role};
 
 /// What a port of an element is, on its side.
@@ -19,8 +20,8 @@ pub(crate) enum Attachment {
     VirtioUser { socket: PathBuf, is_server: bool },
     /// An interface of the kernel's, in the namespace of the element.
     Interface { name: String },
-    /// One that is made by whoever is on the other side.
-    Tap,
+    /// The other side of an interface of the kernel's, which is in another's namespace.
+    Tap { namespace: String, name: String },
     /// A network card.
     Pci { address: String },
 }
@@ -40,7 +41,7 @@ impl Attachment {
                 format!("virtio-user:{}?role={}", socket.display(), role(is_server))
             }
             Self::Interface { name } => format!("af-packet:{name}"),
-            Self::Tap => "tap:".to_owned(),
+            Self::Tap { name, .. } => format!("tap:{name}"),
             Self::Pci { address } => format!("pci:{address}"),
         }
     }
@@ -81,7 +82,7 @@ impl Wiring {
         let elements = graph.elements.iter().enumerate();
         let namespaces = elements
             .map(|(index, element)| {
-                needs_namespace(graph, index, element).then(|| format!("{tag}-{}", element.name))
+                needs_namespace(graph, index, element).then(|| namespace_name(tag, element))
             })
             .collect();
         let ports = (0..graph.elements.len())
@@ -90,7 +91,7 @@ impl Wiring {
                     .filter_map(|port| {
                         let end = End { element, port };
                         let (link, _) = graph.link_at(end)?;
-                        let attachment = attachment(graph, link, end, directory);
+                        let attachment = attachment(graph, link, end, (directory, tag));
                         Some(PortPlan { attachment })
                     })
                     .collect()
@@ -131,6 +132,11 @@ impl Wiring {
             rest: cpus.rest.clone(),
             is_shared: cpus.is_shared(&element.name),
             namespace: self.namespaces[index].clone(),
+            rules: (element.program == Program::Firewall).then(|| {
+                let usual = || FIREWALL_RULES.to_owned();
+                element.rules.clone().unwrap_or_else(usual)
+            }),
+            image: element.image.clone(),
         }
     }
 
@@ -180,6 +186,10 @@ impl Wiring {
     }
 }
 
+fn namespace_name(tag: &str, element: &Element) -> String {
+    format!("{tag}-{}", element.name)
+}
+
 /// Containers have their own network; so has whoever has interfaces of the kernel's, which nothing else is to see, and who
 /// makes some for itself.
 fn needs_namespace(graph: &Graph, index: usize, element: &Element) -> bool {
@@ -192,7 +202,12 @@ fn needs_namespace(graph: &Graph, index: usize, element: &Element) -> bool {
         || element.program == Program::OvsDpdk
 }
 
-fn attachment(graph: &Graph, index: usize, end: End, directory: &Path) -> Attachment {
+fn attachment(
+    graph: &Graph,
+    index: usize,
+    end: End,
+    (directory, tag): (&Path, &str),
+) -> Attachment {
     let link = &graph.links[index];
     let other = link.ends[usize::from(link.ends[0] == end)];
     let [own, peer] = [end, other].map(|end| &graph.elements[end.element]);
@@ -211,10 +226,13 @@ fn attachment(graph: &Graph, index: usize, end: End, directory: &Path) -> Attach
             Attachment::VirtioUser { socket, is_server }
         }
         LinkKind::VhostUser => Attachment::Vhost { socket, is_server },
-        LinkKind::Veth => Attachment::Interface {
+        LinkKind::Tap if !own.is_kernels() => Attachment::Tap {
+            namespace: namespace_name(tag, peer),
+            name: format!("p{}", other.port),
+        },
+        LinkKind::Veth | LinkKind::Tap => Attachment::Interface {
             name: format!("p{}", end.port),
         },
-        LinkKind::Tap => Attachment::Tap,
         LinkKind::Pci => Attachment::Pci {
             address: match own.role {
                 Role::Tester => String::new(),

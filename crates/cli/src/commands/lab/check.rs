@@ -74,7 +74,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     let seen = Seen::of(&result);
     if args.json {
         print(serde_json::to_string_pretty(
-            &json!({ "lab": state, "result": result }),
+            &json!({ "lab": state, "result": result, "consoles": state.consoles()? }),
         )?)?;
     } else {
         print(seen.text(&state))?;

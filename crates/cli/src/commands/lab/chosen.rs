@@ -2,16 +2,17 @@
 //! Options that choose a topology and its parameters, as every command of the lab takes them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::topology::{
-    self, Assignment, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, Parameters,
-    Program, TopologyError, assign, named,
+    self, Assignment, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage,
+    Parameters, Program, TopologyError, assign, named,
 };
+use quietwire_switch::config::rules::RuleFile;
 
 /// A topology.
 #[derive(Debug, Args)]
@@ -47,6 +48,12 @@ pub(super) struct TopologyArgs {
     /// is then outside.
     #[arg(long, value_name = "PCI,PCI", value_delimiter = ',')]
     ports: Vec<String>,
+    /// Rules of firewalls, from a TOML file. [default: the tester's frames go through, and nothing else]
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// What guests of VNFs boot: a kernel and an initramfs of your own. [default: an image that is built for them]
+    #[arg(long, value_name = "KERNEL,INITRD", value_parser = parse_image)]
+    image: Option<OwnImage>,
     /// CPUs of an element, like S=1 or V1=2-3; repeat it. Elements that are not named get one each, and share where there
     /// are too few.
     #[arg(long, value_name = "ELEMENT=LIST", value_parser = parse_cpus)]
@@ -117,22 +124,47 @@ fn parse_cpus(text: &str) -> Result<(String, CpuList), String> {
     Ok((name.to_owned(), cpus))
 }
 
+fn parse_image(text: &str) -> Result<OwnImage, String> {
+    let (kernel, initramfs) = text
+        .split_once(',')
+        .ok_or("write KERNEL,INITRD, like vmlinuz,initramfs.gz")?;
+    let path = |text: &str| {
+        let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+        match path.is_file() {
+            true => Ok(path),
+            false => Err(format!("{} is no file", path.display())),
+        }
+    };
+    Ok(OwnImage {
+        kernel: path(kernel)?,
+        initramfs: path(initramfs)?,
+    })
+}
+
 impl TopologyArgs {
     /// The graph, and who has which of this machine's CPUs.
     pub(super) fn read(&self) -> Result<(Graph, Assignment)> {
         let graph = self.graph()?;
+        for element in &graph.elements {
+            if let Some(rules) = &element.rules {
+                // A topology's own file is not to be found here any more.
+                let said = format!("rules of {}", element.name);
+                let path = self.rules.clone().unwrap_or_else(|| said.into());
+                RuleFile::parse(&path, rules)?;
+            }
+        }
         let online = online_cpus(Path::new("/"))?;
         let asked: BTreeMap<String, CpuList> = self.cpus.iter().cloned().collect();
         let cpus = assign(&graph, &online, &asked)?;
         Ok((graph, cpus))
     }
 
-    fn graph(&self) -> Result<Graph, TopologyError> {
+    fn graph(&self) -> Result<Graph> {
         let path = Path::new(&self.topology);
         if path.extension().is_some_and(|ending| ending == "toml") {
             let given = self.given();
             if !given.is_empty() {
-                return Err(TopologyError::Wrong(format!(
+                bail!(TopologyError::Wrong(format!(
                     "{} of a topology from a file stands in the file; leave {} out",
                     if given.len() == 1 { "this" } else { "these" },
                     given.join(", ")
@@ -142,7 +174,7 @@ impl TopologyArgs {
         }
         let named =
             named(&self.topology).ok_or_else(|| TopologyError::Unknown(self.topology.clone()))?;
-        named.graph(&self.parameters())
+        Ok(named.graph(&self.parameters()?)?)
     }
 
     fn given(&self) -> Vec<&'static str> {
@@ -156,15 +188,25 @@ impl TopologyArgs {
             (self.forwarding.is_some(), "--forwarding"),
             (self.link.is_some(), "--link"),
             (!self.ports.is_empty(), "--ports"),
+            (self.rules.is_some(), "--rules"),
+            (self.image.is_some(), "--image"),
         ]
         .into_iter()
         .filter_map(|(is_given, name)| is_given.then_some(name))
         .collect()
     }
 
-    fn parameters(&self) -> Parameters {
+    fn parameters(&self) -> Result<Parameters> {
         let usual = Parameters::default();
-        Parameters {
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).map_err(|error| {
+                TopologyError::Wrong(format!(
+                    "--rules: {} cannot be read: {error}",
+                    path.display()
+                ))
+            })
+        };
+        Ok(Parameters {
             chains: self.chains,
             length: self.length,
             switch: self.switch.unwrap_or(usual.switch),
@@ -193,6 +235,8 @@ impl TopologyArgs {
                 LinkArg::Tap => LinkKind::Tap,
             }),
             ports: self.ports.clone(),
-        }
+            rules: self.rules.as_ref().map(read).transpose()?,
+            image: self.image.clone(),
+        })
     }
 }

@@ -2,7 +2,7 @@
 //! `quietwire lab up` and `down`: labs that stay up, each kept by a process of its own.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +59,9 @@ pub(super) struct DownArgs {
     /// Its name; not needed where only one is up.
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// Keep what the consoles of its guests said, as LAB-ELEMENT.console.log in this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    consoles: Option<PathBuf>,
     /// Where labs keep their state.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
@@ -197,6 +200,18 @@ fn answer(answer: &Answer) -> Result<()> {
 
 pub(super) fn down(args: &DownArgs) -> Result<()> {
     let lab = find(&args.state_directory, args.name.as_deref())?;
+    if let (Some(directory), Some(state)) = (&args.consoles, &lab.state) {
+        keep_consoles(state, directory)?;
+    }
     take_down(&args.state_directory, &lab)?;
     print(format!("lab {} is down", lab.name))
+}
+
+fn keep_consoles(state: &LabState, directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    for (element, said) in state.consoles()? {
+        let path = directory.join(format!("{}-{element}.console.log", state.name));
+        std::fs::write(&path, said).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }

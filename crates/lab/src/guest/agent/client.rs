@@ -209,7 +209,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(20);
 
-    const HELLO: &str = r#"{"id":ID,"ok":{"version":2,"quietwire":"0.1.0","kernel":"6.1","cpus":"0-1","ports":[]}}"#;
+    const HELLO: &str = r#"{"id":ID,"ok":{"version":3,"quietwire":"0.1.0","kernel":"6.1","cpus":"0-1","ports":[]}}"#;
 
     /// An agent that answers question after question with these, `ID` in them being the question's number.
     fn with_agent<T>(

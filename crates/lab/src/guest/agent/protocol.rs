@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::net::IpAddr;
 
 /// Version of the protocol. An agent answers its own only.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A question with what belongs to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,6 +120,8 @@ pub enum VnfKind {
     CrossConnect,
     /// quietwire's switch with all ports in one learning bridge.
     Bridge,
+    /// quietwire's switch as a firewall: the ports of each pair joined, with rules (TOML, `[[rule]]`) about what they let in.
+    Firewall(String),
     /// quietwire's switch as a router.
     Router(Routing),
     /// quietwire's switch as its configuration file says (TOML), in which the ports are there already, named `p0`, `p1` and so
@@ -214,7 +216,7 @@ mod tests {
         let text = serde_json::to_string(&question).unwrap();
         assert_eq!(
             text,
-            r#"{"version":2,"id":7,"ask":{"start":{"kind":{"linux-router":{"addresses":{"0":["10.0.0.1/24"]},"routes":[["10.2.0.0/16","10.0.0.9"]],"neighbours":[]}},"forwarding-cpus":null,"shares-cpus":true,"queues":1,"frame-size-max":1518}}}"#
+            r#"{"version":3,"id":7,"ask":{"start":{"kind":{"linux-router":{"addresses":{"0":["10.0.0.1/24"]},"routes":[["10.2.0.0/16","10.0.0.9"]],"neighbours":[]}},"forwarding-cpus":null,"shares-cpus":true,"queues":1,"frame-size-max":1518}}}"#
         );
         assert_eq!(serde_json::from_str::<Question>(&text).unwrap(), question);
         let answer: Answer = serde_json::from_str(r#"{"id": 7, "error": "no"}"#).unwrap();

@@ -79,7 +79,7 @@ fn command(program: &Path, config: &Path, control: &Path, vnf: &Vnf, cpus: &Cpus
 
 fn configuration(ports: &[Port], vnf: &Vnf) -> Result<String, String> {
     let mut config = toml::Table::new();
-    if let VnfKind::Switch(text) = &vnf.kind {
+    if let VnfKind::Switch(text) | VnfKind::Firewall(text) = &vnf.kind {
         config = text
             .parse()
             .map_err(|error| format!("the switch's configuration: {error}"))?;
@@ -92,7 +92,7 @@ fn configuration(ports: &[Port], vnf: &Vnf) -> Result<String, String> {
         names.iter().zip(ports).map(port).collect(),
     )?;
     match &vnf.kind {
-        VnfKind::CrossConnect => {
+        VnfKind::CrossConnect | VnfKind::Firewall(_) => {
             let pairs = names.chunks(2).map(|pair| json!({ "ports": pair }));
             add(&mut config, "cross-connect", pairs.collect())?;
         }
@@ -258,6 +258,11 @@ mod tests {
             written(VnfKind::Bridge)["bridge"][0]["ports"][1].as_str(),
             Some("p1")
         );
+        let rules = "rule-default = \"drop\"\n[[rule]]\nname = \"x\"\naction = \"accept\"\n";
+        let config = written(VnfKind::Firewall(rules.to_owned()));
+        assert_eq!(config["rule-default"].as_str(), Some("drop"));
+        assert_eq!(config["rule"].as_array().unwrap().len(), 1);
+        assert_eq!(config["cross-connect"].as_array().unwrap().len(), 1);
         let routing = Routing {
             addresses: [
                 (0, vec!["10.0.0.1/24".parse().unwrap()]),

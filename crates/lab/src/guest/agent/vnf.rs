@@ -82,7 +82,10 @@ impl Cpus {
 impl Machine {
     /// Starts a network function, and returns when it forwards.
     pub(super) fn start(&self, vnf: &Vnf) -> Result<Box<dyn Function>, String> {
-        let are_pairs = matches!(vnf.kind, VnfKind::Testpmd(_) | VnfKind::CrossConnect);
+        let are_pairs = matches!(
+            vnf.kind,
+            VnfKind::Testpmd(_) | VnfKind::CrossConnect | VnfKind::Firewall(_)
+        );
         if self.ports.is_empty() || are_pairs && !self.ports.len().is_multiple_of(2) {
             return Err(format!(
                 "this network function wants ports{}, and the guest has {}",

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an image of somebody's own is outside a guest: nothing that could be started.
+
+use serde_json::Value;
+
+use super::{Forwarder, Unavailable};
+use crate::adapters::DeviceThread;
+use crate::error::LabError;
+use crate::up::{Plan, Process, Room};
+
+#[derive(Debug)]
+pub(super) struct OwnImage;
+
+const WHY: &str = "an image of your own is booted in a guest, and runs nowhere else";
+
+impl Forwarder for OwnImage {
+    fn probe(&self) -> Result<String, Unavailable> {
+        Err(Unavailable(WHY.to_owned()))
+    }
+
+    fn start(&mut self, plan: &Plan, _room: &mut Room<'_>) -> Result<(), LabError> {
+        Err(LabError::Unavailable {
+            name: plan.name.clone(),
+            why: Unavailable(WHY.to_owned()),
+        })
+    }
+
+    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
+        Err(WHY.to_owned())
+    }
+
+    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+        Err(WHY.to_owned())
+    }
+
+    fn configuration(&self, _plan: &Plan) -> Result<Vec<String>, String> {
+        Err(WHY.to_owned())
+    }
+
+    fn processes(&mut self) -> &mut [Process] {
+        &mut []
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Network cards that a topology names, looked at before anything is started: a program of DPDK passes over one that it cannot
+//! drive, and says little more than that it has no port.
+
+use std::path::Path;
+
+use quietwire_dpdk::pci::{self, Problem};
+
+use crate::error::LabError;
+use crate::programs::Unavailable;
+use crate::topology::{Element, ElementPlace, Graph, Role};
+
+/// Looks at all cards of a topology; `root` is `/`, or that of a recorded machine.
+///
+/// # Errors
+/// [`LabError::Topology`] where an element cannot have a card, [`LabError::Unavailable`] where DPDK cannot drive it.
+pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
+    for link in &graph.links {
+        let Some(address) = &link.pci else { continue };
+        let ends = link.ends.map(|end| &graph.elements[end.element]);
+        for element in ends.iter().filter(|end| end.role != Role::Tester) {
+            can_have(element, address)?;
+            pci::check(root, address).map_err(|problem| {
+                let (Problem::Wrong(what) | Problem::NotReady(what)) = problem;
+                LabError::Unavailable {
+                    name: element.name.clone(),
+                    why: Unavailable(format!("its network card {address}: {what}")),
+                }
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn can_have(element: &Element, address: &str) -> Result<(), LabError> {
+    let Element { name, program, .. } = element;
+    let why = if element.place == ElementPlace::Guest {
+        "cards cannot be given to guests here; choose containers in place of guests (--place container), or a topology with a switch at both ends".to_owned()
+    } else if program.is_of_the_kernel() {
+        format!(
+            "{program} takes no cards by their addresses here; choose a program of DPDK, such as quietwire or ovs-dpdk"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(LabError::Topology(format!(
+        "{name}: its network card {address}: {why}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::error::Fault;
+    use crate::topology::{Parameters, Program, named};
+
+    const CARDS: [&str; 2] = ["0000:17:00.0", "0000:17:00.1"];
+
+    /// A machine with two network cards, driven so.
+    fn machine(drivers: [&str; 2]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (address, driver) in CARDS.iter().zip(drivers) {
+            let device = root.path().join("sys/bus/pci/devices").join(address);
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("class"), "0x020000\n").unwrap();
+            symlink(format!("../../drivers/{driver}"), device.join("driver")).unwrap();
+        }
+        root
+    }
+
+    fn seen(root: &Path, name: &str, parameters: &Parameters) -> Result<(), LabError> {
+        let cards = Parameters {
+            ports: CARDS.map(str::to_owned).to_vec(),
+            ..parameters.clone()
+        };
+        check(root, &named(name).unwrap().graph(&cards).unwrap())
+    }
+
+    #[test]
+    fn cards_are_looked_at_where_they_are_used() {
+        let usual = Parameters::default();
+        let kernel = Parameters {
+            switch: Program::LinuxBridge,
+            ..usual.clone()
+        };
+        let ready = machine(["uio_pci_generic", "mlx5_core"]);
+        seen(ready.path(), "vNet1", &usual).unwrap();
+        seen(ready.path(), "vNet4-1VNF", &usual).unwrap();
+        let nowhere = tempfile::tempdir().unwrap();
+        let held = machine(["uio_pci_generic", "ixgbe"]);
+        for (root, name, parameters, fault, said) in [
+            (
+                nowhere.path(),
+                "vNet1",
+                &usual,
+                Fault::Lacks,
+                "0000:17:00.0: there is no such device",
+            ),
+            (
+                held.path(),
+                "vNet1",
+                &usual,
+                Fault::Lacks,
+                "0000:17:00.1: is driven by the kernel's ixgbe",
+            ),
+            (
+                ready.path(),
+                "vNet1",
+                &kernel,
+                Fault::BadInput,
+                "S: its network card 0000:17:00.0: linux-bridge takes no cards",
+            ),
+            (
+                ready.path(),
+                "vNet3",
+                &usual,
+                Fault::BadInput,
+                "cards cannot be given to guests",
+            ),
+        ] {
+            let error = seen(root, name, parameters).unwrap_err();
+            assert_eq!(error.fault(), fault, "{error}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+}
