@@ -181,7 +181,6 @@ fn the_reference_on_the_host_and_the_switch_alone_carry_traffic() {
 }
 
 #[test]
-#[ignore = "needs a CPU for each element: on two it takes minutes"]
 fn a_switch_and_vnfs_in_containers_carry_traffic() {
     carries(&["vComp3-PHY2VM"], 1);
     let told = carries(
@@ -218,7 +217,6 @@ fn several_chains_carry_traffic_at_once() {
 }
 
 #[test]
-#[ignore = "needs a CPU for each element: on two it takes minutes"]
 fn testpmd_is_a_switch_too() {
     carries(&["vNet4-1VNF", "--switch", "testpmd-io"], 1);
 }
@@ -235,7 +233,6 @@ fn open_vswitch_on_dpdk_carries_traffic() {
 }
 
 #[test]
-#[ignore = "needs a CPU for each element: on two it takes minutes"]
 fn switches_of_the_kernel_carry_traffic() {
     carries(&["vNet1", "--switch", "linux-bridge"], 1);
     carries(
