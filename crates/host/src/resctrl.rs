@@ -2,8 +2,8 @@
 //! Classes of service for the last level cache and memory bandwidth: Intel RDT, AMD's and Arm's likes, by the kernel's
 //! resctrl (Documentation/filesystems/resctrl.rst).
 
-#[cfg(test)]
-pub(crate) mod fake;
+#[cfg(any(test, feature = "machines"))]
+pub mod fake;
 mod groups;
 mod info;
 mod schemata;

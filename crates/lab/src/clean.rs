@@ -9,7 +9,8 @@ use quietwire_host::journal::{self, Change, Undone};
 use serde::Serialize;
 
 use crate::error::{LabError, io_error};
-use crate::lab::{LAB_JOURNAL, lock, lock_path};
+use crate::isolation::{running_machine, take_back_left};
+use crate::lab::{LAB_JOURNAL, MARKER, lock, lock_path};
 use crate::up::{NAMED, clean_named};
 
 /// What was found and undone.
@@ -109,6 +110,9 @@ fn clean_one(directory: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
     for path in cases.iter().rev() {
         undone.extend(undo_journal(path)?);
     }
+    for marker in ending_in(directory, MARKER).map_err(io_error(directory, "listing it"))? {
+        undone.extend(take_back_left(&running_machine(), &marker)?);
+    }
     let own = directory.join(LAB_JOURNAL);
     if own.exists() {
         undone.extend(undo_own_journal(&own)?);
@@ -122,14 +126,19 @@ fn clean_one(directory: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
 }
 
 fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut journals = Vec::new();
+    ending_in(directory, ".jsonl")
+}
+
+/// Files in a directory whose names end so.
+fn ending_in(directory: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == "jsonl") {
-            journals.push(path);
+        if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
         }
     }
-    Ok(journals)
+    Ok(found)
 }
 
 /// Undoes a lab's own journal. Its directory goes last, with the journal; it stays when something could not be undone,
@@ -144,7 +153,14 @@ pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, Undone)>, Lab
         .parent()
         .map_or(Ok(Vec::new()), journals)
         .map_err(io_error(path, "listing its directory"))?;
-    if has_failed(&undone) || of_cases.iter().any(|other| other != path) {
+    let is_partitioned = path
+        .parent()
+        .map_or(Ok(Vec::new()), |directory| ending_in(directory, MARKER))
+        .map_err(io_error(path, "listing its directory"))?;
+    if has_failed(&undone)
+        || !is_partitioned.is_empty()
+        || of_cases.iter().any(|other| other != path)
+    {
         undone.extend(directories.into_iter().map(|change| {
             let why = "kept, with the journal of what could not be undone".to_owned();
             (change, Undone::Failed(why))

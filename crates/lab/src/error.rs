@@ -31,6 +31,25 @@ pub enum LabError {
         /// The process that has it, as far as it said.
         owner: String,
     },
+    /// Another lab isolates CPUs for longer than anybody waits.
+    #[error(
+        "another lab isolates CPUs of this machine ({owner}), and two would disturb each other; wait for it or stop it"
+    )]
+    OtherPartition {
+        /// What it noted.
+        owner: String,
+    },
+    /// A partition is applied that is none of the lab's.
+    #[error(
+        "a partition is applied to this machine already, which `quietwire partition status` shows, and an isolation case would change it; `quietwire partition rollback` takes it back"
+    )]
+    Partitioned,
+    /// A partition could not be applied or taken back.
+    #[error(transparent)]
+    Apply(#[from] quietwire_host::apply::ApplyError),
+    /// An isolation case did not come about.
+    #[error("the isolation did not come about: {0}")]
+    Isolation(String),
     /// A lab of this name is up.
     #[error(
         "a lab '{name}' is up, of process {owner}; give another name with --name, or `quietwire lab down {name}` first"
@@ -219,6 +238,7 @@ impl LabError {
                 is_lacking: true, ..
             }
             | Self::Unavailable { .. }
+            | Self::Partitioned
             | Self::Memory { .. } => Fault::Lacks,
             // Not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })

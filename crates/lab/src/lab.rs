@@ -10,12 +10,14 @@ use quietwire_host::CpuList;
 use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
 use quietwire_host::inventory::Inventory;
 use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
+use quietwire_host::partition::Plan;
 use quietwire_host::settings;
 
 use crate::adapters::{DeviceThread, Places, quietwire::Quietwire};
 use crate::clean;
 use crate::device::{Device, DeviceSpec};
 use crate::error::{LabError, io_error};
+use crate::isolation::{Applied, running_machine};
 use crate::neighbours::{AtWork, NeighbourSpec, Neighbours};
 
 /// Where labs keep their state when nothing else is asked for.
@@ -25,6 +27,8 @@ pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
 const HUGE_PAGE_MIB: u64 = 2;
 
 pub(crate) const LAB_JOURNAL: &str = "lab.jsonl";
+/// Ends the name of the file that says that a partition is applied for a case.
+pub(crate) const MARKER: &str = ".partition";
 
 /// How a lab is to be brought up.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct Case {
     pub neighbours: Option<NeighbourSpec>,
     /// Everything but the device is kept to these CPUs; none for an unpartitioned machine.
     pub rest_cpus: Option<CpuList>,
+    /// In place of that: the partition of an isolation case.
+    pub partition: Option<Plan>,
 }
 
 /// What a case came up as.
@@ -68,6 +74,7 @@ struct Running {
     /// What the device was started from, for a restart.
     origin: Option<(DeviceSpec, Option<Cpuset>)>,
     neighbours: Option<Neighbours>,
+    partition: Option<Applied>,
 }
 
 /// A lab that is up. Dropped, it undoes everything.
@@ -216,6 +223,7 @@ impl Lab {
             device: None,
             origin: None,
             neighbours: None,
+            partition: None,
         });
         let entered = self.build(case);
         if entered.is_err()
@@ -239,7 +247,7 @@ impl Lab {
             })
             .map_err(io_error(&directory, "writing the journal"))?;
         make_directory(&directory)?;
-        if case.device.pinned || case.rest_cpus.is_some() {
+        if case.device.pinned || case.rest_cpus.is_some() || case.partition.is_some() {
             let machine = Inventory::read(Path::new("/"));
             case.device.roles().validate(&machine)?;
         }
@@ -266,6 +274,21 @@ impl Lab {
             }
             confined = Some(seen);
             device_set = Some(set);
+        }
+        if let Some(plan) = &case.partition {
+            let marker = self.directory.join(format!("case-{:04}{MARKER}", self.cases));
+            let applied = Applied::apply(&running_machine(), plan, &marker)?;
+            commands.extend(applied.settings.iter().cloned());
+            device_set = match &applied.device_set {
+                Some(set) => Some(set.clone()),
+                None => Some(Cpusets::find(Path::new("/"))?.create(
+                    journal,
+                    &format!("{tag}-device"),
+                    &case.device.roles().all(),
+                    TasksOnUndo::Kill,
+                )?),
+            };
+            running.partition = Some(applied);
         }
         let places = Places {
             sockets: (0..case.device.ports)
@@ -294,7 +317,11 @@ impl Lab {
                 TasksOnUndo::Kill,
             )?;
             commands.push(format!("cpuset {} = {}", set.path.display(), spec.cpus));
-            let neighbours = Neighbours::start(journal, spec, &set, &directory)?;
+            let class = running
+                .partition
+                .as_ref()
+                .and_then(|applied| applied.tasks_of_others.clone());
+            let neighbours = Neighbours::start(journal, spec, &set, class, &directory)?;
             commands.push(neighbours.command.join(" "));
             running.neighbours = Some(neighbours);
         }
@@ -388,7 +415,9 @@ impl Lab {
         let neighbours = running.neighbours.as_mut().map_or(Ok(()), Neighbours::stop);
         let device = running.device.as_mut().map_or(Ok(()), Device::stop);
         let undone = undo(&running.journal);
-        neighbours.and(device).and(undone)
+        let partition = running.partition.take();
+        let taken_back = partition.map_or(Ok(()), |applied| applied.take_back(&running_machine()));
+        neighbours.and(device).and(undone).and(taken_back)
     }
 
     /// Undoes everything.

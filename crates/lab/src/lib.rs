@@ -10,6 +10,7 @@ mod device;
 mod error;
 pub mod guest;
 pub mod iperf;
+mod isolation;
 mod lab;
 mod neighbours;
 mod place;
@@ -22,7 +23,10 @@ pub use adapters::{DeviceThread, Places};
 pub use clean::{CleanReport, clean};
 pub use device::{DeviceSpec, ForwardingMode};
 pub use error::{Fault, LabError};
+pub use isolation::{Applied, IsolationCase, IsolationPart, Setup, isolation_cases};
 pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
-pub use neighbours::{AtWork, Intensity, NeighbourKind, NeighbourSpec, neighbour_kinds};
+pub use neighbours::{
+    AtWork, Intensity, NeighbourKind, NeighbourSpec, Placement, neighbour_kinds,
+};
 pub use place::Place;
 pub use programs::{FIREWALL_RULES, Unavailable, availability};

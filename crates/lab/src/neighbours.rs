@@ -3,6 +3,7 @@
 
 mod intensity;
 mod kinds;
+mod placement;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,8 @@ use crate::spawn;
 
 pub use intensity::{AtWork, Intensity};
 pub use kinds::{NeighbourKind, neighbour_kinds};
+pub use placement::Placement;
+pub(crate) use placement::siblings;
 
 /// What neighbours there are to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +98,7 @@ impl Neighbours {
         journal: &mut Journal,
         spec: &NeighbourSpec,
         set: &Cpuset,
+        class: Option<PathBuf>,
         directory: &Path,
     ) -> Result<Self, LabError> {
         require_programs()?;
@@ -106,7 +110,8 @@ impl Neighbours {
             .collect();
         command.extend(stressor_arguments(spec));
         let log = directory.join("neighbours.log");
-        let child = spawn::spawn(journal, &command, Some(set), &log)?;
+        let lists: Vec<PathBuf> = class.into_iter().chain([set.processes_file()]).collect();
+        let child = spawn::spawn_in(journal, &command, &lists, &log)?;
         let mut neighbours = Self {
             child,
             command,

@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -33,6 +33,17 @@ pub(crate) fn spawn(
     set: Option<&Cpuset>,
     log: &Path,
 ) -> Result<Child, LabError> {
+    let lists: Vec<PathBuf> = set.map(Cpuset::processes_file).into_iter().collect();
+    spawn_in(journal, command, &lists, log)
+}
+
+/// As [`spawn`], listed from its first instruction on in these files of the kernel's: of CPU sets, of classes of service.
+pub(crate) fn spawn_in(
+    journal: &mut Journal,
+    command: &[String],
+    lists: &[PathBuf],
+    log: &Path,
+) -> Result<Child, LabError> {
     let out = OpenOptions::new()
         .create(true)
         .append(true)
@@ -40,15 +51,14 @@ pub(crate) fn spawn(
         .open(log)
         .map_err(io_error(log, "making the log"))?;
     let errors = out.try_clone().map_err(io_error(log, "making the log"))?;
-    // The shell enters the set and becomes the program, so that no thread is ever elsewhere.
+    // The shell enters the sets and becomes the program, so that no thread is ever elsewhere.
     let mut shell = Command::new("/bin/sh");
-    match set {
-        Some(set) => shell
-            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
-            .arg(set.processes_file()),
-        None => shell.args(["-c", "exec \"$@\"", "sh"]),
-    };
+    const ENLIST: &str =
+        r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
     shell
+        .args(["-c", ENLIST, "sh"])
+        .args(lists)
+        .arg("--")
         .args(orphaned_never(command).iter().map(OsStr::new))
         .process_group(0)
         .stdin(Stdio::null())

@@ -27,6 +27,7 @@ pub use summary::{
     CaseSummary, CpuShare, GoalSummary, Health, HighestLoad, LatencyAtLoad, LossPoint,
     LossesAtRate, MethodFigures, MethodResult, PercentileValue, RepeatedRates, RoundTrip,
     SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare,
+    UnavailableCase,
 };
 pub use table::text_table;
 

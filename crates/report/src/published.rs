@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Published figures that a noisy-neighbours study stands beside, and which of its cases answer to them.
 
-use quietwire_study::{Case, NeighboursIn, Pinning};
+use quietwire_study::{Case, NeighboursIn};
 
 /// One published configuration, in percent of the quiet one.
 pub(crate) struct Published {
@@ -33,7 +33,7 @@ pub(crate) const EDGE: [Published; 4] = [
         throughput: "about 60\u{202f}%",
         mean_round_trip: "160\u{202f}%",
         answers: |case| {
-            case.neighbours == NeighboursIn::Everywhere && case.pinning == Pinning::None
+            case.neighbours == NeighboursIn::Everywhere && !case.is_pinned()
         },
         otherwise: "not in this study",
     },
@@ -41,7 +41,7 @@ pub(crate) const EDGE: [Published; 4] = [
         configuration: "noisy, cores pinned",
         throughput: "68\u{202f}%",
         mean_round_trip: "120\u{202f}%",
-        answers: |case| case.neighbours != NeighboursIn::None && case.pinning == Pinning::Roles,
+        answers: |case| case.neighbours != NeighboursIn::None && case.is_pinned(),
         otherwise: "not in this study",
     },
     Published {

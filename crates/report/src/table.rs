@@ -30,6 +30,12 @@ pub fn text_table(summary: &Summary, width: u16) -> String {
         }
         text.push('\n');
     }
+    for case in &summary.unavailable {
+        text.push_str(&format!(
+            "{}: unavailable on this machine: {}\n",
+            case.name, case.reason
+        ));
+    }
     // A terminal's fonts may lack the narrow space.
     text.replace(format::THIN, " ")
 }

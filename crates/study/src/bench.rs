@@ -57,6 +57,12 @@ pub trait Bench {
     /// The machine and the software.
     fn environment(&mut self) -> Environment;
 
+    /// Why this machine cannot have a case, in a sentence; none where it can. Asked once for each case, before the first is
+    /// entered: one that cannot be had is not run, and the reason is stored.
+    fn unavailable(&mut self, _case: &CaseSpec) -> Option<String> {
+        None
+    }
+
     /// Brings up device and neighbours; what comes back is every command and setting, for the record.
     ///
     /// # Errors

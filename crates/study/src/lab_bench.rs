@@ -10,7 +10,7 @@ use quietwire_host::threads::{ReadError, online_cpus};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::{
     AtWork, Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions,
-    NeighbourKind, NeighbourSpec,
+    IsolationPart, NeighbourKind, NeighbourSpec,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
 use quietwire_search::procedure::Action;
@@ -20,9 +20,10 @@ use quietwire_tester::{
 };
 use serde_json::{Value, json};
 
+use crate::arrangement::Arrangement;
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::executor::{Device, act};
-use crate::file::{FrameSize, Idle, Mode, Neighbours, NeighboursIn, Pinning, StudyFile, Switch};
+use crate::file::{FrameSize, Idle, Mode, Neighbours, NeighboursIn, StudyFile, Switch};
 
 /// Why a bench could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,9 @@ pub enum LabBenchError {
         "the study's device is not started by the lab (switch = \"other\" in [device]); say what measures it with --tester, or use `quietwire measure`"
     )]
     NotOurs,
+    /// A case that this machine cannot have.
+    #[error("the case is unavailable on this machine: {0}")]
+    Unavailable(String),
     /// A call out of order.
     #[error("no case is up, and a trial was asked for")]
     NoCase,
@@ -80,6 +84,7 @@ impl LabBenchError {
             Self::Dpdk(error) => of_dpdk(error.fault()),
             Self::Tester(error) => of_dpdk(error.fault()),
             Self::Offline { .. } | Self::NotOurs => Fault::BadInput,
+            Self::Unavailable(_) => Fault::Lacks,
             Self::Monitor(_) | Self::Read(_) | Self::NoCase => Fault::Failed,
         }
     }
@@ -93,7 +98,7 @@ pub struct LabBench {
     eal: Eal,
     lab: Lab,
     file: StudyFile,
-    online: CpuList,
+    machine: Inventory,
     entered: Option<Entered>,
     trials: u32,
 }
@@ -154,7 +159,7 @@ impl LabBench {
             eal,
             lab,
             file: file.clone(),
-            online,
+            machine: Inventory::read(Path::new("/")),
             entered: None,
             trials: 0,
         })
@@ -170,22 +175,34 @@ impl LabBench {
         Ok(self.lab.down()?)
     }
 
-    fn case(&self, spec: &CaseSpec) -> Case {
-        let forwarding = &self.file.device.forwarding_cpus;
-        let away = self.online.difference(forwarding);
-        let neighbours = match spec.case.neighbours {
-            NeighboursIn::None => None,
-            NeighboursIn::Everywhere => Some(self.online.clone()),
-            NeighboursIn::OffForwardingCpus => Some(away.clone()),
+    fn case(&self, spec: &CaseSpec) -> Result<Case, LabBenchError> {
+        let arranged = Arrangement::of(&self.file, &spec.case, &self.machine)
+            .map_err(LabBenchError::Unavailable)?;
+        // As files of earlier versions have it.
+        let is_apart = spec.case.partition == Some(true);
+        let away = || {
+            self.machine
+                .cpus_online
+                .clone()
+                .unwrap_or_default()
+                .difference(&self.file.device.forwarding_cpus)
         };
-        Case {
+        Ok(Case {
             device: self.device(spec),
-            neighbours: neighbours.map(|cpus| NeighbourSpec {
+            neighbours: arranged.neighbours.map(|cpus| NeighbourSpec {
                 stressors: stressors(&self.file.neighbours, cpus.len()),
                 cpus,
             }),
-            rest_cpus: spec.case.partition.then_some(away),
-        }
+            rest_cpus: is_apart.then(away),
+            partition: arranged.partition,
+        })
+    }
+
+    /// What an isolation case is made of here; nothing where the file names none.
+    fn isolation_parts(&self, spec: &CaseSpec) -> Option<Vec<IsolationPart>> {
+        let isolation = spec.case.isolation()?;
+        let setup = crate::arrangement::setup(&self.file);
+        isolation.parts_on(&self.machine, Some(&setup)).ok()
     }
 
     fn device(&self, spec: &CaseSpec) -> DeviceSpec {
@@ -205,7 +222,7 @@ impl LabBench {
                 Idle::Yield => "yield",
             }
             .to_owned(),
-            pinned: spec.case.pinning == Pinning::Roles,
+            pinned: spec.case.is_pinned(),
             huge_pages: self.file.tester.huge_pages_mib > 0,
             memory_mib: memory_mib(&self.file),
             frame_size_max: frame_size_max(&self.file),
@@ -325,7 +342,8 @@ impl LabBench {
     }
 
     fn enter(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
-        let entered = self.lab.enter(&self.case(spec))?;
+        let case = self.case(spec)?;
+        let entered = self.lab.enter(&case)?;
         // The tester's side is undone with the case when its ports cannot be opened.
         match self.open_tester(&entered.tester_uris) {
             Ok(tester) => self.tester = Some(tester),
@@ -336,6 +354,9 @@ impl LabBench {
         }
         let record = json!({
             "commands": entered.commands,
+            "isolation": spec.case.isolation,
+            "isolation_parts": self.isolation_parts(spec),
+            "neighbours_cpus": case.neighbours.as_ref().map(|neighbours| &neighbours.cpus),
             "threads": entered.threads,
             "confined": entered.confined.map(|confined| json!({
                 "moved_tasks": confined.moved,
@@ -387,6 +408,10 @@ impl Bench for LabBench {
                 "stress-ng": program_version("stress-ng"),
             }),
         }
+    }
+
+    fn unavailable(&mut self, spec: &CaseSpec) -> Option<String> {
+        Arrangement::of(&self.file, &spec.case, &self.machine).err()
     }
 
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {

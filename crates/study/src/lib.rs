@@ -7,6 +7,7 @@
 //!
 //! What must not: packets, sysfs, processes. Whoever implements [`Bench`] has those.
 
+mod arrangement;
 mod bench;
 mod executor;
 mod file;

@@ -46,6 +46,8 @@ pub struct DeedEvent<'a> {
 
 /// Told what goes on; does nothing unless told what to do.
 pub trait Progress {
+    /// This machine cannot have a case, which is left out. Told before anything is set up.
+    fn unavailable(&mut self, _case: &CaseSpec, _reason: &str) {}
     /// A case is about to be set up.
     fn entering(&mut self, _case: &CaseSpec) {}
     /// A case is being undone.

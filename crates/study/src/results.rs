@@ -53,7 +53,10 @@ pub enum RunEnd {
     Failed(String),
 }
 
-/// One time that a case was set up.
+/// Stands, with the reason, among the settings of a case that could not be had.
+pub(crate) const UNAVAILABLE: &str = "unavailable";
+
+/// One time that a case was set up, or that it was found out that the machine cannot have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseEntry {
     /// Which round, from 0.
@@ -64,6 +67,14 @@ pub struct CaseEntry {
     pub entered_unix_ns: u64,
     /// Every command and setting.
     pub settings: Value,
+}
+
+impl CaseEntry {
+    /// Why the machine could not have the case; none where it was set up.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<&str> {
+        self.settings.get(UNAVAILABLE)?.as_str()
+    }
 }
 
 /// One search, sweep or latency step.
@@ -126,6 +137,15 @@ pub struct DeedRecord {
 }
 
 impl StudyResults {
+    /// Why the machine of the last run that tried could not have a case; none where it was set up.
+    #[must_use]
+    pub fn unavailable(&self, case_name: &str) -> Option<&str> {
+        let mut of_case = self.entries.iter().rev();
+        of_case
+            .find(|entry| entry.case_name == case_name)?
+            .unavailable()
+    }
+
     /// All trials with their steps, in order.
     pub fn trials(&self) -> impl Iterator<Item = (&StepRecord, &TrialRecord)> {
         self.steps

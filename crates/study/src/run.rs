@@ -111,6 +111,7 @@ pub fn run_study(
         entered: None,
         relearn: None,
         compared: Vec::new(),
+        unavailable: Vec::new(),
     };
     let done = runner.rounds();
     let left = runner.leave();
@@ -158,12 +159,18 @@ struct Runner<'a> {
     relearn: Option<Action>,
     /// Frame sizes whose maximum rate was compared with the tester's calibration.
     compared: Vec<FrameSize>,
+    /// Positions of the cases that the machine cannot have.
+    unavailable: Vec<usize>,
 }
 
 impl Runner<'_> {
     fn rounds(&mut self) -> Result<StudyEnd, RunError> {
+        self.leave_out()?;
         for round in 0..self.file.rounds {
             for (position, case) in self.file.cases.iter().enumerate() {
+                if self.unavailable.contains(&position) {
+                    continue;
+                }
                 let spec = CaseSpec {
                     case: case.clone(),
                     position,
@@ -177,6 +184,23 @@ impl Runner<'_> {
             }
         }
         Ok(StudyEnd::Finished)
+    }
+
+    /// Finds the cases that the machine cannot have, and stores why.
+    fn leave_out(&mut self) -> Result<(), RunError> {
+        for (position, case) in self.file.cases.iter().enumerate() {
+            let spec = CaseSpec {
+                case: case.clone(),
+                position,
+                round: 0,
+            };
+            if let Some(reason) = self.bench.unavailable(&spec) {
+                self.store.add_unavailable(&case.name, &reason)?;
+                self.progress.unavailable(&spec, &reason);
+                self.unavailable.push(position);
+            }
+        }
+        Ok(())
     }
 
     fn case(&mut self, spec: &CaseSpec) -> Result<StudyEnd, RunError> {

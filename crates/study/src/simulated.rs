@@ -78,13 +78,13 @@ impl SimulatedBench {
                 latency_ns: 2_400.0,
                 stolen_ratio: 0.02,
             },
-            Some(NeighboursIn::Everywhere) => Behaviour {
+            Some(NeighboursIn::Everywhere | NeighboursIn::Siblings) => Behaviour {
                 capacity_pps: 0.23e6,
                 flaw_ratio: 0.35,
                 latency_ns: 310_000.0,
                 stolen_ratio: 0.63,
             },
-            Some(NeighboursIn::OffForwardingCpus) => Behaviour {
+            Some(_) => Behaviour {
                 capacity_pps: 6.2e6,
                 flaw_ratio: 0.08,
                 latency_ns: 2_600.0,
@@ -305,7 +305,7 @@ impl Bench for SimulatedBench {
         }
         self.entered_and_left.0 += 1;
         self.case = Some(case.clone());
-        Ok(json!({ "commands": [["simulate", case.case.name]], "partition": case.case.partition }))
+        Ok(json!({ "commands": [["simulate", case.case.name]], "partition": case.case.keeps_others_off() }))
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {

@@ -2,6 +2,9 @@
 //! A resctrl that keeps to the kernel's rules (fs/resctrl/rdtgroup.c and ctrlmondata.c) without a processor that has it.
 //! What is not below its mount is the disk's. It shares no code with what is tested.
 
+// What it holds is its own: a test that breaks that is to end.
+#![allow(clippy::unwrap_used)]
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,26 +14,40 @@ use nix::errno::Errno;
 
 use crate::files::{Disk, Files};
 
+/// A group, as the pretended kernel keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FakeGroup {
-    ways: BTreeMap<(String, u32), u64>,
-    share: BTreeMap<u32, u32>,
-    cpus: BTreeSet<u32>,
-    tasks: BTreeSet<i32>,
+pub struct FakeGroup {
+    /// Ways, by cache (`L3`) and domain.
+    pub ways: BTreeMap<(String, u32), u64>,
+    /// Limit of bandwidth, percent, by domain.
+    pub share: BTreeMap<u32, u32>,
+    /// Its CPUs.
+    pub cpus: BTreeSet<u32>,
+    /// Its tasks.
+    pub tasks: BTreeSet<i32>,
 }
 
 /// What the pretended processor can do.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules {
-    pub(crate) caches: Vec<&'static str>,
-    pub(crate) domains: u32,
-    pub(crate) cbm_mask: u64,
-    pub(crate) min_cbm_bits: u32,
-    pub(crate) closids: usize,
-    pub(crate) sparse: bool,
-    pub(crate) min_bandwidth: u32,
-    pub(crate) bandwidth_gran: u32,
-    pub(crate) cpus: u32,
+pub struct Rules {
+    /// Caches that can be shared out (`L3`).
+    pub caches: Vec<&'static str>,
+    /// Domains of each.
+    pub domains: u32,
+    /// All ways.
+    pub cbm_mask: u64,
+    /// Fewest ways of a group.
+    pub min_cbm_bits: u32,
+    /// Groups that there may be.
+    pub closids: usize,
+    /// Whether masks may have holes.
+    pub sparse: bool,
+    /// Smallest limit of bandwidth, percent.
+    pub min_bandwidth: u32,
+    /// Steps of limits, percent.
+    pub bandwidth_gran: u32,
+    /// CPUs that are online, from 0.
+    pub cpus: u32,
 }
 
 impl Default for Rules {
@@ -55,8 +72,9 @@ struct State {
     status: String,
 }
 
+/// The pretended file system.
 #[derive(Debug)]
-pub(crate) struct FakeResctrl {
+pub struct FakeResctrl {
     mount: PathBuf,
     rules: Rules,
     state: RefCell<State>,
@@ -95,7 +113,8 @@ fn show_cpus(cpus: &BTreeSet<u32>) -> String {
 
 impl FakeResctrl {
     /// Pretends to be mounted below `root`. All tasks and CPUs are in the default group.
-    pub(crate) fn new(root: &Path, rules: Rules, tasks: &[i32]) -> Self {
+    #[must_use]
+    pub fn new(root: &Path, rules: Rules, tasks: &[i32]) -> Self {
         let mut default = Self::fresh(&rules);
         default.cpus = (0..rules.cpus).collect();
         default.tasks = tasks.iter().copied().collect();
@@ -124,7 +143,8 @@ impl FakeResctrl {
     }
 
     /// Everything that it holds.
-    pub(crate) fn groups(&self) -> BTreeMap<String, FakeGroup> {
+    #[must_use]
+    pub fn groups(&self) -> BTreeMap<String, FakeGroup> {
         self.state.borrow().groups.clone()
     }
 

@@ -123,6 +123,7 @@ pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Case {
             cpus: others.clone(),
         }),
         rest_cpus: Some(others.clone()),
+        partition: None,
     }
 }
 

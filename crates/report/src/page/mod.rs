@@ -90,6 +90,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
             h2 { "The answer" }
             p { (words::marked(&words::answer(summary, size).join(" "))) }
             (cases(size))
+            (unavailable(summary))
         }
         (throughput::throughput(results, size))
         (latency::round_trip(size))
@@ -100,6 +101,24 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (cpu::heat_map(results, size))
         (throughput::published(results, size))
         (record::health(size))
+    }
+}
+
+/// Cases that were left out, and why.
+fn unavailable(summary: &Summary) -> Markup {
+    html! {
+        @if !summary.unavailable.is_empty() {
+            h3 { "Unavailable on this machine" }
+            p.lead { "These cases were not run, and nothing is compared with them." }
+            dl.cases {
+                @for case in &summary.unavailable {
+                    div {
+                        dt { (case.name) }
+                        dd { (case.description) ". " b { "Unavailable: " } (case.reason) "." }
+                    }
+                }
+            }
+        }
     }
 }
 

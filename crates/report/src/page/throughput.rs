@@ -239,7 +239,8 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
 /// Only where the study has a quiet case and one beside neighbours.
 pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
     let answering = |index: usize| {
-        let place = results.file.cases.iter().position(EDGE[index].answers)?;
+        let mut measured = crate::summary::measured(results);
+        let place = measured.position(EDGE[index].answers)?;
         size.cases.get(place)
     };
     if answering(0).is_none() || (answering(1).is_none() && answering(2).is_none()) {

@@ -7,7 +7,7 @@ mod latency;
 mod throughput;
 
 use quietwire_study::{
-    Case, FrameSize, NeighboursIn, Pinning, RunEnd, StepKind, StepPlan, StepRecord, StudyResults,
+    Case, FrameSize, NeighboursIn, RunEnd, StepKind, StepPlan, StepRecord, StudyResults,
     TrialRecord,
 };
 use quietwire_tester::Validity;
@@ -43,8 +43,21 @@ pub struct Summary {
     pub invalid_trials: usize,
     /// The case that others are set against.
     pub baseline: String,
+    /// Cases that this machine cannot have: none of them was run, and nothing is set against them.
+    pub unavailable: Vec<UnavailableCase>,
     /// One for each frame size.
     pub sizes: Vec<SizeSummary>,
+}
+
+/// A case that was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnavailableCase {
+    /// Its name.
+    pub name: String,
+    /// What it is, in words.
+    pub description: String,
+    /// Why the machine cannot have it.
+    pub reason: String,
 }
 
 /// How far a study got.
@@ -179,15 +192,33 @@ impl Summary {
             rounds: file.rounds,
             trials: results.trials().count(),
             invalid_trials: invalid(results.trials().map(|(_, trial)| trial)),
-            baseline: file
-                .cases
-                .first()
+            baseline: measured(results)
+                .next()
                 .map_or_else(String::new, |case| case.name.clone()),
+            unavailable: unavailable(results),
             sizes: sizes
                 .map(|size| of_size(results, *size))
                 .collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// Cases that are not left out, in the file's order.
+pub(crate) fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
+    let cases = results.file.cases.iter();
+    cases.filter(|case| results.unavailable(&case.name).is_none())
+}
+
+fn unavailable(results: &StudyResults) -> Vec<UnavailableCase> {
+    let cases = results.file.cases.iter();
+    let left_out = cases.filter_map(|case| {
+        Some(UnavailableCase {
+            name: case.name.clone(),
+            description: description(case),
+            reason: results.unavailable(&case.name)?.to_owned(),
+        })
+    });
+    left_out.collect()
 }
 
 fn invalid<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> usize {
@@ -197,7 +228,7 @@ fn invalid<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> usize {
 fn state(results: &StudyResults) -> State {
     let file = &results.file;
     let planned = file.rounds as usize
-        * file.cases.len()
+        * measured(results).count()
         * file.traffic.frame_sizes.len()
         * StepPlan::of(file).len();
     let finished = results.steps.iter().filter(|step| step.is_finished).count();
@@ -230,10 +261,7 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
         .iter()
         .find(|(known, _)| *known == size)
         .map(|(_, rate)| *rate);
-    let mut cases = results
-        .file
-        .cases
-        .iter()
+    let mut cases = measured(results)
         .map(|case| of_case(results, size, case))
         .collect::<Result<Vec<_>, _>>()?;
     set_against_first(&mut cases);
@@ -308,14 +336,26 @@ fn set_against_first(cases: &mut [CaseSummary]) {
 pub(crate) fn description(case: &Case) -> String {
     let neighbours = match case.neighbours {
         NeighboursIn::None => "no neighbours",
+        NeighboursIn::Everywhere if case.keeps_others_off() && case.isolation().is_some() => {
+            "neighbours on every CPU that is left to them"
+        }
         NeighboursIn::Everywhere => "neighbours on every CPU",
         NeighboursIn::OffForwardingCpus => "neighbours kept off the forwarding CPUs",
+        NeighboursIn::Siblings => "neighbours on the forwarding cores' other threads",
+        NeighboursIn::SameLlc => {
+            "neighbours on other cores that share the forwarding CPUs' last-level cache"
+        }
+        NeighboursIn::OtherNode => "neighbours on NUMA nodes without a forwarding CPU",
     };
-    let pinning = match case.pinning {
-        Pinning::None => "switch threads where the scheduler puts them",
-        Pinning::Roles => "switch threads pinned by role",
+    if let Some(isolation) = case.isolation() {
+        return format!("{neighbours}; {}: {}", isolation.name, isolation.about);
+    }
+    let pinning = if case.is_pinned() {
+        "switch threads pinned by role"
+    } else {
+        "switch threads where the scheduler puts them"
     };
-    let partition = if case.partition {
+    let partition = if case.keeps_others_off() {
         ", everything else kept off the forwarding CPUs"
     } else {
         ""

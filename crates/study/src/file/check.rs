@@ -8,7 +8,9 @@ mod search;
 use std::collections::HashSet;
 
 use quietwire_host::cpu::CpuList;
-use quietwire_lab::{NeighbourKind, neighbour_kinds};
+use quietwire_lab::{
+    IsolationCase, IsolationPart, NeighbourKind, isolation_cases, neighbour_kinds,
+};
 use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
 use super::locate::At::{Index, Key};
@@ -384,7 +386,7 @@ fn cases(file: &StudyFile) -> Checked {
     if file.cases.is_empty() {
         return fault(
             &[Key("case")],
-            "there is no case; add a [[case]] with name, neighbours and pinning",
+            "there is no case; add a [[case]] with name, neighbours and isolation",
         );
     }
     let mut names = HashSet::new();
@@ -400,8 +402,56 @@ fn cases(file: &StudyFile) -> Checked {
                 ),
             );
         }
+        isolation(case, at)?;
     }
     stressors(file)
+}
+
+/// How a case is isolated is said once: by the name of an isolation case, or as earlier versions had it.
+fn isolation(case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
+    let names = || {
+        let all: Vec<&str> = isolation_cases().iter().map(|known| &*known.name).collect();
+        all.join(", ")
+    };
+    let Some(name) = &case.isolation else {
+        return match case.pinning {
+            Some(_) => Ok(()),
+            None => fault(
+                &at("name"),
+                format!(
+                    "this case does not say how it is isolated; add isolation = \"none\", or another of {}",
+                    names()
+                ),
+            ),
+        };
+    };
+    if IsolationCase::named(name).is_none() {
+        return fault(
+            &at("isolation"),
+            format!("there is no isolation case '{name}'; there are {}", names()),
+        );
+    }
+    let as_well = [
+        ("pinning", case.pinning.is_some()),
+        ("partition", case.partition.is_some()),
+    ];
+    if let Some((key, _)) = as_well.iter().find(|(_, is_said)| *is_said) {
+        return fault(
+            &at(key),
+            format!("isolation = \"{name}\" says that already; leave {key} out"),
+        );
+    }
+    if case.neighbours == NeighboursIn::Siblings
+        && case
+            .isolation()
+            .is_some_and(|case| case.has(IsolationPart::IdleSiblings))
+    {
+        return fault(
+            &at("neighbours"),
+            format!("isolation = \"{name}\" keeps the forwarding cores' other threads idle; place the neighbours elsewhere"),
+        );
+    }
+    Ok(())
 }
 
 fn stressors(file: &StudyFile) -> Checked {

@@ -12,6 +12,7 @@ mod values;
 use std::path::Path;
 
 use quietwire_host::cpu::CpuList;
+use quietwire_lab::{IsolationCase, IsolationPart};
 use quietwire_search::{ConfigError, LossRatio, MlrGoal};
 use quietwire_tester::Directions;
 use quietwire_tester::traffic::Traffic as Description;
@@ -277,11 +278,40 @@ pub struct Case {
     pub name: String,
     /// Whether there are neighbours, and where they may run.
     pub neighbours: NeighboursIn,
-    /// Whether the device's threads are pinned to the CPUs of their roles.
-    pub pinning: Pinning,
-    /// Whether everything else on the machine is kept off the forwarding CPUs.
-    #[serde(default)]
-    pub partition: bool,
+    /// What keeps the rest of the machine away from the device: one of the lab's isolation cases, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
+    /// In place of `isolation`, in files of earlier versions: whether the device's threads are pinned to the CPUs of their
+    /// roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinning: Option<Pinning>,
+    /// With `pinning`: whether everything else on the machine is kept off the forwarding CPUs. Without it not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<bool>,
+}
+
+impl Case {
+    /// Its isolation case; none in files that say `pinning`.
+    #[must_use]
+    pub fn isolation(&self) -> Option<&'static IsolationCase> {
+        IsolationCase::named(self.isolation.as_deref()?)
+    }
+
+    /// Whether the device's threads keep to the CPUs of their roles.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        let by_isolation = self.isolation();
+        by_isolation.is_some_and(|case| case.has(IsolationPart::Pinned))
+            || self.pinning == Some(Pinning::Roles)
+    }
+
+    /// Whether everything else is kept off the forwarding CPUs.
+    #[must_use]
+    pub fn keeps_others_off(&self) -> bool {
+        let by_isolation = self.isolation();
+        by_isolation.is_some_and(|case| case.has(IsolationPart::Isolated))
+            || self.partition == Some(true)
+    }
 }
 
 fn one() -> u32 {

@@ -58,7 +58,8 @@ pub enum Idle {
     Yield,
 }
 
-/// Whether there are neighbours, and where they may run.
+/// Whether there are neighbours, and where they may run. Those that name a place are of the forwarding CPUs' neighbourhood;
+/// on a machine that has no such CPUs the case is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NeighboursIn {
@@ -68,6 +69,12 @@ pub enum NeighboursIn {
     Everywhere,
     /// On every CPU but those that forward.
     OffForwardingCpus,
+    /// On the other threads of the forwarding cores.
+    Siblings,
+    /// On other cores that share a last-level cache with a forwarding one.
+    SameLlc,
+    /// On NUMA nodes without a forwarding CPU.
+    OtherNode,
 }
 
 /// Whether the device's threads are pinned.

@@ -6,13 +6,13 @@ use quietwire_tester::{Trial, TrialResult};
 use rusqlite::OptionalExtension;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json as json_value};
 
 use super::{Store, StoreError, compact, unix_ns};
 use crate::bench::{Environment, Measured};
 use crate::file::FrameSize;
 use crate::plan::{Found, StepKind};
-use crate::results::RunEnd;
+use crate::results::{RunEnd, UNAVAILABLE};
 
 /// The text to store for a value, known to give the same value when it is read.
 fn json<T: Serialize + DeserializeOwned + PartialEq>(
@@ -105,6 +105,15 @@ impl Store {
             )
         })?;
         Ok(())
+    }
+
+    /// Notes that the machine of this run cannot have a case: in place of the settings stands why.
+    pub(crate) fn add_unavailable(
+        &mut self,
+        case_name: &str,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        self.add_entry(0, case_name, &json_value!({ UNAVAILABLE: reason }))
     }
 
     pub(crate) fn max_rate(&self, frame_size: FrameSize) -> Result<Option<f64>, StoreError> {

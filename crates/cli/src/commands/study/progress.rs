@@ -107,6 +107,13 @@ fn exceeding(frame_size: FrameSize, max_rate_pps: f64, cited: &CitedCalibration)
 }
 
 impl Progress for Shown {
+    fn unavailable(&mut self, case: &CaseSpec, reason: &str) {
+        self.say(&format!(
+            "case {} is unavailable on this machine: {reason}",
+            case.case.name
+        ));
+    }
+
     fn entering(&mut self, case: &CaseSpec) {
         self.state.entering(case);
         self.say(&format!(

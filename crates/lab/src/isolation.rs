@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Isolation: what keeps the rest of the machine away from a device under test. Cases are data (`cases.toml`); what one
+//! does to a machine is a partition plan (`plan`), or a reason why the machine cannot have it; a plan is applied for as long
+//! as something is measured (`applied`).
+
+mod applied;
+mod cases;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use applied::{running_machine, take_back_left};
+pub use applied::Applied;
+pub use cases::{IsolationCase, IsolationPart, isolation_cases};
+pub use plan::Setup;

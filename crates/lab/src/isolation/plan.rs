@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an isolation case does to a machine: a partition plan, made by the planner that `quietwire partition` has, of which
+//! the case's parts are kept; or why the machine cannot have it. Pure: nothing is read or changed here.
+
+use std::collections::BTreeMap;
+
+use quietwire_host::CpuList;
+use quietwire_host::inventory::{Inventory, Nic};
+use quietwire_host::partition::{
+    CpuWish, ForwardingWish, GroupWish, NicWish, Plan, Role, Wishes, plan,
+};
+
+use super::cases::{IsolationCase, IsolationPart};
+use crate::neighbours::siblings;
+
+/// Name of the class of everything beside device and tester.
+pub(crate) const OTHERS: &str = "others";
+
+/// Who has which CPUs and ports while something is measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// CPUs that forward.
+    pub forwarding: CpuList,
+    /// CPUs of the tester, and of the device's other threads.
+    pub apparatus: CpuList,
+    /// Network controllers that the device has for ports, by PCI address; none where it is joined within the machine.
+    pub ports: Vec<String>,
+}
+
+impl IsolationCase {
+    /// Why a machine cannot have this case, in a clause; none where it can. Without a set-up it is only asked what the
+    /// machine has, whichever CPUs forward.
+    #[must_use]
+    pub fn unavailable(&self, machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
+        match setup {
+            None => self.parts_on(machine, None).err(),
+            Some(setup) => self.plan(machine, setup).err(),
+        }
+    }
+
+    /// The parts that it has on a machine.
+    ///
+    /// # Errors
+    /// Why the machine cannot have the case, in a clause.
+    pub fn parts_on(
+        &self,
+        machine: &Inventory,
+        setup: Option<&Setup>,
+    ) -> Result<Vec<IsolationPart>, String> {
+        let lacks = |part: &IsolationPart| lacks(*part, machine, setup);
+        if let Some(why) = self.parts.iter().find_map(lacks) {
+            return Err(why);
+        }
+        let mut parts = self.parts.clone();
+        let there = self
+            .where_there
+            .iter()
+            .filter(|part| lacks(part).is_none());
+        parts.extend(there);
+        if parts.len() == self.parts.len() && !self.where_there.is_empty() {
+            let missing = self.where_there.iter().filter_map(lacks);
+            let missing: Vec<String> = missing.collect();
+            return Err(format!(
+                "the machine has nothing that goes beyond isolated: {}",
+                missing.join("; ")
+            ));
+        }
+        Ok(parts)
+    }
+
+    /// What is to be applied to a machine; none where the case changes nothing outside the device.
+    ///
+    /// # Errors
+    /// Why the machine cannot have the case, in a clause.
+    pub fn plan(&self, machine: &Inventory, setup: &Setup) -> Result<Option<Plan>, String> {
+        let parts = self.parts_on(machine, Some(setup))?;
+        if !parts.contains(&IsolationPart::Isolated) {
+            return Ok(None);
+        }
+        let has = |part| parts.contains(&part);
+        let mut seen = machine.clone();
+        if !has(IsolationPart::IdleSiblings) {
+            // To the planner each thread is a core then, and the others may run on a forwarding core's second one.
+            for place in &mut seen.cpus {
+                place.siblings = Some([place.cpu].into_iter().collect());
+            }
+        }
+        let shares = has(IsolationPart::Cache) || has(IsolationPart::Bandwidth);
+        let others = others(machine, setup, has(IsolationPart::IdleSiblings));
+        let wishes = Wishes {
+            forwarding: ForwardingWish {
+                cpus: Some(CpuWish::These(setup.forwarding.clone())),
+                ..ForwardingWish::default()
+            },
+            // What has a class of its own is a group while classes are made.
+            neighbours: (shares && !others.is_empty())
+                .then(|| GroupWish {
+                    name: OTHERS.to_owned(),
+                    cpus: Some(CpuWish::These(others.clone())),
+                    ..GroupWish::default()
+                })
+                .into_iter()
+                .collect(),
+            nics: if has(IsolationPart::VirtualFunctions) {
+                functions(machine, &setup.ports)
+            } else {
+                Vec::new()
+            },
+            ..Wishes::default()
+        };
+        let mut made = plan(&seen, &wishes).map_err(|impossible| {
+            let conflicts = impossible.conflicts.iter();
+            let texts: Vec<String> = conflicts
+                .map(|conflict| format!("{}: {}", conflict.subject, conflict.text))
+                .collect();
+            texts.join("; ")
+        })?;
+        keep_parts(&mut made, &parts);
+        join_host(&mut made, &others);
+        Ok(Some(made))
+    }
+}
+
+/// Takes out of a plan what is no part of the case.
+fn keep_parts(plan: &mut Plan, parts: &[IsolationPart]) {
+    let has = |part| parts.contains(&part);
+    // The lab has huge pages of its own, and nothing here is for the next boot.
+    plan.huge_pages.clear();
+    plan.boot.clear();
+    if !has(IsolationPart::BaseFrequency) {
+        plan.frequencies.clear();
+    }
+    if !has(IsolationPart::Cache) && !has(IsolationPart::Bandwidth) {
+        plan.classes.clear();
+    }
+    for class in &mut plan.classes {
+        if !has(IsolationPart::Cache) {
+            class.masks.clear();
+        }
+        if !has(IsolationPart::Bandwidth) {
+            class.bandwidth.clear();
+        }
+    }
+    let is_told = |subject: &str| match subject {
+        "huge-pages" | "boot" => false,
+        "frequency" => has(IsolationPart::BaseFrequency),
+        "cache" => has(IsolationPart::Cache) || has(IsolationPart::Bandwidth),
+        _ => true,
+    };
+    plan.reasons.retain(|reason| is_told(&reason.subject));
+}
+
+/// The others' CPUs are the host's, too: everything else on the machine may be there, in their class.
+fn join_host(plan: &mut Plan, others: &CpuList) {
+    let Some(at) = plan
+        .groups
+        .iter()
+        .position(|group| group.role == Role::Neighbour)
+    else {
+        return;
+    };
+    let joined = plan.groups.remove(at);
+    if let Some(host) = plan
+        .groups
+        .iter_mut()
+        .find(|group| group.role == Role::Host)
+    {
+        host.cpus = host.cpus.union(others);
+        host.cores.extend(joined.cores);
+        host.cores.sort_by_key(|core| core.first());
+        host.nodes.extend(joined.nodes);
+        host.nodes.sort_unstable();
+        host.nodes.dedup();
+    }
+    plan.housekeeping = plan.housekeeping.union(others);
+}
+
+/// CPUs that neither forward, nor belong to tester or device, nor are to be idle.
+fn others(machine: &Inventory, setup: &Setup, are_siblings_idle: bool) -> CpuList {
+    let online = machine.cpus_online.clone().unwrap_or_default();
+    let rest = online
+        .difference(&setup.forwarding)
+        .difference(&setup.apparatus);
+    if are_siblings_idle {
+        rest.difference(&siblings(machine, &setup.forwarding))
+    } else {
+        rest
+    }
+}
+
+/// As many functions of each physical one as there are ports on it, and no fewer than it has.
+fn functions(machine: &Inventory, ports: &[String]) -> Vec<NicWish> {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for port in ports {
+        *counts.entry(port).or_default() += 1;
+    }
+    let wish = |(address, count): (&str, u32)| {
+        let there = nic(machine, address).and_then(|nic| nic.functions);
+        NicWish {
+            pci: address.to_owned(),
+            functions: Some(count.max(there.unwrap_or(0))),
+            ..NicWish::default()
+        }
+    };
+    counts.into_iter().map(wish).collect()
+}
+
+fn nic<'a>(machine: &'a Inventory, address: &str) -> Option<&'a Nic> {
+    machine.nics.iter().find(|nic| nic.pci_address == address)
+}
+
+/// Why a machine, or a set-up on it, cannot have one part; none where it can.
+fn lacks(part: IsolationPart, machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
+    match part {
+        IsolationPart::Pinned => None,
+        IsolationPart::Isolated => lacks_cpus(machine, setup),
+        IsolationPart::IdleSiblings => lacks_siblings(machine, setup),
+        IsolationPart::Cache => lacks_cache(machine),
+        IsolationPart::Bandwidth => lacks_bandwidth(machine, setup),
+        IsolationPart::BaseFrequency => lacks_priority(machine, setup),
+        IsolationPart::VirtualFunctions => lacks_functions(machine, setup),
+    }
+}
+
+fn lacks_cpus(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
+    let online = machine.cpus_online.clone().unwrap_or_default();
+    let forwarding = setup.map(|setup| &setup.forwarding);
+    if online.len() < 2 {
+        return Some(format!(
+            "there is no CPU to isolate: everything else needs one, and {} is online",
+            online.len()
+        ));
+    }
+    if machine.cpusets.is_none() {
+        return Some("the kernel has no CPU sets, which keep others off a CPU".to_owned());
+    }
+    let all = forwarding.filter(|forwarding| online.difference(forwarding).is_empty());
+    all.map(|all| format!("the CPUs {all} forward, and none is left for everything else"))
+}
+
+fn lacks_siblings(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
+    let online = machine.cpus_online.clone().unwrap_or_default();
+    let of = setup.map_or(&online, |setup| &setup.forwarding);
+    let has_any = of.iter().any(|cpu| {
+        let one: CpuList = [cpu].into_iter().collect();
+        !siblings(machine, &one).intersection(&online).is_empty()
+    });
+    if !has_any {
+        return Some("no core runs more than one thread, so that there are no siblings".to_owned());
+    }
+    let setup = setup?;
+    let idle = siblings(machine, &setup.forwarding).intersection(&online);
+    if idle.is_empty() {
+        return Some("the siblings of the forwarding CPUs forward themselves".to_owned());
+    }
+    let used = idle.intersection(&setup.apparatus);
+    (!used.is_empty()).then(|| {
+        format!("CPU {used} is a forwarding core's sibling, and the tester or the device's other threads have it")
+    })
+}
+
+/// Why nothing can be shared out by resctrl.
+fn without_resctrl(machine: &Inventory, flag: &str) -> &'static str {
+    let rdt = &machine.rdt;
+    let has_flag = rdt.cpu_flags.iter().any(|known| known.starts_with(flag));
+    if rdt.is_mounted {
+        "resctrl does not offer it"
+    } else if has_flag {
+        "resctrl is not mounted; `mount -t resctrl resctrl /sys/fs/resctrl` brings it"
+    } else {
+        "the processor or the kernel has no resctrl"
+    }
+}
+
+fn lacks_cache(machine: &Inventory) -> Option<String> {
+    let caches = machine.rdt.caches.iter();
+    let Some(cache) = caches.max_by_key(|cache| cache.level) else {
+        let why = without_resctrl(machine, "cat_");
+        return Some(format!("the cache cannot be shared out (CAT): {why}"));
+    };
+    let last = machine.caches.iter().map(|cache| cache.level).max();
+    if last.is_some_and(|last| last > cache.level) {
+        return Some(format!(
+            "the last-level cache cannot be shared out, only level {}",
+            cache.level
+        ));
+    }
+    lacks_classes(machine)
+}
+
+fn lacks_classes(machine: &Inventory) -> Option<String> {
+    let most = machine.rdt.classes_max().unwrap_or(0);
+    (most < 2).then(|| "the processor knows one class of service only".to_owned())
+}
+
+fn lacks_bandwidth(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
+    if machine.rdt.bandwidth.is_none() {
+        let why = without_resctrl(machine, "mba");
+        return Some(format!("memory bandwidth cannot be limited (MBA): {why}"));
+    }
+    let nobody = setup.is_some_and(|setup| others(machine, setup, false).is_empty());
+    let without = nobody.then(|| {
+        "there is no CPU beside those of device and tester, whose bandwidth could be limited"
+            .to_owned()
+    });
+    without.or_else(|| lacks_classes(machine))
+}
+
+fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
+    let high = machine.high_priority();
+    if high.is_empty() {
+        let are_told = machine.cpus.iter().any(|place| {
+            let frequency = place.frequency.as_ref();
+            frequency.is_some_and(|it| {
+                it.base_khz.is_some() || it.guaranteed_performance.is_some()
+            })
+        });
+        let why = if are_told {
+            "all cores have the same base frequency"
+        } else {
+            "the kernel tells of no base frequency"
+        };
+        return Some(format!("there are no cores of high priority (SST-BF): {why}"));
+    }
+    let low = setup?.forwarding.difference(&high);
+    (!low.is_empty()).then(|| {
+        format!("forwarding CPU {low} is not one of SST-BF's cores of high priority, which are {high}")
+    })
+}
+
+fn lacks_functions(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
+    let has_functions = |nic: &Nic| nic.functions_max.unwrap_or(0) > 0;
+    if !machine.nics.iter().any(has_functions) {
+        return Some("no network controller has virtual functions (SR-IOV)".to_owned());
+    }
+    let setup = setup?;
+    if setup.ports.is_empty() {
+        return Some(
+            "the device is joined within the machine, and has no network controller for a port"
+                .to_owned(),
+        );
+    }
+    let without = setup
+        .ports
+        .iter()
+        .find(|port| !nic(machine, port).is_some_and(has_functions));
+    without.map(|port| format!("the network controller {port} has no virtual functions"))
+}

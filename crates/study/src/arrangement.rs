@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who is where in a case: the partition that its isolation takes, and the CPUs of its neighbours, on one machine.
+
+use quietwire_host::CpuList;
+use quietwire_host::inventory::Inventory;
+use quietwire_host::partition::Plan;
+use quietwire_lab::{Placement, Setup};
+
+use crate::file::{Case, NeighboursIn, StudyFile};
+
+/// What a case asks of a machine that can have it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Arrangement {
+    /// What is applied while the case is up; none where its isolation changes nothing outside the device.
+    pub(crate) partition: Option<Plan>,
+    /// CPUs that its neighbours may use; none without neighbours.
+    pub(crate) neighbours: Option<CpuList>,
+}
+
+impl Arrangement {
+    /// What a case asks of a machine.
+    ///
+    /// # Errors
+    /// Why the machine cannot have the case, in a clause.
+    pub(crate) fn of(
+        file: &StudyFile,
+        case: &Case,
+        machine: &Inventory,
+    ) -> Result<Self, String> {
+        let setup = setup(file);
+        let partition = match case.isolation() {
+            Some(isolation) => isolation.plan(machine, &setup)?,
+            None => None,
+        };
+        let neighbours = placement(case.neighbours)
+            .map(|placement| neighbours(placement, machine, &setup, partition.as_ref()))
+            .transpose()?;
+        Ok(Self {
+            partition,
+            neighbours,
+        })
+    }
+}
+
+/// Who has which CPUs by the study file.
+pub(crate) fn setup(file: &StudyFile) -> Setup {
+    let device = &file.device;
+    Setup {
+        forwarding: device.forwarding_cpus.clone(),
+        apparatus: device
+            .service_cpus
+            .union(&device.control_cpus)
+            .union(&file.tester.cpu),
+        ports: Vec::new(),
+    }
+}
+
+fn placement(neighbours: NeighboursIn) -> Option<Placement> {
+    match neighbours {
+        NeighboursIn::None => None,
+        NeighboursIn::Everywhere => Some(Placement::Everywhere),
+        NeighboursIn::OffForwardingCpus => Some(Placement::OffForwardingCpus),
+        NeighboursIn::Siblings => Some(Placement::Siblings),
+        NeighboursIn::SameLlc => Some(Placement::SameLlc),
+        NeighboursIn::OtherNode => Some(Placement::OtherNode),
+    }
+}
+
+/// CPUs of a placement that an isolation leaves to neighbours. Those of tester and device only where there are no others,
+/// but for neighbours that are to be everywhere.
+fn neighbours(
+    placement: Placement,
+    machine: &Inventory,
+    setup: &Setup,
+    partition: Option<&Plan>,
+) -> Result<CpuList, String> {
+    let wanted = placement.cpus(machine, &setup.forwarding)?;
+    let kept = partition.map(Plan::isolated).unwrap_or_default();
+    let left = wanted.difference(&kept);
+    if left.is_empty() {
+        return Err(format!(
+            "its isolation keeps the CPUs {wanted} free of neighbours, and they are to be there"
+        ));
+    }
+    let apart = left.difference(&setup.apparatus);
+    let is_place = !matches!(
+        placement,
+        Placement::Everywhere | Placement::OffForwardingCpus
+    );
+    Ok(if is_place && !apart.is_empty() {
+        apart
+    } else {
+        left
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use quietwire_host::machines::{two_packages_with_clusters, virtual_machine};
+
+    use super::*;
+    use crate::tests::SMALL;
+
+    fn arranged(
+        machine: &Inventory,
+        isolation: &str,
+        neighbours: &str,
+    ) -> Result<Arrangement, String> {
+        let text = SMALL.replace(
+            "neighbours = \"everywhere\"\npinning = \"none\"",
+            &format!("neighbours = \"{neighbours}\"\nisolation = \"{isolation}\""),
+        );
+        let file = StudyFile::parse(&text, Path::new("small.toml")).unwrap();
+        Arrangement::of(&file, &file.cases[1], machine)
+    }
+
+    fn neighbours_of(machine: &Inventory, isolation: &str, neighbours: &str) -> String {
+        match arranged(machine, isolation, neighbours) {
+            Ok(arranged) => arranged
+                .neighbours
+                .map_or("none".to_owned(), |cpus| cpus.to_string()),
+            Err(why) => why,
+        }
+    }
+
+    #[test]
+    fn an_isolation_leaves_neighbours_what_it_does_not_isolate() {
+        // CPU 1 forwards, CPU 0 is everybody else's; 32 and 33 are their siblings.
+        let machine = two_packages_with_clusters().inventory();
+        for (isolation, neighbours, wanted) in [
+            ("none", "none", "none"),
+            ("none", "everywhere", "0-63"),
+            ("pinned", "everywhere", "0-63"),
+            ("isolated", "everywhere", "0,2-63"),
+            ("sibling-idle", "everywhere", "0,2-32,34-63"),
+            ("isolated", "siblings", "33"),
+            ("isolated", "same-llc", "2-15,32,34-47"),
+            ("rdt-cat-mba", "other-node", "8-31,40-63"),
+        ] {
+            let seen = neighbours_of(&machine, isolation, neighbours);
+            assert_eq!(seen, wanted, "{isolation}, {neighbours}");
+        }
+        // What is idle by the machine's having siblings leaves none for neighbours there.
+        let why = neighbours_of(&machine, "full", "siblings");
+        assert!(why.contains("keeps the CPUs 33 free"), "{why}");
+    }
+
+    #[test]
+    fn on_a_machine_of_two_cpus_the_others_share_one() {
+        let machine = virtual_machine().inventory();
+        assert_eq!(neighbours_of(&machine, "isolated", "everywhere"), "0");
+        assert_eq!(neighbours_of(&machine, "isolated", "same-llc"), "0");
+        assert_eq!(neighbours_of(&machine, "none", "everywhere"), "0-1");
+        let isolated = arranged(&machine, "isolated", "everywhere").unwrap();
+        let plan = isolated.partition.unwrap();
+        assert_eq!(plan.isolated().to_string(), "1");
+        assert_eq!(plan.housekeeping.to_string(), "0");
+        assert_eq!(arranged(&machine, "pinned", "none").unwrap().partition, None);
+    }
+}
