@@ -16,9 +16,19 @@ pub struct Places {
     pub directory: PathBuf,
     /// Sockets of its ports, in order.
     pub sockets: Vec<PathBuf>,
+    /// Sockets of two ports for neighbours that send through it, which [`NEIGHBOUR_PORTS`] names; none without such.
+    pub neighbour_sockets: Vec<PathBuf>,
 }
 
+/// Names of a device's ports for neighbours.
+pub(crate) const NEIGHBOUR_PORTS: [&str; 2] = ["n0", "n1"];
+
 impl Places {
+    /// Sockets of all its ports.
+    pub(crate) fn all_sockets(&self) -> impl Iterator<Item = &PathBuf> {
+        self.sockets.iter().chain(&self.neighbour_sockets)
+    }
+
     /// URIs at which a tester finds the device's ports.
     #[must_use]
     pub fn tester_uris(&self) -> Vec<String> {
@@ -55,6 +65,9 @@ pub(crate) trait Adapter: std::fmt::Debug {
 
     /// Its counters.
     fn counters(&self, places: &Places) -> Result<serde_json::Value, String>;
+
+    /// Frames that came in at these ports since it was started.
+    fn received(&self, places: &Places, ports: &[&str]) -> Result<u64, String>;
 
     /// Empties its table of addresses.
     fn forget_addresses(&self, places: &Places) -> Result<(), String>;

@@ -13,7 +13,7 @@ use quietwire_host::roles::Roles;
 use quietwire_host::threads::{ThreadCpus, threads_of};
 use serde::{Deserialize, Serialize};
 
-use crate::adapters::{Adapter, DeviceThread, Places};
+use crate::adapters::{Adapter, DeviceThread, NEIGHBOUR_PORTS, Places};
 use crate::error::{LabError, io_error};
 use crate::spawn;
 
@@ -178,7 +178,7 @@ impl Device {
                 Ok(None) => {}
             }
             match self.adapter.threads(&self.places) {
-                Ok(_) if self.places.sockets.iter().all(|socket| socket.exists()) => return Ok(()),
+                Ok(_) if self.places.all_sockets().all(|socket| socket.exists()) => return Ok(()),
                 Ok(_) | Err(_) if began.elapsed() < UP_DEADLINE => {
                     std::thread::sleep(Duration::from_millis(20))
                 }
@@ -222,7 +222,7 @@ impl Device {
             .kill()
             .and_then(|()| self.child.wait())
             .map_err(|error| self.failed(format!("could not be killed: {error}")))?;
-        for socket in &self.places.sockets {
+        for socket in self.places.all_sockets() {
             // One that is left would look like a device that is up.
             match std::fs::remove_file(socket) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -240,6 +240,16 @@ impl Device {
         self.adapter
             .counters(&self.places)
             .map_err(|why| self.failed(format!("does not show its counters: {why}")))
+    }
+
+    /// Frames that came in at its ports for neighbours.
+    pub(crate) fn received_from_neighbours(&self) -> Result<u64, LabError> {
+        if self.places.neighbour_sockets.is_empty() {
+            return Ok(0);
+        }
+        self.adapter
+            .received(&self.places, &NEIGHBOUR_PORTS)
+            .map_err(|why| self.failed(format!("does not tell what neighbours send: {why}")))
     }
 
     pub(crate) fn forget_addresses(&self) -> Result<(), LabError> {

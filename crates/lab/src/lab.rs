@@ -13,12 +13,12 @@ use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
 use quietwire_host::partition::Plan;
 use quietwire_host::settings;
 
-use crate::adapters::{DeviceThread, Places, quietwire::Quietwire};
+use crate::adapters::{DeviceThread, NEIGHBOUR_PORTS, Places, quietwire::Quietwire};
 use crate::clean;
 use crate::device::{Device, DeviceSpec};
 use crate::error::{LabError, io_error};
 use crate::isolation::{Applied, running_machine};
-use crate::neighbours::{AtWork, NeighbourSpec, Neighbours};
+use crate::neighbours::{AtWork, Entrance, Intensity, NeighbourSpec, Neighbours, Surroundings};
 
 /// Where labs keep their state when nothing else is asked for.
 pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
@@ -75,6 +75,15 @@ struct Running {
     origin: Option<(DeviceSpec, Option<Cpuset>)>,
     neighbours: Option<Neighbours>,
     partition: Option<Applied>,
+}
+
+impl Running {
+    /// Frames that the device has got from neighbours.
+    fn received_from_neighbours(&self) -> Result<u64, LabError> {
+        self.device
+            .as_ref()
+            .map_or(Ok(0), Device::received_from_neighbours)
+    }
 }
 
 /// A lab that is up. Dropped, it undoes everything.
@@ -294,6 +303,12 @@ impl Lab {
             sockets: (0..case.device.ports)
                 .map(|port| directory.join(format!("p{port}.sock")))
                 .collect(),
+            neighbour_sockets: match case.neighbours.as_ref().and_then(|it| it.network.as_ref()) {
+                Some(_) => NEIGHBOUR_PORTS
+                    .map(|port| directory.join(format!("{port}.sock")))
+                    .to_vec(),
+                None => Vec::new(),
+            },
             directory: directory.clone(),
         };
         let adapter = Box::new(Quietwire {
@@ -320,9 +335,17 @@ impl Lab {
             let class = running
                 .partition
                 .as_ref()
-                .and_then(|applied| applied.tasks_of_others.clone());
-            let neighbours = Neighbours::start(journal, spec, &set, class, &directory)?;
-            commands.push(neighbours.command.join(" "));
+                .and_then(|applied| applied.tasks_of_others.as_deref());
+            let around = Surroundings {
+                directory: &directory,
+                program: &self.options.program,
+                set: &set,
+                class,
+                entrance: Entrance::by(&device.places.neighbour_sockets),
+            };
+            let received = || device.received_from_neighbours();
+            let neighbours = Neighbours::start(journal, spec, &around, received)?;
+            commands.extend(neighbours.commands());
             running.neighbours = Some(neighbours);
         }
         Ok(Entered {
@@ -337,11 +360,25 @@ impl Lab {
     /// A look at the neighbours of the running case, to tell later how hard they worked since; none where there are none.
     ///
     /// # Errors
-    /// [`LabError::Monitor`], [`LabError::Cpuset`].
+    /// [`LabError::Monitor`], [`LabError::Cpuset`], [`LabError::Device`].
     pub fn neighbours_at_work(&self) -> Result<Option<AtWork>, LabError> {
-        let running = self.running.as_ref();
-        let neighbours = running.and_then(|running| running.neighbours.as_ref());
-        neighbours.map(Neighbours::at_work).transpose()
+        let Some(running) = &self.running else {
+            return Ok(None);
+        };
+        let neighbours = running.neighbours.as_ref();
+        neighbours
+            .map(|neighbours| neighbours.at_work(|| running.received_from_neighbours()))
+            .transpose()
+    }
+
+    /// How hard the neighbours of the running case worked since a look at them.
+    ///
+    /// # Errors
+    /// [`LabError::Monitor`], [`LabError::Device`].
+    pub fn intensity_since(&self, then: &AtWork) -> Result<Intensity, LabError> {
+        let running = self.running.as_ref().filter(|_| then.has_network());
+        let received = running.map(Running::received_from_neighbours).transpose()?;
+        then.intensity(received)
     }
 
     /// An error when the device or the neighbours of the running case died.
@@ -357,12 +394,7 @@ impl Lab {
         {
             return Err(device.died());
         }
-        if let Some(neighbours) = &mut running.neighbours
-            && !neighbours.is_running()
-        {
-            return Err(neighbours.died());
-        }
-        Ok(())
+        running.neighbours.as_mut().map_or(Ok(()), Neighbours::check)
     }
 
     /// Kills the running case's device and starts it again (RFC 6201, a software reset); gives its new process.

@@ -26,7 +26,8 @@ pub use error::{Fault, LabError};
 pub use isolation::{Applied, IsolationCase, IsolationPart, Setup, isolation_cases};
 pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
 pub use neighbours::{
-    AtWork, Intensity, NeighbourKind, NeighbourSpec, Placement, neighbour_kinds,
+    AtWork, Intensity, NeighbourKind, NeighbourPlace, NeighbourSpec, NetworkNeighbour, Placement,
+    neighbour_kinds,
 };
 pub use place::Place;
 pub use programs::{FIREWALL_RULES, Unavailable, availability};

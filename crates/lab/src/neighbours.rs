@@ -1,31 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Noisy neighbours: stress-ng, at ordinary priority, in a CPU set of its own.
+//! Noisy neighbours at ordinary priority, in a CPU set of their own: stress-ng, in a process, in a container or in a guest,
+//! and a tester that sends through the device under test.
 
+mod guest;
 mod intensity;
 mod kinds;
+mod network;
 mod placement;
+mod stress;
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, io_error};
 use crate::spawn;
 
 pub use intensity::{AtWork, Intensity};
 pub use kinds::{NeighbourKind, neighbour_kinds};
+pub use network::NetworkNeighbour;
+pub(crate) use network::Entrance;
 pub use placement::Placement;
 pub(crate) use placement::siblings;
+use guest::InGuest;
+use stress::Worker;
+
+/// What stress-ng runs in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NeighbourPlace {
+    /// As everything else.
+    #[default]
+    Process,
+    /// Namespaces of its own.
+    Container,
+    /// A virtual machine, with a vCPU for each CPU that neighbours may use.
+    Guest,
+}
 
 /// What neighbours there are to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NeighbourSpec {
-    /// Arguments of stress-ng, each like `--cpu 4`.
+    /// Arguments of stress-ng, each like `--cpu 4`; none where no stress-ng is to run.
     pub stressors: Vec<String>,
+    /// What stress-ng runs in.
+    pub place: NeighbourPlace,
+    /// A tester that sends through the device under test.
+    pub network: Option<NetworkNeighbour>,
     /// CPUs they may use.
     pub cpus: CpuList,
 }
@@ -37,164 +63,186 @@ impl NeighbourSpec {
     /// # Errors
     /// [`LabError::MissingProgram`], [`LabError::Stressors`].
     pub fn check(&self) -> Result<(), LabError> {
-        require_programs()?;
-        let arguments = stressor_arguments(self);
-        let output = Command::new("stress-ng")
-            .arg("--dry-run")
-            .args(&arguments)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(io_error(Path::new("stress-ng"), "trying its options"))?;
-        if output.status.success() {
-            return Ok(());
+        if self.stressors.is_empty() {
+            return stress::require_setters();
         }
-        let said = [output.stdout, output.stderr].concat();
-        Err(LabError::Stressors {
-            stressors: arguments.join(" "),
-            said: first_complaint(&String::from_utf8_lossy(&said)),
-        })
+        stress::check(&self.stressors, self.place)
     }
 }
 
-/// The first line that stress-ng says and that is not for information.
-fn first_complaint(said: &str) -> String {
-    let line = said.lines().find(|line| !line.contains(": info:"));
-    line.map_or("(it said nothing)", str::trim).to_owned()
+/// Where neighbours are started.
+pub(crate) struct Surroundings<'a> {
+    /// A directory of the case's.
+    pub(crate) directory: &'a Path,
+    /// The `quietwire` program.
+    pub(crate) program: &'a Path,
+    /// The CPU set that they are in.
+    pub(crate) set: &'a Cpuset,
+    /// Where tasks of their class of service are listed; none where they have none.
+    pub(crate) class: Option<&'a Path>,
+    /// How one comes into the device under test; none where it has no ports for neighbours.
+    pub(crate) entrance: Option<Entrance>,
 }
 
-fn require_programs() -> Result<(), LabError> {
-    spawn::require("stress-ng", "stress-ng")?;
-    for program in ["setpriv", "chrt"] {
-        spawn::require(program, "util-linux")?;
+impl Surroundings<'_> {
+    /// Where whoever starts there enlists.
+    fn lists(&self) -> Vec<PathBuf> {
+        let class = self.class.map(Path::to_owned);
+        class
+            .into_iter()
+            .chain([self.set.processes_file()])
+            .collect()
     }
-    Ok(())
-}
-
-fn stressor_arguments(spec: &NeighbourSpec) -> Vec<String> {
-    let words = spec
-        .stressors
-        .iter()
-        .flat_map(|text| text.split_whitespace());
-    words.map(str::to_owned).collect()
 }
 
 /// Running neighbours.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    child: Child,
-    pub(crate) command: Vec<String>,
-    log: PathBuf,
+    workers: Vec<Worker>,
+    guest: Option<InGuest>,
     set: Cpuset,
     cpus: CpuList,
+    has_network: bool,
 }
 
 /// How long the neighbours may take to be at work.
 const UP_DEADLINE: Duration = Duration::from_secs(20);
-/// How long they may take to stop when asked.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Neighbours {
     pub(crate) fn start(
         journal: &mut Journal,
         spec: &NeighbourSpec,
-        set: &Cpuset,
-        class: Option<PathBuf>,
-        directory: &Path,
+        around: &Surroundings<'_>,
+        received: impl Fn() -> Result<u64, LabError>,
     ) -> Result<Self, LabError> {
-        require_programs()?;
-        // Ended by the kernel when this process is: neighbours must not outlive a killed study. And of ordinary
-        // priority, whatever that of the thread that starts them.
-        let mut command: Vec<String> = "setpriv --pdeathsig KILL chrt --other 0 stress-ng"
-            .split(' ')
-            .map(str::to_owned)
-            .collect();
-        command.extend(stressor_arguments(spec));
-        let log = directory.join("neighbours.log");
-        let lists: Vec<PathBuf> = class.into_iter().chain([set.processes_file()]).collect();
-        let child = spawn::spawn_in(journal, &command, &lists, &log)?;
         let mut neighbours = Self {
-            child,
-            command,
-            log,
-            set: set.clone(),
+            workers: Vec::new(),
+            guest: None,
+            set: around.set.clone(),
             cpus: spec.cpus.clone(),
+            has_network: spec.network.is_some(),
         };
-        neighbours.wait_until_at_work(set)?;
+        if let Some(network) = &spec.network {
+            let worker = network.start(journal, &spec.cpus, around)?;
+            neighbours.workers.push(worker);
+            neighbours.wait("sent nothing through the device", || Ok(received()? > 0))?;
+        }
+        if spec.stressors.is_empty() {
+            return Ok(neighbours);
+        }
+        if spec.place == NeighbourPlace::Guest {
+            neighbours.guest = Some(InGuest::start(journal, spec, around)?);
+            return Ok(neighbours);
+        }
+        let before = around.set.processes()?.len();
+        let worker = Worker::stress_ng(journal, spec, around)?;
+        let alone = before + worker.processes_at_rest();
+        neighbours.workers.push(worker);
+        // stress-ng itself only waits: it is at work when it has children.
+        let set = around.set;
+        neighbours.wait("were not at work", || Ok(set.processes()?.len() > alone))?;
         Ok(neighbours)
     }
 
-    /// stress-ng itself only waits: it is at work when it has children.
-    fn wait_until_at_work(&mut self, set: &Cpuset) -> Result<(), LabError> {
+    /// Waits until they are at work.
+    fn wait(
+        &mut self,
+        lack: &str,
+        is_at_work: impl Fn() -> Result<bool, LabError>,
+    ) -> Result<(), LabError> {
         let began = Instant::now();
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => {
-                    return Err(self.failed(format!("ended at once, with {status}")));
+        while !is_at_work()? {
+            if let Some(worker) = self.workers.last_mut() {
+                worker.check("ended at once")?;
+                if began.elapsed() >= UP_DEADLINE {
+                    return Err(worker.failed(format!("{lack} in {} s", UP_DEADLINE.as_secs())));
                 }
-                Err(error) => return Err(self.failed(format!("cannot be watched: {error}"))),
-                Ok(None) => {}
             }
-            if set.processes()?.len() > 1 {
-                return Ok(());
-            }
-            if began.elapsed() >= UP_DEADLINE {
-                return Err(self.failed("were not at work in 20 s".to_owned()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(LOOK);
         }
+        Ok(())
     }
 
-    fn failed(&self, what: String) -> LabError {
-        LabError::Neighbours {
-            what,
-            log: spawn::last_words(&self.log),
-            command: self.command.join(" "),
-        }
+    /// How all of them were started.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let workers = self.workers.iter().map(Worker::command);
+        workers
+            .chain(self.guest.iter().flat_map(InGuest::commands))
+            .collect()
     }
 
-    /// A look at all that they are just now.
-    pub(crate) fn at_work(&self) -> Result<AtWork, LabError> {
+    /// A look at all that they are just now. `received` is what the device has got from them so far.
+    pub(crate) fn at_work(
+        &self,
+        received: impl FnOnce() -> Result<u64, LabError>,
+    ) -> Result<AtWork, LabError> {
         let tasks = self.set.processes()?.into_iter();
         let pids = tasks.filter_map(|pid| u32::try_from(pid).ok()).collect();
-        AtWork::look(pids, &self.cpus)
+        let received = self.has_network.then(received).transpose()?;
+        AtWork::look(pids, &self.cpus, received)
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
-    pub(crate) fn died(&self) -> LabError {
-        self.failed("died".to_owned())
+    /// An error when one of them has ended.
+    pub(crate) fn check(&mut self) -> Result<(), LabError> {
+        for worker in &mut self.workers {
+            worker.check("died")?;
+        }
+        self.guest.as_mut().map_or(Ok(()), InGuest::check)
     }
 
     /// Ends them; those that do not end by themselves go with their CPU set.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        spawn::stop(&mut self.child, STOP_PATIENCE)
-            .map(|_| ())
-            .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+        let mut outcome = Ok(());
+        for worker in &mut self.workers {
+            outcome = outcome.and(worker.stop());
+        }
+        let guest = self.guest.as_mut().map_or(Ok(()), InGuest::stop);
+        outcome.and(guest)
     }
+}
+
+/// Enlists all threads of a process somewhere; those that ended meanwhile are left out.
+fn enlist_threads(pid: u32, list: &Path) -> Result<(), LabError> {
+    let directory = PathBuf::from(format!("/proc/{pid}/task"));
+    let entries = fs::read_dir(&directory).map_err(io_error(&directory, "listing it"))?;
+    for entry in entries.flatten() {
+        let thread = entry.file_name();
+        match fs::write(list, thread.as_encoded_bytes()) {
+            Err(error) if entry.path().exists() => {
+                return Err(io_error(list, "enlisting a thread")(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec(stressors: &str) -> NeighbourSpec {
+    fn spec(stressors: &str, place: NeighbourPlace) -> NeighbourSpec {
         NeighbourSpec {
             stressors: vec![stressors.to_owned()],
+            place,
+            network: None,
             cpus: CpuList::new(),
         }
     }
 
     #[test]
     fn options_of_stress_ng_are_tried_before_they_are_used() {
-        spec("--cpu 1 --cpu-method sqrt").check().unwrap();
-        let error = spec("--no-such-stressor 1").check().unwrap_err();
-        assert_eq!(error.fault(), crate::Fault::BadInput);
-        let text = error.to_string();
-        assert!(
-            text.contains("no-such-stressor") && !text.contains('\n'),
-            "{text}"
-        );
+        for place in [NeighbourPlace::Process, NeighbourPlace::Container] {
+            spec("--cpu 1 --cpu-method sqrt", place).check().unwrap();
+            let error = spec("--no-such-stressor 1", place).check().unwrap_err();
+            assert_eq!(error.fault(), crate::Fault::BadInput);
+            let text = error.to_string();
+            assert!(
+                text.contains("no-such-stressor") && !text.contains('\n'),
+                "{text}"
+            );
+        }
     }
 }

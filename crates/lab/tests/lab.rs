@@ -71,7 +71,7 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
         lab.check().unwrap();
         let at_work = lab.neighbours_at_work().unwrap().unwrap();
         assert!(wait_until(DEADLINE, || {
-            let intensity = at_work.intensity().unwrap();
+            let intensity = lab.intensity_since(&at_work).unwrap();
             intensity.threads == neighbours.len() && intensity.cpu_time_s > 0.0
         }));
         let counters = lab.counters().unwrap().unwrap();

@@ -25,7 +25,7 @@ pub use error::ReportError;
 pub use page::html;
 pub use summary::{
     CaseSummary, CpuShare, GoalSummary, Health, HighestLoad, LatencyAtLoad, LossPoint,
-    LossesAtRate, MethodFigures, MethodResult, PercentileValue, RepeatedRates, RoundTrip,
+    LossesAtRate, MethodFigures, MethodResult, NeighbourShare, PercentileValue, RepeatedRates, RoundTrip,
     SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare,
     UnavailableCase,
 };

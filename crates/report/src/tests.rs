@@ -270,6 +270,60 @@ fn round_trips_are_those_recomputed_from_the_trials() {
 }
 
 #[test]
+fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_nothing() {
+    // The first one: the next is what the others are set against.
+    let mut bench = SimulatedBench::new(11, 0);
+    bench.unavailable = Some(("quiet".to_owned(), "there is no <such> CPU".to_owned()));
+    let results = results_of(STUDY, bench, usize::MAX);
+    let (summary, page) = checked(&results);
+    assert_eq!(summary.state, State::Finished);
+    assert_eq!(summary.baseline, "noisy");
+    let names: Vec<&str> = summary.sizes[0].cases.iter().map(|case| &*case.name).collect();
+    assert_eq!(names, ["noisy", "noisy-pinned"]);
+    assert_eq!(summary.unavailable.len(), 1);
+    assert!(page.contains("Unavailable on this machine"));
+    assert!(page.contains("there is no &lt;such&gt; CPU"));
+    let told = json(&results).unwrap();
+    let left_out = &told["summary"]["unavailable"][0];
+    assert_eq!(left_out["name"], "quiet");
+    assert_eq!(left_out["reason"], "there is no <such> CPU");
+    let table = text_table(&summary, 100);
+    assert!(table.contains("quiet: unavailable on this machine: there is no <such> CPU"));
+    // What was published is set against a quiet case, and here is none.
+    assert!(!page.contains("Beside what was published"));
+}
+
+#[test]
+fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
+    let mut results = whole();
+    let (summary, page) = checked(&results);
+    let shares: Vec<_> = summary.sizes[0]
+        .cases
+        .iter()
+        .map(|case| case.neighbours.as_ref())
+        .collect();
+    assert!(shares[0].is_none());
+    for told in &shares[1..] {
+        let share = &told.unwrap().share;
+        assert!(share.min > 0.7 && share.max <= 0.9, "{share:?}");
+    }
+    assert!(page.contains("How hard the neighbours worked"));
+    let told = json(&results).unwrap();
+    let case = &told["summary"]["sizes"][0]["cases"][1];
+    assert!(case["neighbours"]["share"]["median"].as_f64().unwrap() > 0.7);
+    assert!(!page.contains("Neighbours had little"));
+    for step in &mut results.steps {
+        for trial in &mut step.trials {
+            if step.case_name == "noisy" {
+                trial.activity["neighbours"]["share"] = 0.01.into();
+            }
+        }
+    }
+    let (_, page) = checked(&results);
+    assert!(page.contains("Neighbours had little") && page.contains("noisy 1"));
+}
+
+#[test]
 fn shares_of_cpus_sum_up() {
     let (summary, page) = checked(&whole());
     for case in &summary.sizes[0].cases {

@@ -130,6 +130,14 @@ impl Bench for GeneratorBench {
         }
     }
 
+    fn unavailable(&mut self, case: &CaseSpec) -> Option<String> {
+        let isolation = case.case.isolation()?;
+        (!isolation.parts.is_empty()).then(|| {
+            "the device is not run by this program, which cannot isolate it; `none` is what can be measured"
+                .to_owned()
+        })
+    }
+
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
         if self.is_entered {
             return Err("a case was entered and the last one not left".into());

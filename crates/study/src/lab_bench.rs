@@ -9,8 +9,8 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::{ReadError, online_cpus};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::{
-    AtWork, Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions,
-    IsolationPart, NeighbourKind, NeighbourSpec,
+    Applied, AtWork, Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions,
+    IsolationPart, NeighbourKind, NeighbourSpec, NetworkNeighbour,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
 use quietwire_search::procedure::Action;
@@ -136,6 +136,11 @@ impl LabBench {
         let online = online_cpus(Path::new("/"))?;
         check_cpus(file, &online)?;
         check_neighbours(file, &online)?;
+        let machine = Inventory::read(Path::new("/"));
+        let arranged = |case| Arrangement::of(file, case, &machine).unwrap_or_default();
+        if file.cases.iter().any(|case| arranged(case).partition.is_some()) {
+            Applied::check_free()?;
+        }
         let mut lab = Lab::open(options)?;
         if file.tester.huge_pages_mib > 0 {
             reserve(&mut lab, file.tester.huge_pages_mib)?;
@@ -159,7 +164,7 @@ impl LabBench {
             eal,
             lab,
             file: file.clone(),
-            machine: Inventory::read(Path::new("/")),
+            machine,
             entered: None,
             trials: 0,
         })
@@ -189,10 +194,9 @@ impl LabBench {
         };
         Ok(Case {
             device: self.device(spec),
-            neighbours: arranged.neighbours.map(|cpus| NeighbourSpec {
-                stressors: stressors(&self.file.neighbours, cpus.len()),
-                cpus,
-            }),
+            neighbours: arranged
+                .neighbours
+                .map(|cpus| neighbours(&self.file.neighbours, cpus)),
             rest_cpus: is_apart.then(away),
             partition: arranged.partition,
         })
@@ -318,7 +322,7 @@ impl LabBench {
         // After a restart it is another process.
         let after = Snapshot::take(Path::new("/"), &[entered.device_pid, own])?;
         self.lab.check()?;
-        let activity = told(&Activity::between(&before, &after), at_work)?;
+        let activity = told(&self.lab, &Activity::between(&before, &after), at_work)?;
         Ok(Seen {
             observation,
             activity,
@@ -337,7 +341,7 @@ impl LabBench {
         let result = tester.run(trial)?;
         let after = Snapshot::take(Path::new("/"), &watched)?;
         self.lab.check()?;
-        let activity = told(&Activity::between(&before, &after), at_work)?;
+        let activity = told(&self.lab, &Activity::between(&before, &after), at_work)?;
         Ok(Measured { result, activity })
     }
 
@@ -517,12 +521,33 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
 }
 
 /// What the machine did, with how hard the neighbours worked where there were any.
-fn told(activity: &Activity, at_work: Option<AtWork>) -> Result<Value, LabBenchError> {
+fn told(
+    lab: &Lab,
+    activity: &Activity,
+    at_work: Option<AtWork>,
+) -> Result<Value, LabBenchError> {
     let mut told = serde_json::to_value(activity).unwrap_or(Value::Null);
     if let Some(at_work) = at_work {
-        told["neighbours"] = serde_json::to_value(at_work.intensity()?).unwrap_or(Value::Null);
+        let intensity = lab.intensity_since(&at_work)?;
+        told["neighbours"] = serde_json::to_value(intensity).unwrap_or(Value::Null);
     }
     Ok(told)
+}
+
+/// Octets with FCS of what neighbours send through the device.
+const NETWORK_FRAME_SIZE: u16 = 64;
+
+/// The neighbours of a file, on these CPUs.
+fn neighbours(said: &Neighbours, cpus: CpuList) -> NeighbourSpec {
+    NeighbourSpec {
+        stressors: stressors(said, cpus.len()),
+        place: said.place,
+        network: said.network_pps.map(|rate_pps| NetworkNeighbour {
+            rate_pps,
+            frame_size: NETWORK_FRAME_SIZE,
+        }),
+        cpus,
+    }
 }
 
 /// What stress-ng is told for neighbours that may use so many CPUs.
@@ -546,11 +571,7 @@ fn check_neighbours(file: &StudyFile, online: &CpuList) -> Result<(), LabError> 
     if !file.cases.iter().any(has_neighbours) {
         return Ok(());
     }
-    let spec = NeighbourSpec {
-        stressors: stressors(&file.neighbours, online.len()),
-        cpus: online.clone(),
-    };
-    spec.check()
+    neighbours(&file.neighbours, online.clone()).check()
 }
 
 fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {

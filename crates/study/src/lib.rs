@@ -34,6 +34,8 @@ pub use file::{
 };
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{LabBench, LabBenchError};
+pub use quietwire_lab::Intensity;
+
 pub use plan::{Estimate, StepKind, StepPlan};
 pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
 pub use results::{

@@ -43,6 +43,8 @@ pub struct SimulatedBench {
     pub invalid_ratio: f64,
     /// Fails with an error at this trial, counted from 0 over the whole study.
     pub fails_at: Option<u64>,
+    /// A case that it cannot have, with the reason.
+    pub unavailable: Option<(String, String)>,
     /// Cases entered and left so far.
     pub entered_and_left: (u32, u32),
 }
@@ -65,6 +67,7 @@ impl SimulatedBench {
             case: None,
             invalid_ratio: 0.05,
             fails_at: None,
+            unavailable: None,
             entered_and_left: (0, 0),
         }
     }
@@ -181,7 +184,7 @@ impl SimulatedBench {
                 migrations: Some(migrations),
             };
         let moved = (stolen * 20.0 * self.dice(6)) as u64;
-        Ok(serde_json::to_value(Activity {
+        let mut told = serde_json::to_value(Activity {
             elapsed_s: 1.3,
             cpus: vec![
                 cpu(0, 1.25, 0.02),
@@ -203,7 +206,14 @@ impl SimulatedBench {
             new_threads: 0,
             interrupts: Vec::new(),
             anomalies: Vec::new(),
-        })?)
+        })?;
+        let spec = self.case.as_ref();
+        if spec.is_some_and(|spec| spec.case.neighbours != NeighboursIn::None) {
+            told["neighbours"] = json!({
+                "threads": 5, "cpus": 2, "cpu_time_s": 2.6 * 0.9, "elapsed_s": 1.3, "share": 0.9 - 0.1 * self.dice(7),
+            });
+        }
+        Ok(told)
     }
 }
 
@@ -299,7 +309,15 @@ impl Bench for SimulatedBench {
         }
     }
 
+    fn unavailable(&mut self, case: &CaseSpec) -> Option<String> {
+        let (name, reason) = self.unavailable.as_ref()?;
+        (*name == case.case.name).then(|| reason.clone())
+    }
+
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
+        if self.unavailable(case).is_some() {
+            return Err("a case was entered that cannot be had".into());
+        }
         if self.case.is_some() {
             return Err("a case was entered and the last one not left".into());
         }

@@ -5,6 +5,7 @@ use std::io::Read as _;
 mod calibrated;
 mod methods;
 mod procedures;
+mod unavailable;
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;

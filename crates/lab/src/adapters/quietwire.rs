@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Adapter, DeviceThread, Places};
+use super::{Adapter, DeviceThread, NEIGHBOUR_PORTS, Places};
 use crate::device::{DeviceSpec, ForwardingMode};
 
 /// How long the control socket may take to answer.
@@ -16,6 +16,11 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Name of its bridge.
 const BRIDGE: &str = "br0";
+const BRIDGE_OF_NEIGHBOURS: &str = "br1";
+
+fn memif(name: &str, socket: &Path) -> String {
+    format!("{name}=memif:{}?role=server&id=0", socket.display())
+}
 
 #[derive(Debug)]
 pub(crate) struct Quietwire {
@@ -61,17 +66,29 @@ impl Adapter for Quietwire {
         let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
         let mut names = Vec::new();
         for (index, socket) in places.sockets.iter().enumerate() {
-            option(
-                "--port",
-                format!("p{index}=memif:{}?role=server&id=0", socket.display()),
-            );
-            names.push(format!("p{index}"));
+            let name = format!("p{index}");
+            option("--port", memif(&name, socket));
+            names.push(name);
         }
         match spec.mode {
             ForwardingMode::CrossConnect => option("--cross-connect", names.join(",")),
             ForwardingMode::Bridge => {
                 option("--bridge", format!("{BRIDGE}={}", names.join(",")));
                 option("--max-entries", spec.mac_addresses_max.to_string());
+            }
+        }
+        let neighbours = NEIGHBOUR_PORTS.iter().zip(&places.neighbour_sockets);
+        for (name, socket) in neighbours {
+            option("--port", memif(name, socket));
+        }
+        if !places.neighbour_sockets.is_empty() {
+            // Forwarded as the others are, and apart from them.
+            let pair = NEIGHBOUR_PORTS.join(",");
+            match spec.mode {
+                ForwardingMode::CrossConnect => option("--cross-connect", pair),
+                ForwardingMode::Bridge => {
+                    option("--bridge", format!("{BRIDGE_OF_NEIGHBOURS}={pair}"));
+                }
             }
         }
         option("--forwarding-cpus", spec.forwarding_cpus.to_string());
@@ -105,6 +122,17 @@ impl Adapter for Quietwire {
 
     fn counters(&self, places: &Places) -> Result<Value, String> {
         ask(&control_socket(places), &json!({ "show": "stats" }))
+    }
+
+    fn received(&self, places: &Places, ports: &[&str]) -> Result<u64, String> {
+        let counters = self.counters(places)?;
+        let all = counters["ports"].as_array().ok_or("it counts no ports")?;
+        let of_port = |name: &&str| {
+            let port = all.iter().find(|port| port["name"] == **name);
+            port.and_then(|port| port["rx_frames"].as_u64())
+                .ok_or_else(|| format!("it does not count what port {name} receives"))
+        };
+        ports.iter().map(of_port).sum()
     }
 
     fn forget_addresses(&self, places: &Places) -> Result<(), String> {

@@ -89,6 +89,20 @@ impl Applied {
         }
     }
 
+    /// Sees whether the machine's owner has a partition of their own applied, which no case may change; what a killed lab left
+    /// is none.
+    ///
+    /// # Errors
+    /// [`LabError::Partitioned`].
+    pub fn check_free() -> Result<(), LabError> {
+        let target = running_machine();
+        let is_labs = fs::read(target.state_directory.join(LOCK)).is_ok_and(|text| !text.is_empty());
+        if is_labs || apply::status(&target)?.changes.is_empty() {
+            return Ok(());
+        }
+        Err(LabError::Partitioned)
+    }
+
     fn make(&mut self, target: &Target<'_>, plan: &Plan) -> Result<(), LabError> {
         let report = apply::apply(target, plan, None)?;
         let mut failed = Vec::new();

@@ -23,6 +23,9 @@ pub struct Intensity {
     pub elapsed_s: f64,
     /// Part of the time of those CPUs that they had, 0 to 1. Of kinds that wait much, as for timers, it is small by nature.
     pub share: f64,
+    /// Frames per second that neighbours sent through the device under test, on ports of their own; none without such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_pps: Option<f64>,
 }
 
 /// Neighbours at work, looked at once.
@@ -31,22 +34,31 @@ pub struct AtWork {
     pids: Vec<u32>,
     cpus: usize,
     then: Snapshot,
+    /// Frames that the device had got from them.
+    received: Option<u64>,
 }
 
 impl AtWork {
-    pub(crate) fn look(pids: Vec<u32>, cpus: &CpuList) -> Result<Self, LabError> {
+    pub(crate) fn look(
+        pids: Vec<u32>,
+        cpus: &CpuList,
+        received: Option<u64>,
+    ) -> Result<Self, LabError> {
         Ok(Self {
+            received,
             then: Snapshot::take(Path::new("/"), &pids)?,
             cpus: cpus.len(),
             pids,
         })
     }
 
-    /// What they did since.
-    ///
-    /// # Errors
-    /// [`LabError::Monitor`].
-    pub fn intensity(&self) -> Result<Intensity, LabError> {
+    /// Whether some of them send through the device.
+    pub(crate) fn has_network(&self) -> bool {
+        self.received.is_some()
+    }
+
+    /// What they did since. `received` is what the device has got from them by now, where they send.
+    pub(crate) fn intensity(&self, received: Option<u64>) -> Result<Intensity, LabError> {
         let now = Snapshot::take(Path::new("/"), &self.pids)?;
         let activity = Activity::between(&self.then, &now);
         let cpu_time_s = activity.threads.iter().map(|t| t.cpu_time_s).sum::<f64>();
@@ -61,6 +73,9 @@ impl AtWork {
             } else {
                 0.0
             },
+            network_pps: self.received.zip(received).map(|(then, now)| {
+                now.saturating_sub(then) as f64 / activity.elapsed_s.max(f64::MIN_POSITIVE)
+            }),
         })
     }
 }

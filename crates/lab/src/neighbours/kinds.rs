@@ -53,7 +53,7 @@ mod tests {
     use quietwire_host::CpuList;
 
     use super::*;
-    use crate::NeighbourSpec;
+    use crate::{NeighbourPlace, NeighbourSpec};
 
     #[test]
     fn stress_ng_takes_what_every_kind_says() {
@@ -62,8 +62,13 @@ mod tests {
         for kind in neighbour_kinds() {
             let stressors = kind.stressors(3);
             assert!(stressors.iter().all(|text| text.contains(" 3")), "{kind:?}");
-            let cpus = CpuList::new();
-            NeighbourSpec { stressors, cpus }.check().unwrap();
+            let spec = NeighbourSpec {
+                stressors,
+                place: NeighbourPlace::Process,
+                network: None,
+                cpus: CpuList::new(),
+            };
+            spec.check().unwrap();
         }
         assert!(NeighbourKind::named("cache-l3").is_some());
         assert_eq!(NeighbourKind::named("cache-l4"), None);

@@ -9,6 +9,7 @@ mod cpus;
 mod drawing;
 mod file;
 mod graph;
+mod partitioned;
 mod program;
 mod relay;
 mod text;
@@ -27,6 +28,7 @@ pub use graph::{
     Element, ElementPlace, Encapsulation, End, Forwarding, Graph, Join, Link, LinkKind, OwnImage,
     Part, Role, TESTER,
 };
+pub use partitioned::assign_by_plan;
 pub use program::Program;
 pub use text::describe;
 

@@ -13,7 +13,7 @@ use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpusets;
 use quietwire_host::settings::{HUGE_PAGES, REALTIME_RUNTIME};
 use quietwire_host::threads::online_cpus;
-use quietwire_lab::{Case, DeviceSpec, ForwardingMode, LabOptions, NeighbourSpec};
+use quietwire_lab::{Case, DeviceSpec, ForwardingMode, LabOptions, NeighbourPlace, NeighbourSpec};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -120,6 +120,8 @@ pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Case {
         },
         neighbours: Some(NeighbourSpec {
             stressors: vec!["--cpu 2".to_owned(), "--cpu-load 5".to_owned()],
+            place: NeighbourPlace::Process,
+            network: None,
             cpus: others.clone(),
         }),
         rest_cpus: Some(others.clone()),

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use quietwire_host::cpu::{CpuId, CpuList};
 use quietwire_study::{StudyFile, StudyResults};
 
-use crate::format::{THIN, grouped, number, percent};
+use crate::format::{THIN, grouped, mpps, number, percent};
 use crate::summary::{CaseSummary, SizeSummary};
 
 pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
@@ -87,6 +87,57 @@ fn threads(size: &SizeSummary) -> Markup {
                                 td.num { (number(thread.displaced_per_s.median)) }
                                 td.num { (number(thread.displaced_per_s.max)) }
                                 td.num { (thread.migrations.map_or_else(|| "not told".to_owned(), grouped)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Neighbours that had no CPU disturbed nobody, and what was measured beside them says nothing of their kind.
+pub(super) fn neighbours(size: &SizeSummary) -> Markup {
+    let with: Vec<_> = size
+        .cases
+        .iter()
+        .filter_map(|case| Some((&case.name, case.neighbours.as_ref()?)))
+        .collect();
+    if with.is_empty() {
+        return html! {};
+    }
+    let has_network = with.iter().any(|(_, told)| told.network_pps.is_some());
+    html! {
+        section {
+            h2 { "How hard the neighbours worked" }
+            p.lead { "Part of the time of all CPUs that they could use which they had, measured in every trial. Near 0 they were starved, or of a kind that mostly waits: what was measured beside them then says little of them." }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Case" }
+                            th.num scope="col" { "Threads" }
+                            th.num scope="col" { "CPUs" }
+                            th.num scope="col" { "Share, middle trial" }
+                            th.num scope="col" { "least" }
+                            th.num scope="col" { "most" }
+                            @if has_network { th.num scope="col" { "Sent through the device, Mpps" } }
+                            th.num scope="col" { "Trials" }
+                        }
+                    }
+                    tbody {
+                        @for (name, told) in with {
+                            tr {
+                                th scope="row" { (name) }
+                                td.num { (told.threads) }
+                                td.num { (told.cpus) }
+                                td.num { (percent(told.share.median * 100.0)) }
+                                td.num { (percent(told.share.min * 100.0)) }
+                                td.num { (percent(told.share.max * 100.0)) }
+                                @if has_network {
+                                    td.num { (told.network_pps.as_ref().map_or_else(|| "–".to_owned(), |sent| mpps(sent.median))) }
+                                }
+                                td.num { (told.trials) }
                             }
                         }
                     }

@@ -99,6 +99,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (latency::variation(size))
         (further::further(size))
         (cpu::heat_map(results, size))
+        (cpu::neighbours(size))
         (throughput::published(results, size))
         (record::health(size))
     }

@@ -12,6 +12,9 @@ use crate::summary::{
 /// A range this wide, largest over smallest, is worth a sentence.
 const WIDE: f64 = 1.2;
 
+/// Neighbours with less than this part of their CPUs' time are worth a sentence.
+const STARVED: f64 = 0.05;
+
 /// Begin and end of a name in a sentence, for whoever can set it off (private use, not in any name's letters).
 const NAME: [char; 2] = ['\u{e000}', '\u{e001}'];
 
@@ -135,6 +138,7 @@ pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
     sentences.extend(throughput(size));
     sentences.extend(round_trip(size));
     sentences.extend(spread(size));
+    sentences.extend(starved(size));
     sentences.extend(not_measured(size));
     sentences.extend(validity(summary));
     sentences
@@ -309,6 +313,25 @@ fn not_measured(size: &SizeSummary) -> Option<String> {
         .map(|case| case.name.as_str())
         .collect();
     (!missing.is_empty()).then(|| format!("There is no valid trial of: {}.", missing.join(", ")))
+}
+
+/// Cases whose neighbours had next to nothing of their CPUs.
+fn starved(size: &SizeSummary) -> Option<String> {
+    let starved: Vec<String> = size
+        .cases
+        .iter()
+        .filter_map(|case| {
+            let share = case.neighbours.as_ref()?.share.median;
+            let percent = format::percent(share * 100.0);
+            (share < STARVED).then(|| format!("{} {percent}", case.name))
+        })
+        .collect();
+    (!starved.is_empty()).then(|| {
+        format!(
+            "Neighbours had little of the CPUs that they could use, and what was measured beside them says little of them: {}.",
+            starved.join(", ")
+        )
+    })
 }
 
 fn validity(summary: &Summary) -> Option<String> {

@@ -2,7 +2,7 @@
 //! What CPUs and threads did during trials, from the monitor's stored account.
 
 use quietwire_monitor::{Activity, CpuActivity};
-use quietwire_study::TrialRecord;
+use quietwire_study::{DeedRecord, Intensity, TrialRecord};
 use serde::Serialize;
 
 use super::Spread;
@@ -31,6 +31,42 @@ pub struct ThreadShare {
     pub displaced_per_s: Spread,
     /// Times that it was moved to another CPU, in all trials together; none where the kernel does not tell.
     pub migrations: Option<u64>,
+}
+
+/// How hard the neighbours of a case worked.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NeighbourShare {
+    /// Trials, and things done for procedures, that tell of it.
+    pub trials: usize,
+    /// Their threads, at most.
+    pub threads: usize,
+    /// CPUs that they could use.
+    pub cpus: usize,
+    /// Part of those CPUs' time that they had, 0 to 1, by trial.
+    pub share: Spread,
+    /// Frames per second that neighbours sent through the same device, by trial; none without such.
+    pub network_pps: Option<Spread>,
+}
+
+/// What neighbours did, over all valid trials and over what was done for procedures; none where there were none.
+pub(super) fn neighbours<'a>(
+    trials: &[&TrialRecord],
+    deeds: impl Iterator<Item = &'a DeedRecord>,
+) -> Option<NeighbourShare> {
+    let of_trials = trials.iter().filter(|trial| trial.result.is_valid());
+    let told = of_trials
+        .map(|trial| &trial.activity)
+        .chain(deeds.map(|deed| &deed.activity));
+    let seen: Vec<Intensity> = told
+        .filter_map(|activity| serde_json::from_value(activity["neighbours"].clone()).ok())
+        .collect();
+    Some(NeighbourShare {
+        trials: seen.len(),
+        threads: seen.iter().map(|one| one.threads).max()?,
+        cpus: seen.iter().map(|one| one.cpus).max()?,
+        share: Spread::of(seen.iter().map(|one| one.share).collect())?,
+        network_pps: Spread::of(seen.iter().filter_map(|one| one.network_pps).collect()),
+    })
 }
 
 /// A thread that runs less than this is no part of the packet path.

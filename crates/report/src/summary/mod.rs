@@ -14,7 +14,7 @@ use quietwire_tester::Validity;
 use serde::Serialize;
 
 use crate::error::ReportError;
-pub use activity::{CpuShare, ThreadShare};
+pub use activity::{CpuShare, NeighbourShare, ThreadShare};
 pub(crate) use further::soak_end;
 pub use further::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
 pub use latency::{PercentileValue, RoundTrip};
@@ -108,6 +108,8 @@ pub struct CaseSummary {
     pub cpus: Vec<CpuShare>,
     /// Threads of device and tester that ran for a good part of the time, over all valid trials.
     pub threads: Vec<ThreadShare>,
+    /// How hard its neighbours worked, over all valid trials; none without neighbours.
+    pub neighbours: Option<NeighbourShare>,
     /// How the tester did.
     pub health: Health,
 }
@@ -303,6 +305,7 @@ fn of_case(
         methods: further::further(&steps)?,
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),
+        neighbours: activity::neighbours(&trials, steps.iter().flat_map(|step| &step.deeds)),
         health: health(&trials),
     })
 }

@@ -476,11 +476,19 @@ fn stressors(file: &StudyFile) -> Checked {
     if let Some(count) = file.neighbours.count {
         between(count, 1, NEIGHBOURS_MAX, &[Key("neighbours"), Key("count")])?;
     }
+    if let Some(rate) = file.neighbours.network_pps
+        && !(rate > 0.0 && rate <= OFFERED_RATE_PPS_MAX)
+    {
+        return fault(
+            &[Key("neighbours"), Key("network-pps")],
+            format!("{rate:e} has to be above 0 and at most {OFFERED_RATE_PPS_MAX:e}"),
+        );
+    }
     let has_neighbours = |case: &Case| case.neighbours != NeighboursIn::None;
     match file.cases.iter().position(has_neighbours) {
-        Some(index) if stressors.is_empty() && file.neighbours.kinds.is_empty() => fault(
+        Some(index) if file.neighbours.is_empty() => fault(
             &[Key("case"), Index(index), Key("neighbours")],
-            "this case has neighbours, and none are described; add [neighbours] with kinds = [\"cpu\"] or stressors = [\"--cpu 4\"]",
+            "this case has neighbours, and none are described; add [neighbours] with kinds = [\"cpu\"], stressors = [\"--cpu 4\"] or network-pps",
         ),
         _ => Ok(()),
     }

@@ -12,7 +12,7 @@ mod values;
 use std::path::Path;
 
 use quietwire_host::cpu::CpuList;
-use quietwire_lab::{IsolationCase, IsolationPart};
+use quietwire_lab::{IsolationCase, IsolationPart, NeighbourPlace};
 use quietwire_search::{ConfigError, LossRatio, MlrGoal};
 use quietwire_tester::Directions;
 use quietwire_tester::traffic::Traffic as Description;
@@ -268,6 +268,20 @@ pub struct Neighbours {
     /// Workers of each stressor of those kinds, 1 to 1024; as many as there are CPUs that they may use where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
+    /// What stress-ng runs in.
+    #[serde(rename = "in", default)]
+    pub place: NeighbourPlace,
+    /// A tester that sends frames of 64 octets through the same device, on ports of its own, beside stress-ng or alone: so many
+    /// a second, summed over directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_pps: Option<f64>,
+}
+
+impl Neighbours {
+    /// Whether none are described.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stressors.is_empty() && self.kinds.is_empty() && self.network_pps.is_none()
+    }
 }
 
 /// `[[case]]`: one of the cases to compare.

@@ -109,6 +109,78 @@ fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
     );
 }
 
+/// The small study, whose second case is isolated so.
+fn isolated(keys: &str) -> String {
+    let plain = "name = \"noisy\"\nneighbours = \"everywhere\"\npinning = \"none\"\n";
+    assert_eq!(SMALL.matches(plain).count(), 1);
+    SMALL.replace(plain, &format!("name = \"noisy\"\n{keys}\n"))
+}
+
+#[test]
+fn how_a_case_is_isolated_is_said_once() {
+    let noisy = "neighbours = \"everywhere\"";
+    for (keys, key, says) in [
+        (
+            format!("{noisy}\nisolation = \"nonne\""),
+            "isolation",
+            "there are none, pinned, isolated",
+        ),
+        (
+            format!("{noisy}\nisolation = \"none\"\npinning = \"none\""),
+            "pinning",
+            "says that already",
+        ),
+        (
+            format!("{noisy}\nisolation = \"isolated\"\npartition = true"),
+            "partition",
+            "says that already",
+        ),
+        (
+            "neighbours = \"siblings\"\nisolation = \"sibling-idle\"".to_owned(),
+            "neighbours",
+            "keeps the forwarding cores' other threads idle",
+        ),
+        (noisy.to_owned(), "name", "isolation = \"none\""),
+    ] {
+        let text = isolated(&keys);
+        let message = parse(&text).unwrap_err().to_string();
+        let case = text.find("name = \"noisy\"").unwrap();
+        let at = case + text[case..].find(key).unwrap();
+        let line = text[..at].matches('\n').count() + 1;
+        let place = format!("a/study.toml:{line}: case[1].{key}: ");
+        assert!(message.starts_with(&place), "{message}\nis not at {place}");
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
+fn every_isolation_case_is_read_and_files_of_earlier_versions_mean_what_they_did() {
+    for known in quietwire_lab::isolation_cases() {
+        let keys = format!("neighbours = \"none\"\nisolation = \"{}\"", known.name);
+        let case = parse(&isolated(&keys)).unwrap().cases.remove(1);
+        assert_eq!(case.isolation(), Some(known));
+        assert_eq!(case.is_pinned(), known.name != "none");
+        assert_eq!(
+            case.keeps_others_off(),
+            !["none", "pinned"].contains(&known.name.as_str())
+        );
+    }
+    for (keys, pinned, apart) in [
+        ("pinning = \"none\"", false, false),
+        ("pinning = \"roles\"", true, false),
+        ("pinning = \"roles\"\npartition = true", true, true),
+    ] {
+        let keys = format!("neighbours = \"same-llc\"\n{keys}");
+        let case = parse(&isolated(&keys)).unwrap().cases.remove(1);
+        assert_eq!(
+            (case.is_pinned(), case.keeps_others_off()),
+            (pinned, apart)
+        );
+        assert_eq!(case.isolation(), None);
+        assert_eq!(case.neighbours, NeighboursIn::SameLlc);
+    }
+}
+
 #[test]
 fn a_file_that_is_no_toml_is_told_with_its_line() {
     let (message, line) = error("rounds = 2", "rounds = = 2");

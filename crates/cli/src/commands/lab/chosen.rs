@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use quietwire_host::CpuList;
+use quietwire_host::partition::Plan;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::topology::{
     self, Assignment, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage,
-    Parameters, Program, TopologyError, assign, named,
+    Parameters, Program, TopologyError, assign, assign_by_plan, named,
 };
 use quietwire_switch::config::rules::RuleFile;
+
+use crate::exit::Usage;
 
 /// A topology.
 #[derive(Debug, Args)]
@@ -58,6 +61,10 @@ pub(super) struct TopologyArgs {
     /// are too few.
     #[arg(long, value_name = "ELEMENT=LIST", value_parser = parse_cpus)]
     cpus: Vec<(String, CpuList)>,
+    /// A partition plan (JSON, as `partition plan --json` prints it) to take CPUs from: the switch, and what else forwards on the
+    /// host, has the forwarding CPUs, guests have those of the plan's guests, the tester the last of the host's.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -141,6 +148,16 @@ fn parse_image(text: &str) -> Result<OwnImage, String> {
     })
 }
 
+fn read_plan(path: &Path) -> Result<Plan> {
+    let wrong = |error: String| Usage(format!("--plan {}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    Ok(serde_json::from_str(&text).map_err(|error| {
+        wrong(format!(
+            "{error}; `quietwire partition plan --json` prints a plan"
+        ))
+    })?)
+}
+
 impl TopologyArgs {
     /// The graph, and who has which of this machine's CPUs.
     pub(super) fn read(&self) -> Result<(Graph, Assignment)> {
@@ -155,7 +172,10 @@ impl TopologyArgs {
         }
         let online = online_cpus(Path::new("/"))?;
         let asked: BTreeMap<String, CpuList> = self.cpus.iter().cloned().collect();
-        let cpus = assign(&graph, &online, &asked)?;
+        let cpus = match &self.plan {
+            None => assign(&graph, &online, &asked)?,
+            Some(path) => assign_by_plan(&graph, &online, &read_plan(path)?, &asked)?,
+        };
         Ok((graph, cpus))
     }
 

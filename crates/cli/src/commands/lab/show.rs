@@ -2,19 +2,22 @@
 //! `quietwire lab list` and `lab show`: topologies, without touching the machine.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use quietwire_lab::topology::{CATALOG, Chains, Length, Program, describe, draw};
 use quietwire_lab::up::{Known, known};
-use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability, neighbour_kinds};
+use quietwire_host::inventory::Inventory;
+use quietwire_lab::{
+    STATE_DIRECTORY, Unavailable, availability, isolation_cases, neighbour_kinds,
+};
 use serde_json::json;
 
 use super::chosen::TopologyArgs;
 use crate::text::{fold, print, terminal_width};
 
-/// The fifteen topologies that have names, switches that this machine can run, kinds of neighbours, and labs that are up.
+/// The fifteen topologies that have names, switches that this machine can run, kinds of neighbours, isolation cases, and labs that are up.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Where labs keep their state.
@@ -64,8 +67,17 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
             .iter()
             .map(|kind| json!({ "name": kind.name, "about": kind.about }))
             .collect();
+        let machine = Inventory::read(Path::new("/"));
+        let isolation: Vec<_> = isolation_cases()
+            .iter()
+            .map(|case| match case.unavailable(&machine, None) {
+                None => json!({ "name": case.name, "about": case.about }),
+                Some(why) => json!({ "name": case.name, "about": case.about, "unavailable": why }),
+            })
+            .collect();
         let told = json!({
-            "topologies": all, "programs": programs, "neighbours": neighbours, "up": up,
+            "topologies": all, "programs": programs, "neighbours": neighbours,
+            "isolation": isolation, "up": up,
         });
         return print(serde_json::to_string_pretty(&told)?);
     }
@@ -92,6 +104,15 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     print("\nneighbours, for [neighbours] of a study:\n")?;
     for kind in neighbour_kinds() {
         print(format!("{:16}  {}", kind.name, kind.about))?;
+    }
+    print("\nisolation, for a [[case]] of a study:\n")?;
+    let machine = Inventory::read(Path::new("/"));
+    for case in isolation_cases() {
+        let told = case.unavailable(&machine, None).map_or_else(
+            || case.about.clone(),
+            |why| format!("unavailable on this machine: {why}"),
+        );
+        print(format!("{:16}  {told}", case.name))?;
     }
     for lab in up_now(args)? {
         let topology = lab

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! stress-ng in a virtual machine, with a vCPU on each CPU that neighbours may use.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use quietwire_host::journal::Journal;
+
+use super::stress::{arguments, check};
+use super::{LOOK, NeighbourPlace, NeighbourSpec, Surroundings, UP_DEADLINE, enlist_threads};
+use crate::error::LabError;
+use crate::guest::{Accelerator, AcceleratorChoice, Guest, GuestSpec, Image, acceleration};
+
+/// What the image of guests has beside what all have.
+const STRESS_NG: &str = "/usr/bin/stress-ng";
+/// Memory of the guest, MiB, and more for each of its vCPUs: kinds take up to 256 MiB for a worker.
+const MEMORY_MIB: u32 = 768;
+const MEMORY_EACH_MIB: u32 = 320;
+/// How long it may take to boot.
+const DEADLINE_KVM: Duration = Duration::from_secs(30);
+const DEADLINE_SOFTWARE: Duration = Duration::from_secs(150);
+/// How long what is asked of its agent may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Where stress-ng's words are in the guest.
+const LOG: &str = "/run/neighbours.log";
+
+/// A guest with stress-ng in it.
+#[derive(Debug)]
+pub(super) struct InGuest {
+    guest: Guest,
+    commands: Vec<String>,
+}
+
+impl InGuest {
+    /// Boots the guest and starts stress-ng in it.
+    pub(super) fn start(
+        journal: &mut Journal,
+        spec: &NeighbourSpec,
+        around: &Surroundings<'_>,
+    ) -> Result<Self, LabError> {
+        check(&spec.stressors, NeighbourPlace::Guest)?;
+        let image = Image::build_with(around.program, &[PathBuf::from(STRESS_NG)])?;
+        let accelerated = acceleration(AcceleratorChoice::Auto, &image)?;
+        let vcpus = u32::try_from(spec.cpus.len()).unwrap_or(u32::MAX);
+        let asked = GuestSpec {
+            name: "neighbours".to_owned(),
+            memory_mib: MEMORY_MIB.saturating_add(vcpus.saturating_mul(MEMORY_EACH_MIB)),
+            huge_pages: false,
+            vcpu_cpus: spec.cpus.iter().collect(),
+            service_cpus: spec.cpus.clone(),
+            pinned: true,
+            ports: Vec::new(),
+            accelerator: AcceleratorChoice::Auto,
+            kernel_options: Vec::new(),
+            up_deadline: match accelerated.accelerator {
+                Accelerator::Kvm => DEADLINE_KVM,
+                Accelerator::Software => DEADLINE_SOFTWARE,
+            },
+        };
+        let directory = around.directory.join("neighbours");
+        let guest = Guest::start(
+            journal,
+            &asked,
+            &image,
+            &accelerated,
+            &directory,
+            Some(around.set),
+        )?;
+        if let Some(class) = around.class {
+            enlist_threads(guest.pid(), class)?;
+        }
+        let words = arguments(&spec.stressors).join(" ");
+        let command = format!("stress-ng {words}");
+        let mut started = Self {
+            commands: vec![
+                guest.command(),
+                format!("in the guest, {}: {command}", accelerated.why),
+            ],
+            guest,
+        };
+        started.run(&format!("setsid {command} </dev/null >{LOG} 2>&1 &"))?;
+        started.wait_until_at_work()?;
+        Ok(started)
+    }
+
+    fn run(&self, script: &str) -> Result<String, LabError> {
+        let ran = self.guest.agent()?.run(&["sh", "-c", script], PATIENCE)?;
+        Ok(ran.output)
+    }
+
+    /// stress-ng itself only waits: it is at work when it has children.
+    fn wait_until_at_work(&mut self) -> Result<(), LabError> {
+        let began = Instant::now();
+        loop {
+            let numbers = self.run("pidof stress-ng")?;
+            if numbers.split_whitespace().count() > 1 {
+                return Ok(());
+            }
+            self.guest.check()?;
+            if began.elapsed() >= UP_DEADLINE {
+                let said = self.run(&format!("tail -n 5 {LOG}"))?;
+                return Err(LabError::Neighbours {
+                    what: format!("in the guest were not at work in {} s", UP_DEADLINE.as_secs()),
+                    log: said,
+                    command: self.commands.join("; "),
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    pub(super) fn commands(&self) -> impl Iterator<Item = String> + '_ {
+        self.commands.iter().cloned()
+    }
+
+    pub(super) fn check(&mut self) -> Result<(), LabError> {
+        self.guest.check()
+    }
+
+    pub(super) fn stop(&mut self) -> Result<(), LabError> {
+        self.guest.stop()
+    }
+}

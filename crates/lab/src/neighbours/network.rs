@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A neighbour on the network: another tester, which sends through the same device on ports of its own.
+
+use std::path::PathBuf;
+
+use quietwire_host::CpuList;
+use quietwire_host::journal::Journal;
+
+use super::Surroundings;
+use super::stress::{Worker, as_neighbour, require_setters};
+use crate::error::LabError;
+
+/// Memory for its frames, MiB.
+const MEMORY_MIB: u32 = 64;
+/// Longer than any case.
+const DURATION: &str = "1440m";
+
+/// What it sends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkNeighbour {
+    /// Frames per second, summed over both directions.
+    pub rate_pps: f64,
+    /// Octets with FCS.
+    pub frame_size: u16,
+}
+
+/// How a neighbour comes into the device under test.
+#[derive(Clone, Debug)]
+pub(crate) struct Entrance {
+    /// URIs of the two ports.
+    pub(crate) uris: [String; 2],
+}
+
+impl Entrance {
+    /// By these sockets of the device's; none where it has not made two for neighbours.
+    pub(crate) fn by(sockets: &[PathBuf]) -> Option<Self> {
+        let [first, second] = sockets else {
+            return None;
+        };
+        let uri = |socket: &PathBuf| format!("memif:{}?role=client&id=0", socket.display());
+        Some(Self {
+            uris: [uri(first), uri(second)],
+        })
+    }
+}
+
+impl NetworkNeighbour {
+    /// Starts it, on the last of the neighbours' CPUs: testers and services are on the first ones, as a rule.
+    pub(super) fn start(
+        &self,
+        journal: &mut Journal,
+        cpus: &CpuList,
+        around: &Surroundings<'_>,
+    ) -> Result<Worker, LabError> {
+        require_setters()?;
+        let (Some(entrance), Some(cpu)) = (&around.entrance, cpus.iter().next_back()) else {
+            return Err(LabError::Cpus(
+                "neighbours are to send through a device that has no ports for them".to_owned(),
+            ));
+        };
+        let mut words = vec![around.program.display().to_string(), "generate".to_owned()];
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        for uri in &entrance.uris {
+            option("--port", uri.clone());
+        }
+        option("--rate", self.rate_pps.to_string());
+        option("--frame-size", self.frame_size.to_string());
+        option("--duration", DURATION.to_owned());
+        option("--warm-up", "0s".to_owned());
+        option("--cpus", cpu.to_string());
+        option("--memory-mib", MEMORY_MIB.to_string());
+        words.push("--no-huge".to_owned());
+        Worker::start(
+            journal,
+            as_neighbour(words),
+            "network-neighbour.log",
+            1,
+            around,
+        )
+    }
+}

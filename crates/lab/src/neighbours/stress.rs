@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! stress-ng, in a process or in a container: its options, how it is started, watched and ended.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use quietwire_host::journal::Journal;
+
+use super::{NeighbourPlace, NeighbourSpec, Surroundings};
+use crate::error::{LabError, io_error};
+use crate::spawn;
+
+/// How long neighbours may take to stop when asked.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Ended by the kernel when this process is: neighbours must not outlive a killed study. And of ordinary priority, whatever
+/// that of the thread that starts them.
+const AS_NEIGHBOUR: &str = "setpriv --pdeathsig KILL chrt --other 0";
+/// All namespaces that there are but that of users, with a /proc that shows its own processes only. What is in it ends with
+/// its first process, and that with unshare itself (unshare(1)).
+const CONTAINER: &str =
+    "unshare --mount --uts --ipc --net --pid --cgroup --fork --kill-child=KILL --mount-proc";
+/// In a network namespace that was just made even the loopback interface is down, which sockets are for.
+const LOOPBACK: &str = r#"ip link set lo up && exec "$@""#;
+
+/// Options of stress-ng, word by word.
+pub(super) fn arguments(stressors: &[String]) -> Vec<String> {
+    let words = stressors.iter().flat_map(|text| text.split_whitespace());
+    words.map(str::to_owned).collect()
+}
+
+/// Sees whether what starts a neighbour is there.
+pub(super) fn require_setters() -> Result<(), LabError> {
+    for program in ["setpriv", "chrt"] {
+        spawn::require(program, "util-linux")?;
+    }
+    Ok(())
+}
+
+fn require_programs(place: NeighbourPlace) -> Result<(), LabError> {
+    spawn::require("stress-ng", "stress-ng")?;
+    require_setters()?;
+    if place == NeighbourPlace::Container {
+        spawn::require("unshare", "util-linux")?;
+        spawn::require("ip", "iproute2")?;
+    }
+    Ok(())
+}
+
+/// Sees whether stress-ng takes these options.
+///
+/// # Errors
+/// [`LabError::MissingProgram`], [`LabError::Stressors`].
+pub(super) fn check(stressors: &[String], place: NeighbourPlace) -> Result<(), LabError> {
+    require_programs(place)?;
+    let arguments = arguments(stressors);
+    let output = Command::new("stress-ng")
+        .arg("--dry-run")
+        .args(&arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(io_error(Path::new("stress-ng"), "trying its options"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(LabError::Stressors {
+        stressors: arguments.join(" "),
+        said: first_complaint(&String::from_utf8_lossy(&said)),
+    })
+}
+
+/// The first line that stress-ng says and that is not for information.
+fn first_complaint(said: &str) -> String {
+    let line = said.lines().find(|line| !line.contains(": info:"));
+    line.map_or("(it said nothing)", str::trim).to_owned()
+}
+
+/// The words that start a neighbour.
+pub(super) fn as_neighbour(words: impl IntoIterator<Item = String>) -> Vec<String> {
+    let first = AS_NEIGHBOUR.split(' ').map(str::to_owned);
+    first.chain(words).collect()
+}
+
+/// A process of the neighbours.
+#[derive(Debug)]
+pub(super) struct Worker {
+    child: Child,
+    command: Vec<String>,
+    log: PathBuf,
+    at_rest: usize,
+    patience: Duration,
+}
+
+impl Worker {
+    /// Starts stress-ng.
+    pub(super) fn stress_ng(
+        journal: &mut Journal,
+        spec: &NeighbourSpec,
+        around: &Surroundings<'_>,
+    ) -> Result<Self, LabError> {
+        require_programs(spec.place)?;
+        let mut words = Vec::new();
+        if spec.place == NeighbourPlace::Container {
+            words.extend(CONTAINER.split(' ').map(str::to_owned));
+            words.extend(["sh", "-c", LOOPBACK, "sh"].map(str::to_owned));
+        }
+        words.push("stress-ng".to_owned());
+        words.extend(arguments(&spec.stressors));
+        // unshare waits for what it has started.
+        let at_rest = match spec.place {
+            NeighbourPlace::Container => 2,
+            _ => 1,
+        };
+        let mut worker = Self::start(
+            journal,
+            as_neighbour(words),
+            "neighbours.log",
+            at_rest,
+            around,
+        )?;
+        if spec.place == NeighbourPlace::Container {
+            // unshare does not listen while it waits, and all that is in the container ends with it.
+            worker.patience = Duration::ZERO;
+        }
+        Ok(worker)
+    }
+
+    /// Starts a command; so many processes it is before it works.
+    pub(super) fn start(
+        journal: &mut Journal,
+        command: Vec<String>,
+        log: &str,
+        at_rest: usize,
+        around: &Surroundings<'_>,
+    ) -> Result<Self, LabError> {
+        let log = around.directory.join(log);
+        let child = spawn::spawn_in(journal, &command, &around.lists(), &log)?;
+        Ok(Self {
+            child,
+            command,
+            log,
+            at_rest,
+            patience: STOP_PATIENCE,
+        })
+    }
+
+    pub(super) fn processes_at_rest(&self) -> usize {
+        self.at_rest
+    }
+
+    pub(super) fn command(&self) -> String {
+        self.command.join(" ")
+    }
+
+    pub(super) fn failed(&self, what: String) -> LabError {
+        LabError::Neighbours {
+            what,
+            log: spawn::last_words(&self.log),
+            command: self.command(),
+        }
+    }
+
+    /// An error when it has ended; `how` tells of it.
+    pub(super) fn check(&mut self, how: &str) -> Result<(), LabError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failed(format!("{how}, with {status}"))),
+            Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
+        }
+    }
+
+    pub(super) fn stop(&mut self) -> Result<(), LabError> {
+        spawn::stop(&mut self.child, self.patience)
+            .map(|_| ())
+            .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+    }
+}
