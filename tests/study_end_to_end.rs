@@ -3,6 +3,8 @@
 //! they end with a page, leave nothing behind however they end, and go on where they were. No figure is judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "study_end_to_end/isolation.rs"]
+mod isolation;
 #[path = "study_end_to_end/procedures.rs"]
 mod procedures;
 

@@ -9,7 +9,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use applied::{running_machine, take_back_left};
 pub use applied::Applied;
+pub(crate) use applied::{running_machine, take_back_left};
 pub use cases::{IsolationCase, IsolationPart, isolation_cases};
 pub use plan::Setup;

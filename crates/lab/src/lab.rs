@@ -285,7 +285,9 @@ impl Lab {
             device_set = Some(set);
         }
         if let Some(plan) = &case.partition {
-            let marker = self.directory.join(format!("case-{:04}{MARKER}", self.cases));
+            let marker = self
+                .directory
+                .join(format!("case-{:04}{MARKER}", self.cases));
             let applied = Applied::apply(&running_machine(), plan, &marker)?;
             commands.extend(applied.settings.iter().cloned());
             device_set = match &applied.device_set {
@@ -394,7 +396,10 @@ impl Lab {
         {
             return Err(device.died());
         }
-        running.neighbours.as_mut().map_or(Ok(()), Neighbours::check)
+        running
+            .neighbours
+            .as_mut()
+            .map_or(Ok(()), Neighbours::check)
     }
 
     /// Kills the running case's device and starts it again (RFC 6201, a software reset); gives its new process.

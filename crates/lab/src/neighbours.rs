@@ -19,15 +19,14 @@ use quietwire_host::journal::Journal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, io_error};
-use crate::spawn;
 
+use guest::InGuest;
 pub use intensity::{AtWork, Intensity};
 pub use kinds::{NeighbourKind, neighbour_kinds};
-pub use network::NetworkNeighbour;
 pub(crate) use network::Entrance;
+pub use network::NetworkNeighbour;
 pub use placement::Placement;
 pub(crate) use placement::siblings;
-use guest::InGuest;
 use stress::Worker;
 
 /// What stress-ng runs in.

@@ -25,8 +25,8 @@ pub use error::ReportError;
 pub use page::html;
 pub use summary::{
     CaseSummary, CpuShare, GoalSummary, Health, HighestLoad, LatencyAtLoad, LossPoint,
-    LossesAtRate, MethodFigures, MethodResult, NeighbourShare, PercentileValue, RepeatedRates, RoundTrip,
-    SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare,
+    LossesAtRate, MethodFigures, MethodResult, NeighbourShare, PercentileValue, RepeatedRates,
+    RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare,
     UnavailableCase,
 };
 pub use table::text_table;

@@ -32,9 +32,7 @@ pub(crate) const EDGE: [Published; 4] = [
         configuration: "noisy",
         throughput: "about 60\u{202f}%",
         mean_round_trip: "160\u{202f}%",
-        answers: |case| {
-            case.neighbours == NeighboursIn::Everywhere && !case.is_pinned()
-        },
+        answers: |case| case.neighbours == NeighboursIn::Everywhere && !case.is_pinned(),
         otherwise: "not in this study",
     },
     Published {

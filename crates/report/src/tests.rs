@@ -278,7 +278,11 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Finished);
     assert_eq!(summary.baseline, "noisy");
-    let names: Vec<&str> = summary.sizes[0].cases.iter().map(|case| &*case.name).collect();
+    let names: Vec<&str> = summary.sizes[0]
+        .cases
+        .iter()
+        .map(|case| &*case.name)
+        .collect();
     assert_eq!(names, ["noisy", "noisy-pinned"]);
     assert_eq!(summary.unavailable.len(), 1);
     assert!(page.contains("Unavailable on this machine"));

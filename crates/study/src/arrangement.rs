@@ -22,11 +22,7 @@ impl Arrangement {
     ///
     /// # Errors
     /// Why the machine cannot have the case, in a clause.
-    pub(crate) fn of(
-        file: &StudyFile,
-        case: &Case,
-        machine: &Inventory,
-    ) -> Result<Self, String> {
+    pub(crate) fn of(file: &StudyFile, case: &Case, machine: &Inventory) -> Result<Self, String> {
         let setup = setup(file);
         let partition = match case.isolation() {
             Some(isolation) => isolation.plan(machine, &setup)?,
@@ -98,10 +94,17 @@ fn neighbours(
 mod tests {
     use std::path::Path;
 
-    use quietwire_host::machines::{two_packages_with_clusters, virtual_machine};
+    use quietwire_host::machines::{Machine, two_packages_with_clusters, virtual_machine};
 
     use super::*;
     use crate::tests::SMALL;
+
+    /// What is read of a machine's files; CPU sets are told of on a disk only.
+    fn read(machine: &Machine) -> Inventory {
+        let root = tempfile::tempdir().unwrap();
+        machine.write(root.path()).unwrap();
+        Inventory::read(root.path())
+    }
 
     fn arranged(
         machine: &Inventory,
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn an_isolation_leaves_neighbours_what_it_does_not_isolate() {
         // CPU 1 forwards, CPU 0 is everybody else's; 32 and 33 are their siblings.
-        let machine = two_packages_with_clusters().inventory();
+        let machine = read(&two_packages_with_clusters());
         for (isolation, neighbours, wanted) in [
             ("none", "none", "none"),
             ("none", "everywhere", "0-63"),
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn on_a_machine_of_two_cpus_the_others_share_one() {
-        let machine = virtual_machine().inventory();
+        let machine = read(&virtual_machine());
         assert_eq!(neighbours_of(&machine, "isolated", "everywhere"), "0");
         assert_eq!(neighbours_of(&machine, "isolated", "same-llc"), "0");
         assert_eq!(neighbours_of(&machine, "none", "everywhere"), "0-1");
@@ -157,6 +160,9 @@ mod tests {
         let plan = isolated.partition.unwrap();
         assert_eq!(plan.isolated().to_string(), "1");
         assert_eq!(plan.housekeeping.to_string(), "0");
-        assert_eq!(arranged(&machine, "pinned", "none").unwrap().partition, None);
+        assert_eq!(
+            arranged(&machine, "pinned", "none").unwrap().partition,
+            None
+        );
     }
 }

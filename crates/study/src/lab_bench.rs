@@ -9,8 +9,8 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::{ReadError, online_cpus};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::{
-    Applied, AtWork, Case, DeviceSpec, Entered, Fault, ForwardingMode, Lab, LabError, LabOptions,
-    IsolationPart, NeighbourKind, NeighbourSpec, NetworkNeighbour,
+    Applied, AtWork, Case, DeviceSpec, Entered, Fault, ForwardingMode, IsolationPart, Lab,
+    LabError, LabOptions, NeighbourKind, NeighbourSpec, NetworkNeighbour,
 };
 use quietwire_monitor::{Activity, MonitorError, Snapshot};
 use quietwire_search::procedure::Action;
@@ -138,7 +138,11 @@ impl LabBench {
         check_neighbours(file, &online)?;
         let machine = Inventory::read(Path::new("/"));
         let arranged = |case| Arrangement::of(file, case, &machine).unwrap_or_default();
-        if file.cases.iter().any(|case| arranged(case).partition.is_some()) {
+        if file
+            .cases
+            .iter()
+            .any(|case| arranged(case).partition.is_some())
+        {
             Applied::check_free()?;
         }
         let mut lab = Lab::open(options)?;
@@ -521,11 +525,7 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
 }
 
 /// What the machine did, with how hard the neighbours worked where there were any.
-fn told(
-    lab: &Lab,
-    activity: &Activity,
-    at_work: Option<AtWork>,
-) -> Result<Value, LabBenchError> {
+fn told(lab: &Lab, activity: &Activity, at_work: Option<AtWork>) -> Result<Value, LabBenchError> {
     let mut told = serde_json::to_value(activity).unwrap_or(Value::Null);
     if let Some(at_work) = at_work {
         let intensity = lab.intensity_since(&at_work)?;

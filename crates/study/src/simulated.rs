@@ -323,7 +323,9 @@ impl Bench for SimulatedBench {
         }
         self.entered_and_left.0 += 1;
         self.case = Some(case.clone());
-        Ok(json!({ "commands": [["simulate", case.case.name]], "partition": case.case.keeps_others_off() }))
+        Ok(
+            json!({ "commands": [["simulate", case.case.name]], "partition": case.case.keeps_others_off() }),
+        )
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {

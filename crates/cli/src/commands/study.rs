@@ -18,7 +18,7 @@ use quietwire_study::{
 };
 
 use super::chosen_tester::ChosenTester;
-use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use progress::Shown;
 
@@ -148,7 +148,12 @@ fn run_file(args: &RunArgs) -> Result<()> {
     let results = store.results()?;
     show(&results, Some(&html_path), args.json)?;
     say(format!("store: {}", store_path.display()));
+    let is_missing = |case: &quietwire_study::Case| results.unavailable(&case.name).is_some();
     match end {
+        StudyEnd::Finished if file.cases.iter().all(is_missing) => Err(Lacking(
+            "this machine can have none of the study's cases; the reasons are above".to_owned(),
+        )
+        .into()),
         StudyEnd::Finished => Ok(()),
         StudyEnd::Interrupted => Err(CheckFailed(format!(
             "the study was interrupted; everything finished is in {}, and the same command with --resume instead of --fresh goes on",

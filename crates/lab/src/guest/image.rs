@@ -81,7 +81,11 @@ impl Image {
             .arg(&script)
             .arg("--program")
             .arg(program)
-            .args(further.iter().flat_map(|path| [OsStr::new("--with"), path.as_os_str()]))
+            .args(
+                further
+                    .iter()
+                    .flat_map(|path| [OsStr::new("--with"), path.as_os_str()]),
+            )
             .stdin(Stdio::null())
             .output()
             .map_err(io_error(

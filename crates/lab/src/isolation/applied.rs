@@ -96,7 +96,8 @@ impl Applied {
     /// [`LabError::Partitioned`].
     pub fn check_free() -> Result<(), LabError> {
         let target = running_machine();
-        let is_labs = fs::read(target.state_directory.join(LOCK)).is_ok_and(|text| !text.is_empty());
+        let is_labs =
+            fs::read(target.state_directory.join(LOCK)).is_ok_and(|text| !text.is_empty());
         if is_labs || apply::status(&target)?.changes.is_empty() {
             return Ok(());
         }
@@ -179,9 +180,10 @@ fn take_back(target: &Target<'_>) -> Result<Vec<(Change, Undone)>, LabError> {
 
 fn remove(marker: &Path) -> Result<(), LabError> {
     match fs::remove_file(marker) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(io_error(marker, "removing the note of the partition")(error))
-        }
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io_error(
+            marker,
+            "removing the note of the partition",
+        )(error)),
         _ => Ok(()),
     }
 }

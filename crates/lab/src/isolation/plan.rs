@@ -52,10 +52,7 @@ impl IsolationCase {
             return Err(why);
         }
         let mut parts = self.parts.clone();
-        let there = self
-            .where_there
-            .iter()
-            .filter(|part| lacks(part).is_none());
+        let there = self.where_there.iter().filter(|part| lacks(part).is_none());
         parts.extend(there);
         if parts.len() == self.parts.len() && !self.where_there.is_empty() {
             let missing = self.where_there.iter().filter_map(lacks);
@@ -311,20 +308,22 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
     if high.is_empty() {
         let are_told = machine.cpus.iter().any(|place| {
             let frequency = place.frequency.as_ref();
-            frequency.is_some_and(|it| {
-                it.base_khz.is_some() || it.guaranteed_performance.is_some()
-            })
+            frequency.is_some_and(|it| it.base_khz.is_some() || it.guaranteed_performance.is_some())
         });
         let why = if are_told {
             "all cores have the same base frequency"
         } else {
             "the kernel tells of no base frequency"
         };
-        return Some(format!("there are no cores of high priority (SST-BF): {why}"));
+        return Some(format!(
+            "there are no cores of high priority (SST-BF): {why}"
+        ));
     }
     let low = setup?.forwarding.difference(&high);
     (!low.is_empty()).then(|| {
-        format!("forwarding CPU {low} is not one of SST-BF's cores of high priority, which are {high}")
+        format!(
+            "forwarding CPU {low} is not one of SST-BF's cores of high priority, which are {high}"
+        )
     })
 }
 

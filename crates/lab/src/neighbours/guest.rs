@@ -100,7 +100,10 @@ impl InGuest {
             if began.elapsed() >= UP_DEADLINE {
                 let said = self.run(&format!("tail -n 5 {LOG}"))?;
                 return Err(LabError::Neighbours {
-                    what: format!("in the guest were not at work in {} s", UP_DEADLINE.as_secs()),
+                    what: format!(
+                        "in the guest were not at work in {} s",
+                        UP_DEADLINE.as_secs()
+                    ),
                     log: said,
                     command: self.commands.join("; "),
                 });

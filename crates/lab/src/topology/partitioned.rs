@@ -24,15 +24,13 @@ pub fn assign_by_plan(
     plan: &Plan,
     asked: &BTreeMap<String, CpuList>,
 ) -> Result<Assignment, TopologyError> {
-    let is_open =
-        |element: &&Element| element.cpus.is_none() && !asked.contains_key(&element.name);
+    let is_open = |element: &&Element| element.cpus.is_none() && !asked.contains_key(&element.name);
     let elements = || graph.elements.iter().filter(is_open);
     let mut given = asked.clone();
     let in_guests = elements().filter(|element| element.place == ElementPlace::Guest);
     give_guests(&in_guests.collect::<Vec<_>>(), plan, &mut given)?;
-    let on_host = elements().filter(|element| {
-        element.place != ElementPlace::Guest && element.role != Role::Tester
-    });
+    let on_host = elements()
+        .filter(|element| element.place != ElementPlace::Guest && element.role != Role::Tester);
     give_forwarding(&on_host.collect::<Vec<_>>(), plan, &mut given)?;
     for element in elements().filter(|element| element.role == Role::Tester) {
         given.insert(element.name.clone(), tester(element, plan)?);
@@ -177,7 +175,10 @@ mod tests {
     }
 
     fn of(graph: &Graph, assignment: &Assignment, name: &str) -> String {
-        let at = graph.elements.iter().position(|element| element.name == name);
+        let at = graph
+            .elements
+            .iter()
+            .position(|element| element.name == name);
         assignment.elements[at.unwrap()].to_string()
     }
 
@@ -235,7 +236,10 @@ mod tests {
         let machine = two_packages_with_clusters().inventory();
         let graph = graph("vNet6-1VNFch", ElementPlace::Guest);
         let why = assigned(&graph, &machine, "[[guest]]\nname = \"a\"\n").unwrap_err();
-        assert!(why.contains("CPUs for 1") && why.contains("[[guest]]"), "{why}");
+        assert!(
+            why.contains("CPUs for 1") && why.contains("[[guest]]"),
+            "{why}"
+        );
         // Of another machine.
         let plan = planned(&machine, WITH_GUESTS);
         let online = "0-1".parse().unwrap();

@@ -448,7 +448,9 @@ fn isolation(case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
     {
         return fault(
             &at("neighbours"),
-            format!("isolation = \"{name}\" keeps the forwarding cores' other threads idle; place the neighbours elsewhere"),
+            format!(
+                "isolation = \"{name}\" keeps the forwarding cores' other threads idle; place the neighbours elsewhere"
+            ),
         );
     }
     Ok(())

@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quietwire_host::inventory::Inventory;
 use quietwire_lab::topology::{CATALOG, Chains, Length, Program, describe, draw};
 use quietwire_lab::up::{Known, known};
-use quietwire_host::inventory::Inventory;
-use quietwire_lab::{
-    STATE_DIRECTORY, Unavailable, availability, isolation_cases, neighbour_kinds,
-};
+use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability, isolation_cases, neighbour_kinds};
 use serde_json::json;
 
 use super::chosen::TopologyArgs;

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Isolation cases and neighbours' places on the machine that runs: what it can have is applied and taken back, what it
+//! cannot have is left out with the reason that `lab list` gives.
+
+use std::fs::File;
+
+use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
+use quietwire_host::files::Disk;
+use quietwire_host::{CpuId, CpuList};
+use serde_json::Value;
+
+use super::*;
+
+const HEAD: &str = concat!(
+    r#"
+name = "test"
+title = "A test"
+"#,
+    include_str!("../../crates/study/src/tests/device.toml"),
+    r#"
+[trials]
+duration-s = 0.2
+warm-up-s = 0.05
+drain-s = 0.05
+max-rate-pps = 200_000
+invalid-repeats = 20
+[latency]
+rate-pps = 2000
+duration-s = 0.2
+repeats = 2
+"#
+);
+
+const TURN: Duration = Duration::from_secs(300);
+
+/// The machine has one set of all that is changed, for which those of other processes take turns, too.
+fn turn() -> File {
+    let turn = File::create(std::env::temp_dir().join("quietwire-tests.lock")).unwrap();
+    let began = Instant::now();
+    while turn.try_lock().is_err() {
+        assert!(began.elapsed() < TURN, "others have the machine");
+        sleep(Duration::from_millis(10));
+    }
+    turn
+}
+
+/// What is applied to the machine, by the partition's journal.
+fn changes() -> usize {
+    let target = Target {
+        files: &Disk,
+        root: "/".into(),
+        state_directory: STATE_DIRECTORY.into(),
+    };
+    status(&target).unwrap().changes.len()
+}
+
+/// Settings that an isolation changes.
+fn settings() -> Vec<String> {
+    [
+        "/proc/irq/default_smp_affinity",
+        "/sys/devices/virtual/workqueue/cpumask",
+        "/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
+    ]
+    .iter()
+    .map(|path| fs::read_to_string(path).unwrap_or_default())
+    .collect()
+}
+
+fn case(name: &str, neighbours: &str, isolation: &str) -> String {
+    format!(
+        "[[case]]\nname = \"{name}\"\nneighbours = \"{neighbours}\"\nisolation = \"{isolation}\"\n"
+    )
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", words(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Settings of each case, as the store has them.
+fn entries(place: &Workplace) -> Vec<(String, Value)> {
+    const QUERY: &str = "import sqlite3,json,sys; print(json.dumps([[n, json.loads(s)] for n, s in sqlite3.connect(sys.argv[1]).execute('select case_name, settings_json from case_entry order by id')]))";
+    let output = Command::new("python3")
+        .args(["-c", QUERY])
+        .arg(place.path("s.sqlite"))
+        .output()
+        .unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn every_isolation_case_is_run_or_unavailable_with_the_reason() {
+    let _turn = turn();
+    let place = Workplace::new();
+    let before = settings();
+    let listed = json(
+        &place
+            .quietwire(&["lab", "list", "--json"])
+            .output()
+            .unwrap(),
+    );
+    let listed = listed["isolation"].as_array().unwrap();
+    let names: Vec<&str> = listed
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    let cases: String = names
+        .iter()
+        .map(|name| case(name, "everywhere", name))
+        .collect();
+    let text = format!("{HEAD}[neighbours]\nkinds = [\"cpu\"]\n{cases}");
+    fs::write(place.path("study.toml"), text).unwrap();
+    let told = json(&place.study(&["--json"]).output().unwrap());
+    place.assert_nothing_left();
+    assert_eq!(changes(), 0);
+    assert_eq!(settings(), before);
+
+    let summary = &told["summary"];
+    assert_eq!(summary["state"]["state"], "finished");
+    let left_out = summary["unavailable"].as_array().unwrap();
+    for one in listed.iter().filter(|one| one["unavailable"].is_string()) {
+        let found = left_out.iter().find(|case| case["name"] == one["name"]);
+        assert_eq!(found.unwrap()["reason"], one["unavailable"], "{left_out:?}");
+    }
+    let page = fs::read_to_string(place.path("s.html")).unwrap();
+    for case in left_out {
+        assert!(page.contains(&format!("<dt>{}</dt>", case["name"].as_str().unwrap())));
+    }
+    let run: Vec<&Value> = summary["sizes"][0]["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    assert_eq!(run.len() + left_out.len(), names.len());
+    let entries = entries(&place);
+    for case in run {
+        let name = case["name"].as_str().unwrap();
+        let neighbours = &case["neighbours"];
+        assert!(
+            neighbours["share"]["max"].as_f64().unwrap() > 0.0,
+            "{neighbours}"
+        );
+        let (_, settings) = entries.iter().find(|(of, _)| of == name).unwrap();
+        let commands = settings["commands"].to_string();
+        let is_isolated = name != "none" && name != "pinned";
+        // Interrupts are moved, and neighbours are kept off the forwarding CPU.
+        assert_eq!(
+            commands.contains("/proc/irq/"),
+            is_isolated,
+            "{name}: {commands}"
+        );
+        let cpus: CpuList = settings["neighbours_cpus"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert_eq!(cpus.contains(CpuId(1)), !is_isolated, "{name}: {cpus}");
+    }
+}
+
+#[test]
+fn an_isolation_that_was_killed_is_taken_back() {
+    let _turn = turn();
+    let place = Workplace::new();
+    let before = settings();
+    let text = format!("{HEAD}{}", case("only", "none", "isolated"));
+    let text = text.replace("repeats = 2", "repeats = 2000");
+    fs::write(place.path("study.toml"), text).unwrap();
+    let mut child = place.start_and_wait_for_trials(1);
+    assert!(changes() > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(changes() > 0);
+    place.clean();
+    assert_eq!(changes(), 0);
+    assert_eq!(settings(), before);
+    place.assert_nothing_left();
+    assert!(place.clean().contains("nothing"));
+}
+
+#[test]
+fn neighbours_in_a_container_and_on_the_network_are_measured() {
+    let place = Workplace::new();
+    let cases = case("beside", "everywhere", "pinned");
+    let neighbours = "[neighbours]\nkinds = [\"cpu\", \"socket\"]\ncount = 1\nin = \"container\"\nnetwork-pps = 5000\n";
+    let text = format!("{HEAD}{neighbours}{cases}");
+    // The tester and the neighbour's take turns on one CPU here.
+    let text = text.replace("[device]", "realtime = false\n[device]");
+    fs::write(place.path("study.toml"), text).unwrap();
+    let told = json(&place.study(&["--json"]).output().unwrap());
+    place.assert_nothing_left();
+    let neighbours = &told["summary"]["sizes"][0]["cases"][0]["neighbours"];
+    assert!(neighbours["share"]["max"].as_f64().unwrap() > 0.0, "{told}");
+    assert!(
+        neighbours["network_pps"]["max"].as_f64().unwrap() > 0.0,
+        "{told}"
+    );
+    let (_, settings) = entries(&place).remove(0);
+    let commands = settings["commands"].to_string();
+    for part in ["unshare --mount", "generate", "n0=memif"] {
+        assert!(commands.contains(part), "no {part}: {commands}");
+    }
+}
