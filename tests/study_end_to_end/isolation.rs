@@ -164,7 +164,7 @@ fn an_isolation_that_was_killed_is_taken_back() {
     let place = Workplace::new();
     let before = settings();
     let text = format!("{HEAD}{}", case("only", "none", "isolated"));
-    let text = text.replace("repeats = 2", "repeats = 2000");
+    let text = text.replace("\nrepeats = 2\n", "\nrepeats = 2000\n");
     fs::write(place.path("study.toml"), text).unwrap();
     let mut child = place.start_and_wait_for_trials(1);
     assert!(changes() > 0);
@@ -185,7 +185,7 @@ fn neighbours_in_a_container_and_on_the_network_are_measured() {
     let neighbours = "[neighbours]\nkinds = [\"cpu\", \"socket\"]\ncount = 1\nin = \"container\"\nnetwork-pps = 5000\n";
     let text = format!("{HEAD}{neighbours}{cases}");
     // The tester and the neighbour's take turns on one CPU here.
-    let text = text.replace("[device]", "realtime = false\n[device]");
+    let text = text.replace("\ncpu = \"0\"\n", "\ncpu = \"0\"\nrealtime = false\n");
     fs::write(place.path("study.toml"), text).unwrap();
     let told = json(&place.study(&["--json"]).output().unwrap());
     place.assert_nothing_left();
