@@ -16,9 +16,9 @@ const STRESS_NG: &str = "/usr/bin/stress-ng";
 /// Memory of the guest, MiB, and more for each of its vCPUs: kinds take up to 256 MiB for a worker.
 const MEMORY_MIB: u32 = 768;
 const MEMORY_EACH_MIB: u32 = 320;
-/// How long it may take to boot.
+/// How long it may take to boot. In software emulation, beside a switch that polls, that is minutes.
 const DEADLINE_KVM: Duration = Duration::from_secs(30);
-const DEADLINE_SOFTWARE: Duration = Duration::from_secs(150);
+const DEADLINE_SOFTWARE: Duration = Duration::from_secs(300);
 /// How long what is asked of its agent may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Where stress-ng's words are in the guest.
