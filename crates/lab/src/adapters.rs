@@ -16,7 +16,7 @@ pub struct Places {
     pub directory: PathBuf,
     /// Sockets of its ports, in order.
     pub sockets: Vec<PathBuf>,
-    /// Sockets of two ports for neighbours that send through it, which [`NEIGHBOUR_PORTS`] names; none without such.
+    /// Sockets of two ports for neighbours that send through it, `n0` and `n1`; none without such.
     pub neighbour_sockets: Vec<PathBuf>,
 }
 
