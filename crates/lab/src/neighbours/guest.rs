@@ -9,7 +9,7 @@ use quietwire_host::journal::Journal;
 use super::stress::{arguments, check};
 use super::{LOOK, NeighbourPlace, NeighbourSpec, Surroundings, UP_DEADLINE, enlist_threads};
 use crate::error::LabError;
-use crate::guest::{Accelerator, AcceleratorChoice, Guest, GuestSpec, Image, acceleration};
+use crate::guest::{Accelerator, AcceleratorChoice, Guest, GuestSpec, Image, UpSign, acceleration};
 
 /// What the image of guests has beside what all have.
 const STRESS_NG: &str = "/usr/bin/stress-ng";
@@ -52,6 +52,8 @@ impl InGuest {
             ports: Vec::new(),
             accelerator: AcceleratorChoice::Auto,
             kernel_options: Vec::new(),
+            up_sign: UpSign::Agent,
+            namespace: None,
             up_deadline: match accelerated.accelerator {
                 Accelerator::Kvm => DEADLINE_KVM,
                 Accelerator::Software => DEADLINE_SOFTWARE,
