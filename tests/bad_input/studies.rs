@@ -29,7 +29,7 @@ fn impossible_values_in_a_study_are_named_with_line_and_key() {
         ),
         ("[1, 2,", "[101, 2,", "sweep.loads-percent"),
         ("[1, 2,", "[2, 2,", "sweep.loads-percent[1]"),
-        ("link = \"memif\"", "link = \"vhost-user\"", "device.link"),
+        ("link = \"memif\"", "link = \"string\"", "device.link"),
         ("name = \"test\"", "name = \"../evil\"", "'../evil'"),
         ("name = \"test\"", "nane = \"test\"", "nane"),
         (

@@ -17,7 +17,7 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 17] = [
+const PAGES: [(&str, &str); 18] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -29,6 +29,7 @@ const PAGES: [(&str, &str); 17] = [
     ("switch add routes", "docs/router.md"),
     ("switch add kernel-filter", "docs/kernel-path.md"),
     ("switch", "docs/switch.md"),
+    ("study list", "docs/studies.md"),
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),
     ("lab", "docs/lab.md"),

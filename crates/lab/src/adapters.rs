@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cycles::CycleCount;
 use crate::device::DeviceSpec;
 
 /// Where a device has its files.
@@ -68,6 +69,9 @@ pub(crate) trait Adapter: std::fmt::Debug {
 
     /// Frames that came in at these ports since it was started.
     fn received(&self, places: &Places, ports: &[&str]) -> Result<u64, String>;
+
+    /// What forwarding has cost since it started.
+    fn cycles(&self, places: &Places) -> Result<CycleCount, String>;
 
     /// Empties its table of addresses.
     fn forget_addresses(&self, places: &Places) -> Result<(), String>;

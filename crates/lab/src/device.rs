@@ -14,6 +14,7 @@ use quietwire_host::threads::{ThreadCpus, threads_of};
 use serde::{Deserialize, Serialize};
 
 use crate::adapters::{Adapter, DeviceThread, NEIGHBOUR_PORTS, Places};
+use crate::cycles::CycleCount;
 use crate::error::{LabError, io_error};
 use crate::spawn;
 
@@ -234,6 +235,10 @@ impl Device {
         self.child = spawn::spawn(journal, &self.command, set, &self.log)?;
         self.wait_until_up()?;
         self.wait_until_pinned(spec)
+    }
+
+    pub(crate) fn cycles(&self) -> Result<CycleCount, String> {
+        self.adapter.cycles(&self.places)
     }
 
     pub(crate) fn counters(&self) -> Result<serde_json::Value, LabError> {

@@ -13,6 +13,7 @@ mod running;
 mod spec;
 
 pub use agent::client::Agent;
+pub(crate) use command::QEMU;
 pub use command::port_address;
 pub use image::Image;
 pub use kvm::{Acceleration, Accelerator, acceleration};

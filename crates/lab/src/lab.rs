@@ -15,6 +15,7 @@ use quietwire_host::settings;
 
 use crate::adapters::{DeviceThread, NEIGHBOUR_PORTS, Places, quietwire::Quietwire};
 use crate::clean;
+use crate::cycles::CycleCount;
 use crate::device::{Device, DeviceSpec};
 use crate::error::{LabError, io_error};
 use crate::isolation::{Applied, running_machine};
@@ -223,6 +224,43 @@ impl Lab {
     /// # Errors
     /// What did not come up; all of it is undone then.
     pub fn enter(&mut self, case: &Case) -> Result<Entered, LabError> {
+        self.begin()?;
+        let entered = self.build(case);
+        if entered.is_err()
+            && let Err(error) = self.leave()
+        {
+            tracing::error!("{error}");
+        }
+        entered
+    }
+
+    /// Brings up a case whose device is up already, elsewhere: its neighbours, if any. What comes back is every command.
+    ///
+    /// # Errors
+    /// What did not come up; all of it is undone then.
+    pub fn enter_beside(
+        &mut self,
+        neighbours: Option<&NeighbourSpec>,
+    ) -> Result<Vec<String>, LabError> {
+        self.begin()?;
+        let mut commands = Vec::new();
+        let started = self
+            .make_room()
+            .and_then(|(directory, tag)| match neighbours {
+                Some(spec) => self.start_neighbours(spec, &directory, &tag, &mut commands),
+                None => Ok(()),
+            });
+        if let Err(error) = started {
+            if let Err(also) = self.leave() {
+                tracing::error!("{also}");
+            }
+            return Err(error);
+        }
+        Ok(commands)
+    }
+
+    /// Begins a case: nothing of it is there yet but its journal.
+    fn begin(&mut self) -> Result<(), LabError> {
         self.leave()?;
         self.cases += 1;
         let path = self.directory.join(format!("case-{:04}.jsonl", self.cases));
@@ -234,28 +272,71 @@ impl Lab {
             neighbours: None,
             partition: None,
         });
-        let entered = self.build(case);
-        if entered.is_err()
-            && let Err(error) = self.leave()
-        {
-            tracing::error!("{error}");
-        }
-        entered
+        Ok(())
+    }
+
+    /// The case's directory, and how names begin that nobody else on this machine uses.
+    fn make_room(&mut self) -> Result<(PathBuf, String), LabError> {
+        let directory = self.directory.join(format!("case-{:04}", self.cases));
+        let tag = format!("quietwire-{}-{}", std::process::id(), self.cases);
+        let change = Change::DirectoryCreated {
+            path: directory.clone(),
+        };
+        being_entered(&mut self.running)?
+            .journal
+            .record(&change)
+            .map_err(io_error(&directory, "writing the journal"))?;
+        make_directory(&directory)?;
+        Ok((directory, tag))
+    }
+
+    fn start_neighbours(
+        &mut self,
+        spec: &NeighbourSpec,
+        directory: &Path,
+        tag: &str,
+        commands: &mut Vec<String>,
+    ) -> Result<(), LabError> {
+        let Running {
+            journal,
+            device,
+            partition,
+            neighbours,
+            ..
+        } = being_entered(&mut self.running)?;
+        let sets = Cpusets::find(Path::new("/"))?;
+        let set = sets.create(
+            journal,
+            &format!("{tag}-neighbours"),
+            &spec.cpus,
+            TasksOnUndo::Kill,
+        )?;
+        commands.push(format!("cpuset {} = {}", set.path.display(), spec.cpus));
+        let around = Surroundings {
+            directory,
+            program: &self.options.program,
+            set: &set,
+            class: partition
+                .as_ref()
+                .and_then(|applied| applied.tasks_of_others.as_deref()),
+            entrance: device
+                .as_ref()
+                .and_then(|device| Entrance::by(&device.places.neighbour_sockets)),
+        };
+        let received = || {
+            let device = device.as_ref();
+            device.map_or(Ok(0), Device::received_from_neighbours)
+        };
+        let started = Neighbours::start(journal, spec, &around, received)?;
+        commands.extend(started.commands());
+        *neighbours = Some(started);
+        Ok(())
     }
 
     fn build(&mut self, case: &Case) -> Result<Entered, LabError> {
-        let directory = self.directory.join(format!("case-{:04}", self.cases));
-        let tag = format!("quietwire-{}-{}", std::process::id(), self.cases);
-        let Some(running) = &mut self.running else {
-            return Err(LabError::Undo("no case is being entered".to_owned()));
-        };
+        let (directory, tag) = self.make_room()?;
+        let running = being_entered(&mut self.running)?;
         let journal = &mut running.journal;
-        journal
-            .record(&Change::DirectoryCreated {
-                path: directory.clone(),
-            })
-            .map_err(io_error(&directory, "writing the journal"))?;
-        make_directory(&directory)?;
         if case.device.pinned || case.rest_cpus.is_some() || case.partition.is_some() {
             let machine = Inventory::read(Path::new("/"));
             case.device.roles().validate(&machine)?;
@@ -325,38 +406,18 @@ impl Lab {
         )?);
         commands.push(device.command.join(" "));
         running.origin = Some((case.device.clone(), device_set));
-        if let Some(spec) = &case.neighbours {
-            let sets = Cpusets::find(Path::new("/"))?;
-            let set = sets.create(
-                journal,
-                &format!("{tag}-neighbours"),
-                &spec.cpus,
-                TasksOnUndo::Kill,
-            )?;
-            commands.push(format!("cpuset {} = {}", set.path.display(), spec.cpus));
-            let class = running
-                .partition
-                .as_ref()
-                .and_then(|applied| applied.tasks_of_others.as_deref());
-            let around = Surroundings {
-                directory: &directory,
-                program: &self.options.program,
-                set: &set,
-                class,
-                entrance: Entrance::by(&device.places.neighbour_sockets),
-            };
-            let received = || device.received_from_neighbours();
-            let neighbours = Neighbours::start(journal, spec, &around, received)?;
-            commands.extend(neighbours.commands());
-            running.neighbours = Some(neighbours);
-        }
-        Ok(Entered {
+        let mut entered = Entered {
             tester_uris: device.places.tester_uris(),
-            commands,
+            commands: Vec::new(),
             device_pid: device.pid(),
             threads: device.threads()?,
             confined,
-        })
+        };
+        if let Some(spec) = &case.neighbours {
+            self.start_neighbours(spec, &directory, &tag, &mut commands)?;
+        }
+        entered.commands = commands;
+        Ok(entered)
     }
 
     /// A look at the neighbours of the running case, to tell later how hard they worked since; none where there are none.
@@ -429,6 +490,18 @@ impl Lab {
             .forget_addresses()
     }
 
+    /// What forwarding has cost the running case's device since it started.
+    ///
+    /// # Errors
+    /// Why it does not tell.
+    pub fn cycles(&self) -> Result<CycleCount, String> {
+        self.running
+            .as_ref()
+            .and_then(|running| running.device.as_ref())
+            .ok_or("no case is up")?
+            .cycles()
+    }
+
     /// Counters of the running case's device.
     ///
     /// # Errors
@@ -480,6 +553,11 @@ impl Drop for Lab {
             tracing::error!("{error}");
         }
     }
+}
+
+fn being_entered(running: &mut Option<Running>) -> Result<&mut Running, LabError> {
+    let none = || LabError::Undo("no case is being entered".to_owned());
+    running.as_mut().ok_or_else(none)
 }
 
 fn undo(journal: &Journal) -> Result<(), LabError> {

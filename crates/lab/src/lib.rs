@@ -6,6 +6,7 @@
 
 mod adapters;
 mod clean;
+mod cycles;
 mod device;
 mod error;
 pub mod guest;
@@ -21,6 +22,7 @@ pub mod up;
 
 pub use adapters::{DeviceThread, Places};
 pub use clean::{CleanReport, clean};
+pub use cycles::CycleCount;
 pub use device::{DeviceSpec, ForwardingMode};
 pub use error::{Fault, LabError};
 pub use isolation::{Applied, IsolationCase, IsolationPart, Setup, isolation_cases};

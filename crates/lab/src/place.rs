@@ -5,7 +5,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::thread::scope;
 
-use nix::sched::{CloneFlags, setns};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::error::{LabError, io_error};
 use crate::spawn::{ASKING, require};
@@ -62,7 +63,8 @@ impl Place {
         Ok(command)
     }
 
-    /// Does something there, on a thread of its own: what it opens stays there, whoever uses it then.
+    /// Does something there, on a thread of its own: what it opens stays there, whoever uses it then. Below /sys it sees the
+    /// interfaces of the namespace, as with `ip netns exec`.
     ///
     /// # Errors
     /// The namespace is gone, or may not be entered.
@@ -73,12 +75,23 @@ impl Place {
         let namespace = File::open(&path).map_err(io_error(&path, "opening the namespace"))?;
         let there = || {
             setns(&namespace, CloneFlags::CLONE_NEWNET)
+                .and_then(|()| show_interfaces())
                 .map_err(|error| io_error(&path, "entering the namespace")(error.into()))?;
             Ok(work())
         };
         let outcome = scope(|scope| scope.spawn(there).join());
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
+}
+
+/// Gives the calling thread, and those that it starts, a view of /sys with the interfaces of its network namespace
+/// (sysfs(5): what a mount shows is that of the namespace in which it was made).
+fn show_interfaces() -> nix::Result<()> {
+    const NONE: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let apart = MsFlags::MS_REC | MsFlags::MS_SLAVE;
+    mount(NONE, "/", NONE, apart, NONE)?;
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE)
 }
 
 #[cfg(test)]

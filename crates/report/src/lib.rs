@@ -11,7 +11,6 @@ mod error;
 mod format;
 mod further;
 mod page;
-mod published;
 mod summary;
 mod table;
 #[cfg(test)]
@@ -24,10 +23,10 @@ use quietwire_study::StudyResults;
 pub use error::ReportError;
 pub use page::html;
 pub use summary::{
-    CaseSummary, CpuShare, GoalSummary, Health, HighestLoad, LatencyAtLoad, LossPoint,
-    LossesAtRate, MethodFigures, MethodResult, NeighbourShare, PercentileValue, RepeatedRates,
-    RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare,
-    UnavailableCase,
+    Applications, CaseSummary, CpuShare, CyclesPerFrame, GoalSummary, Health, HighestLoad,
+    LatencyAtLoad, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures, MethodResult,
+    NeighbourShare, PercentileValue, PublishedRow, Reckoned, RepeatedRates, RoundTrip,
+    SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare, UnavailableCase,
 };
 pub use table::text_table;
 

@@ -5,6 +5,8 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::format;
 use crate::further::{FurtherTable, tables};
+use crate::page::application::sentence;
+use crate::page::published::bounds;
 use crate::page::words;
 use crate::summary::{CaseSummary, SizeSummary, Summary};
 
@@ -15,6 +17,10 @@ pub fn text_table(summary: &Summary, width: u16) -> String {
     if summary.is_simulated {
         text.push_str("SIMULATED: the device is arithmetic, and nothing was measured.\n");
     }
+    if summary.is_quick {
+        text.push_str(words::QUICK);
+        text.push('\n');
+    }
     for size in &summary.sizes {
         let frames = words::frames(&size.frame_size);
         text.push_str(&format!("{}, {frames}\n", summary.title));
@@ -23,10 +29,22 @@ pub fn text_table(summary: &Summary, width: u16) -> String {
             text.push_str(&format!("\n\n{}\n", further.title));
             text.push_str(&of_further(&further, width));
         }
+        for case in &size.cases {
+            if let Some(seen) = &case.applications {
+                text.push_str(&format!("\n{}: {}", case.name, sentence(seen)));
+            }
+        }
+        if !size.published.is_empty() {
+            text.push_str("\n\nBeside what was published, in percent of another configuration\n");
+            text.push_str(&of_published(size, width));
+        }
         text.push('\n');
         for sentence in words::answer(summary, size) {
             text.push_str(&words::plain(&sentence));
             text.push('\n');
+        }
+        for warning in words::warnings(size) {
+            text.push_str(&format!("WARNING  {warning}\n"));
         }
         text.push('\n');
     }
@@ -55,17 +73,63 @@ fn of_size(size: &SizeSummary, width: u16) -> String {
             words::allows(goal.loss_ratio)
         ));
     }
-    header.extend(
-        [
-            "forwarded at the highest load, Mpps",
-            "mean round trip",
-            "invalid trials",
-        ]
-        .map(str::to_owned),
-    );
+    header.extend(["forwarded at the highest load, Mpps", "mean round trip"].map(str::to_owned));
+    let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
+    if has_cycles {
+        header.push("cycles a frame".to_owned());
+    }
+    header.push("invalid trials".to_owned());
     table.set_header(header);
     for case in &size.cases {
-        table.add_row(row(case));
+        table.add_row(row(case, has_cycles));
+    }
+    table.to_string()
+}
+
+/// Ratios only.
+fn of_published(size: &SizeSummary, width: u16) -> String {
+    let mut table = Table::new();
+    let goals = size.cases.first().map(|case| &case.goals);
+    let goals: Vec<&str> = goals
+        .into_iter()
+        .flatten()
+        .map(|goal| goal.name.as_str())
+        .collect();
+    let mut header = vec![
+        "configuration".to_owned(),
+        "throughput, published".to_owned(),
+    ];
+    let has_tcp = size.cases.iter().any(|case| case.applications.is_some());
+    if has_tcp {
+        header.extend(["measured, TCP up", "TCP down"].map(str::to_owned));
+    }
+    header.extend(goals.iter().map(|goal| format!("measured, {goal}")));
+    header.extend(["round trip, published", "measured", "here"].map(str::to_owned));
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width)
+        .set_header(header);
+    let percent = |ratio: Option<f64>| {
+        ratio.map_or_else(|| "–".to_owned(), |ratio| format::percent(ratio * 100.0))
+    };
+    for row in &size.published {
+        let measured = row.measured.as_ref();
+        let of_goal = |index: usize| measured.and_then(|it| it.goals.get(index).copied().flatten());
+        let mut cells = vec![row.configuration.clone(), bounds(row.throughput)];
+        if has_tcp {
+            let of_way = |way: usize| measured.and_then(|it| it.tcp).map(|both| both[way]);
+            cells.extend([percent(of_way(0)), percent(of_way(1))]);
+        }
+        cells.extend((0..goals.len()).map(|index| percent(of_goal(index))));
+        cells.push(bounds(row.round_trip));
+        cells.push(percent(measured.and_then(|it| it.round_trip)));
+        cells.push(match (measured, &row.unanswered) {
+            (Some(it), _) if it.case != it.against => format!("{} against {}", it.case, it.against),
+            (Some(it), _) => it.case.clone(),
+            (None, why) => why.clone().unwrap_or_default(),
+        });
+        table.add_row(cells);
     }
     table.to_string()
 }
@@ -83,7 +147,7 @@ fn of_further(further: &FurtherTable, width: u16) -> String {
     table.to_string()
 }
 
-fn row(case: &CaseSummary) -> Vec<Cell> {
+fn row(case: &CaseSummary, has_cycles: bool) -> Vec<Cell> {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let mut cells = vec![Cell::new(&case.name)];
     cells.extend(case.goals.iter().map(|goal| right(words::goal_value(goal))));
@@ -97,6 +161,9 @@ fn row(case: &CaseSummary) -> Vec<Cell> {
             .as_ref()
             .map_or_else(|| "–".to_owned(), words::mean_round_trip),
     ));
+    if has_cycles {
+        cells.push(right(words::cycles(case.cycles.as_ref())));
+    }
     cells.push(right(format!(
         "{} of {}",
         case.health.invalid, case.health.trials

@@ -294,7 +294,46 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     let table = text_table(&summary, 100);
     assert!(table.contains("quiet: unavailable on this machine: there is no <such> CPU"));
     // What was published is set against a quiet case, and here is none.
-    assert!(!page.contains("Beside what was published"));
+    let rows = &summary.sizes[0].published;
+    assert!(rows.iter().all(|row| row.measured.is_none()));
+    let why = rows[0].unanswered.as_deref().unwrap();
+    assert!(
+        why.starts_with("quiet is unavailable on this machine"),
+        "{why}"
+    );
+}
+
+#[test]
+fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
+    let results = whole();
+    let (summary, page) = checked(&results);
+    let size = &summary.sizes[0];
+    assert_eq!(size.published.len(), 3);
+    let noisy = &size.published[0];
+    assert_eq!(
+        (noisy.throughput, noisy.round_trip),
+        (Some([0.6; 2]), Some([1.6; 2]))
+    );
+    let measured = noisy.measured.as_ref().unwrap();
+    assert_eq!((&*measured.case, &*measured.against), ("noisy", "quiet"));
+    let pdr = |case: usize| size.cases[case].goals[1].rate_pps.as_ref().unwrap().median;
+    assert_eq!(measured.goals[1], (pdr(1) > 0.0).then(|| pdr(1) / pdr(0)));
+    let trip = |case: usize| size.cases[case].round_trip.as_ref().unwrap().mean_ns;
+    assert_eq!(measured.round_trip, Some(trip(1) / trip(0)));
+    assert!(size.published[2].measured.is_none());
+    for words in [
+        "KubeOVN",
+        "noisy against quiet",
+        "unavailable on this machine",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    let table = text_table(&summary, 120);
+    assert!(table.contains("Beside what was published"), "{table}");
+    assert_eq!(
+        json(&results).unwrap()["summary"]["sizes"][0]["published"][1]["throughput"][0],
+        0.68
+    );
 }
 
 #[test]
@@ -674,4 +713,38 @@ fn a_repeated_search_tells_mean_and_deviation_and_counts_every_result() {
         let mean = rates.values.iter().sum::<f64>() / 4.0;
         assert!((found.statistics.unwrap().mean / mean - 1.0).abs() < 1e-12);
     }
+}
+
+#[test]
+fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
+    let with = |counted: serde_json::Value| {
+        let mut results = whole();
+        let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
+        for trial in trials {
+            trial.activity["elements"] = serde_json::json!([{
+                "name": "S", "role": "switch", "counted": counted,
+                "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
+            }]);
+        }
+        checked(&results)
+    };
+    let (summary, page) = with(serde_json::json!({ "cycles": 5000, "frames": 20 }));
+    let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
+    assert_eq!(
+        (&*cycles.element, cycles.reckoned),
+        ("S", crate::Reckoned::Counted)
+    );
+    assert_eq!(cycles.cycles.median, 250.0);
+    assert!(page.contains("Cycles a frame") && page.contains(">250<"));
+    assert!(text_table(&summary, 120).contains("cycles a frame"));
+
+    let (summary, page) = with(serde_json::Value::Null);
+    let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
+    assert_eq!(cycles.reckoned, crate::Reckoned::CpuTime);
+    // Half a second of CPU time for what 6.4 Mpps are in more than that.
+    assert!((10.0..1000.0).contains(&cycles.cycles.median), "{cycles:?}");
+    assert!(page.contains("from CPU time"));
+    let (summary, page) = checked(&whole());
+    assert_eq!(summary.sizes[0].cases[0].cycles, None);
+    assert!(!page.contains("Cycles a frame"));
 }

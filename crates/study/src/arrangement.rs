@@ -23,13 +23,36 @@ impl Arrangement {
     /// # Errors
     /// Why the machine cannot have the case, in a clause.
     pub(crate) fn of(file: &StudyFile, case: &Case, machine: &Inventory) -> Result<Self, String> {
-        let setup = setup(file);
+        Self::of_setup(case, machine, &setup(file))
+    }
+
+    /// What a case asks of a machine on which the CPUs have these roles.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub(crate) fn of_setup(
+        case: &Case,
+        machine: &Inventory,
+        setup: &Setup,
+    ) -> Result<Self, String> {
         let partition = match case.isolation() {
-            Some(isolation) => isolation.plan(machine, &setup)?,
+            Some(isolation) => isolation.plan(machine, setup)?,
             None => None,
         };
+        if case.neighbours == NeighboursIn::ForwardingCpus {
+            return match &partition {
+                None => Ok(Self {
+                    partition: None,
+                    neighbours: Some(setup.forwarding.clone()),
+                }),
+                Some(_) => Err(
+                    "its isolation keeps the forwarding CPUs free of neighbours, and they are to be there"
+                        .to_owned(),
+                ),
+            };
+        }
         let neighbours = placement(case.neighbours)
-            .map(|placement| neighbours(placement, machine, &setup, partition.as_ref()))
+            .map(|placement| neighbours(placement, machine, setup, partition.as_ref()))
             .transpose()?;
         Ok(Self {
             partition,
@@ -53,7 +76,7 @@ pub(crate) fn setup(file: &StudyFile) -> Setup {
 
 fn placement(neighbours: NeighboursIn) -> Option<Placement> {
     match neighbours {
-        NeighboursIn::None => None,
+        NeighboursIn::None | NeighboursIn::ForwardingCpus => None,
         NeighboursIn::Everywhere => Some(Placement::Everywhere),
         NeighboursIn::OffForwardingCpus => Some(Placement::OffForwardingCpus),
         NeighboursIn::Siblings => Some(Placement::Siblings),

@@ -2,11 +2,11 @@
 //! What a study is run on: whoever has the device, the neighbours and the tester implements [`Bench`].
 
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_tester::{CitedCalibration, Trial, TrialResult};
+use quietwire_tester::{CitedCalibration, LatencySummary, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::file::{Case, FrameSize};
+use crate::file::{ApplicationPlan, Case, FrameSize};
 
 /// What can go wrong on a bench; told to people as it is.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
@@ -47,6 +47,28 @@ pub struct Seen {
     pub observation: Observation,
     /// What the machine did meanwhile, as the monitor tells it.
     pub activity: Value,
+}
+
+/// What applications saw of the device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApplicationSeen {
+    /// TCP from the first end to the second.
+    pub up: TcpSeen,
+    /// TCP from the second to the first.
+    pub down: TcpSeen,
+    /// Round trips of an echo over UDP, one request at a time.
+    pub echo: LatencySummary,
+}
+
+/// What came of TCP data one way.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TcpSeen {
+    /// Bits of data a second that arrived.
+    pub received_bps: f64,
+    /// Segments sent again, where the kernel says.
+    pub retransmits: Option<u64>,
+    /// Round-trip time as the sender's kernel has it, microseconds.
+    pub mean_rtt_us: Option<f64>,
 }
 
 /// Device, neighbours, monitor and tester, as one thing that trials are run on.
@@ -100,4 +122,12 @@ pub trait Bench {
     /// # Errors
     /// Why it could not be done at all, as where a bench has no such ability.
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError>;
+
+    /// Has applications talk through the device. Called in a case.
+    ///
+    /// # Errors
+    /// Why they could not, as where a bench has none.
+    fn apply(&mut self, _plan: &ApplicationPlan) -> Result<ApplicationSeen, BenchError> {
+        Err("applications talk through devices of the lab's only; leave [application] out, or run it in the lab".into())
+    }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::executor::{Device, act};
-use crate::file::{FrameSize, NeighboursIn, StudyFile, Trials};
+use crate::file::{FrameSize, NeighboursIn, StudyFile};
 
 /// How long the highest rate is looked for, seconds.
 const CALIBRATION_S: f64 = 0.5;
@@ -23,9 +23,9 @@ pub struct GeneratorBench {
     generator: Box<dyn TrafficGenerator>,
     identity: GeneratorIdentity,
     ageing_s: Option<f64>,
-    trials: Trials,
-    frames: Trial,
-    is_entered: bool,
+    file: StudyFile,
+    /// What is offered in the case that is entered; none between cases.
+    frames: Option<Trial>,
 }
 
 /// Nobody here can restart a device that is simulated, but its generator does that by itself; one of somebody else's is
@@ -102,9 +102,8 @@ impl GeneratorBench {
             identity,
             generator,
             ageing_s: file.ageing_s(),
-            trials: file.trials.clone(),
-            frames: crate::run::frames(file, FrameSize::default()),
-            is_entered: false,
+            file: file.clone(),
+            frames: None,
         })
     }
 
@@ -139,25 +138,27 @@ impl Bench for GeneratorBench {
     }
 
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
-        if self.is_entered {
+        if self.frames.is_some() {
             return Err("a case was entered and the last one not left".into());
         }
-        self.is_entered = true;
+        let size = FrameSize::default();
+        self.frames = Some(crate::run::frames(&self.file, &case.case, size));
         Ok(json!({ "case": case.case.name, "generator": self.identity }))
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {
-        self.is_entered = false;
+        self.frames = None;
         Ok(())
     }
 
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError> {
+        let Some(frames) = &self.frames else {
+            return Err("no case was entered".into());
+        };
         let trial = Trial {
             frame_sizes: frame_size.0,
             duration_s: CALIBRATION_S,
-            warm_up_s: self.trials.warm_up_s,
-            drain_s: self.trials.drain_s,
-            ..self.frames.clone()
+            ..frames.clone()
         };
         let unpaced_pps = self.generator.run_unpaced(&trial)?.achieved_rate_pps;
         // A rate at which the tester was seen to be clean says more than the most it can push out.

@@ -1,94 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The real [`Bench`]: a lab with the device and its neighbours, the tester in this process, the monitor beside it.
 
+mod application;
+mod elements;
+mod error;
+mod subject;
+mod topology;
+
 use std::path::Path;
 use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
+use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::threads::{ReadError, online_cpus};
-use quietwire_host::{CpuId, CpuList};
+use quietwire_host::threads::online_cpus;
 use quietwire_lab::{
-    Applied, AtWork, Case, DeviceSpec, Entered, Fault, ForwardingMode, IsolationPart, Lab,
-    LabError, LabOptions, NeighbourKind, NeighbourSpec, NetworkNeighbour,
+    Applied, Case, DeviceSpec, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
+    NeighbourKind, NeighbourSpec, NetworkNeighbour, Place,
 };
-use quietwire_monitor::{Activity, MonitorError, Snapshot};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
-    Calibrations, CitedCalibration, IpVersion, LOW_RATE_PPS, Limits, Preparation, Tester,
-    TesterError, TesterOptions, Trial,
+    Calibrations, CitedCalibration, Limits, Preparation, Tester, TesterOptions, Trial,
 };
 use serde_json::{Value, json};
 
 use crate::arrangement::Arrangement;
-use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
-use crate::executor::{Device, act};
-use crate::file::{FrameSize, Idle, Mode, Neighbours, NeighboursIn, StudyFile, Switch};
+use crate::bench::{ApplicationSeen, Bench, BenchError, CaseSpec, Environment, Measured, Seen};
+use crate::executor::act;
+use crate::file::{
+    ApplicationPlan, FrameSize, Idle, Mode, Neighbours, NeighboursIn, StudyFile, Switch,
+};
+use crate::run::frames;
+use subject::{LabDevice, Look, NotAlone, Subject, told};
+use topology::UpDevice;
 
-/// Why a bench could not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum LabBenchError {
-    /// The lab.
-    #[error(transparent)]
-    Lab(#[from] LabError),
-    /// DPDK, for the tester.
-    #[error(transparent)]
-    Dpdk(#[from] quietwire_dpdk::Error),
-    /// The tester.
-    #[error(transparent)]
-    Tester(#[from] TesterError),
-    /// The monitor.
-    #[error(transparent)]
-    Monitor(#[from] MonitorError),
-    /// A file of the kernel's.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// A CPU that the study names and the machine lacks.
-    #[error(
-        "the study gives CPU {cpu} to {role}, and CPUs {online} are online; change {key} in the study file"
-    )]
-    Offline {
-        /// The CPU.
-        cpu: CpuId,
-        /// For what.
-        role: &'static str,
-        /// Where in the study file.
-        key: &'static str,
-        /// What there is.
-        online: CpuList,
-    },
-    /// A device that the lab does not start.
-    #[error(
-        "the study's device is not started by the lab (switch = \"other\" in [device]); say what measures it with --tester, or use `quietwire measure`"
-    )]
-    NotOurs,
-    /// A case that this machine cannot have.
-    #[error("the case is unavailable on this machine: {0}")]
-    Unavailable(String),
-    /// A call out of order.
-    #[error("no case is up, and a trial was asked for")]
-    NoCase,
-}
-
-impl LabBenchError {
-    /// Whose fault it is.
-    #[must_use]
-    pub fn fault(&self) -> Fault {
-        let of_dpdk = |fault| match fault {
-            quietwire_dpdk::Fault::BadInput => Fault::BadInput,
-            quietwire_dpdk::Fault::Lacks => Fault::Lacks,
-            quietwire_dpdk::Fault::Failed => Fault::Failed,
-        };
-        match self {
-            Self::Lab(error) => error.fault(),
-            Self::Dpdk(error) => of_dpdk(error.fault()),
-            Self::Tester(error) => of_dpdk(error.fault()),
-            Self::Offline { .. } | Self::NotOurs => Fault::BadInput,
-            Self::Unavailable(_) => Fault::Lacks,
-            Self::Monitor(_) | Self::Read(_) | Self::NoCase => Fault::Failed,
-        }
-    }
-}
+pub use elements::ElementActivity;
+pub use error::LabBenchError;
+pub(crate) use topology::unavailable;
 
 /// A lab and a tester.
 // Fields are dropped in this order: the tester's ports before the EAL, the lab last.
@@ -96,11 +44,18 @@ impl LabBenchError {
 pub struct LabBench {
     tester: Option<Tester>,
     eal: Eal,
+    /// The device of the case that is up.
+    subject: Option<Subject>,
     lab: Lab,
     file: StudyFile,
+    options: LabOptions,
     machine: Inventory,
-    entered: Option<Entered>,
-    trials: u32,
+    entered: Option<CaseSpec>,
+    /// Where the tester's ports are.
+    place: Place,
+    /// What is offered in that case, at the first frame size.
+    frames: Option<Trial>,
+    opened: u32,
 }
 
 /// Memory for the buffers of the tester and of the device each, MiB. Jumbo frames need more.
@@ -138,14 +93,11 @@ impl LabBench {
         check_neighbours(file, &online)?;
         let machine = Inventory::read(Path::new("/"));
         let arranged = |case| Arrangement::of(file, case, &machine).unwrap_or_default();
-        if file
-            .cases
-            .iter()
-            .any(|case| arranged(case).partition.is_some())
-        {
+        let has_partition = |case| arranged(case).partition.is_some();
+        if !file.runs_in_topologies() && file.cases.iter().any(has_partition) {
             Applied::check_free()?;
         }
-        let mut lab = Lab::open(options)?;
+        let mut lab = Lab::open(options.clone())?;
         if file.tester.huge_pages_mib > 0 {
             reserve(&mut lab, file.tester.huge_pages_mib)?;
         }
@@ -166,11 +118,15 @@ impl LabBench {
         Ok(Self {
             tester: None,
             eal,
+            subject: None,
             lab,
             file: file.clone(),
+            options,
             machine,
             entered: None,
-            trials: 0,
+            place: Place::Here,
+            frames: None,
+            opened: 0,
         })
     }
 
@@ -178,10 +134,12 @@ impl LabBench {
     ///
     /// # Errors
     /// What could not be undone.
-    pub fn close(self) -> Result<(), LabBenchError> {
+    pub fn close(mut self) -> Result<(), LabBenchError> {
+        let left = self.leave();
         drop(self.tester);
         drop(self.eal);
-        Ok(self.lab.down()?)
+        let down = self.lab.down();
+        left.and(down.map_err(LabBenchError::from))
     }
 
     fn case(&self, spec: &CaseSpec) -> Result<Case, LabBenchError> {
@@ -190,20 +148,24 @@ impl LabBench {
         // As files of earlier versions have it.
         let is_apart = spec.case.partition == Some(true);
         let away = || {
-            self.machine
-                .cpus_online
-                .clone()
-                .unwrap_or_default()
-                .difference(&self.file.device.forwarding_cpus)
+            let forwarding = &self.file.device.forwarding_cpus;
+            self.online().difference(forwarding)
         };
         Ok(Case {
             device: self.device(spec),
-            neighbours: arranged
-                .neighbours
-                .map(|cpus| neighbours(&self.file.neighbours, cpus)),
+            neighbours: arranged.neighbours.map(|cpus| self.neighbours(spec, cpus)),
             rest_cpus: is_apart.then(away),
             partition: arranged.partition,
         })
+    }
+
+    fn online(&self) -> CpuList {
+        self.machine.cpus_online.clone().unwrap_or_default()
+    }
+
+    /// A case's neighbours, on these CPUs.
+    fn neighbours(&self, spec: &CaseSpec, cpus: CpuList) -> NeighbourSpec {
+        neighbours(&self.file.neighbours_of(&spec.case), cpus)
     }
 
     /// What an isolation case is made of here; nothing where the file names none.
@@ -245,63 +207,27 @@ impl LabBench {
         }
     }
 
-    fn open_tester(&mut self, uris: &[String]) -> Result<Tester, LabBenchError> {
-        let ports = uris
-            .iter()
-            .enumerate()
-            .map(|(index, uri)| Ok((format!("p{index}"), uri.parse::<PortUri>()?)))
-            .collect::<Result<Vec<_>, quietwire_dpdk::Error>>()?;
-        self.trials += 1;
-        let options = TesterOptions {
-            cpus: numbers(&self.file.tester.cpu),
-            realtime_priority: self.file.tester.realtime.then_some(REALTIME_PRIORITY),
-            ring_size: self.file.device.rx_ring_size,
-            frame_size_max: frame_size_max(&self.file),
-            limits: Limits::default(),
-            preparation: Preparation::default(),
-        };
-        let mut tester = Tester::open(
-            &self.eal,
-            &format!("tester{}", self.trials),
-            &ports,
-            options,
-        )?;
-        tester.wait_for_links(LINK_DEADLINE)?;
-        cite_calibration(&mut tester);
-        Ok(tester)
-    }
-
-    fn trial_of(&self, frame_size: FrameSize) -> Trial {
-        Trial {
-            offered_rate_pps: 1.0,
-            duration_s: CALIBRATION_S,
-            warm_up_s: self.file.trials.warm_up_s,
-            drain_s: self.file.trials.drain_s,
-            frame_sizes: frame_size.0,
-            directions: self.file.traffic.directions,
-            flows: self.file.traffic.flows,
-            mac_addresses: self.file.traffic.mac_addresses,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: LOW_RATE_PPS,
-            traffic: self.file.traffic.frames.clone().map(Box::new),
-        }
-    }
-
     /// The highest rate worth asking for: what tester and device reach together without a schedule, lowered until
     /// the tester keeps to a schedule at it, and a margin.
     fn highest_rate(&mut self, frame_size: FrameSize) -> Result<f64, LabBenchError> {
-        let mut trial = self.trial_of(frame_size);
-        let tester = self.tester.as_mut().ok_or(LabBenchError::NoCase)?;
+        let (Some(tester), Some(frames)) = (&mut self.tester, &self.frames) else {
+            return Err(LabBenchError::NoCase);
+        };
+        let mut trial = Trial {
+            duration_s: CALIBRATION_S,
+            frame_sizes: frame_size.0,
+            ..frames.clone()
+        };
+        let place = &self.place;
         pause();
-        let unpaced = tester.run_unpaced(&trial)?;
+        let unpaced = place.enter(|| tester.run_unpaced(&trial))??;
         let mut rate_pps = unpaced
             .achieved_rate_pps
             .min(unpaced.forwarding_rate_pps * DEVICE_SHARE);
         for _ in 0..CALIBRATION_TRIALS_MAX {
             trial.offered_rate_pps = rate_pps.max(1.0);
             pause();
-            if tester.run(&trial)?.is_valid() {
+            if place.enter(|| tester.run(&trial))??.is_valid() {
                 break;
             }
             rate_pps *= CALIBRATION_STEP;
@@ -310,23 +236,24 @@ impl LabBench {
     }
 
     fn do_deed(&mut self, action: &Action, frames: &Trial) -> Result<Seen, LabBenchError> {
-        let (Some(tester), Some(entered)) = (&mut self.tester, &mut self.entered) else {
+        let (Some(tester), Some(subject)) = (&mut self.tester, &mut self.subject) else {
             return Err(LabBenchError::NoCase);
         };
-        self.lab.check()?;
+        subject.check(&mut self.lab)?;
         pause();
-        let own = std::process::id();
         let at_work = self.lab.neighbours_at_work()?;
-        let before = Snapshot::take(Path::new("/"), &[entered.device_pid, own])?;
-        let mut device = LabDevice {
-            lab: &mut self.lab,
-            pid: &mut entered.device_pid,
+        let before = Look::take(subject, &self.lab)?;
+        let observation = if let Subject::Alone(entered) = subject {
+            let lab = &mut self.lab;
+            act(tester, &mut LabDevice { lab, entered }, action, frames)?
+        } else {
+            let done = || act(tester, &mut NotAlone, action, frames);
+            self.place.enter(done)??
         };
-        let observation = act(tester, &mut device, action, frames)?;
         // After a restart it is another process.
-        let after = Snapshot::take(Path::new("/"), &[entered.device_pid, own])?;
-        self.lab.check()?;
-        let activity = told(&self.lab, &Activity::between(&before, &after), at_work)?;
+        let after = Look::take(subject, &self.lab)?;
+        subject.check(&mut self.lab)?;
+        let activity = told(&self.lab, subject, (&before, &after), at_work)?;
         Ok(Seen {
             observation,
             activity,
@@ -334,76 +261,164 @@ impl LabBench {
     }
 
     fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {
-        let (Some(tester), Some(entered)) = (&mut self.tester, &self.entered) else {
+        let (Some(tester), Some(subject)) = (&mut self.tester, &mut self.subject) else {
             return Err(LabBenchError::NoCase);
         };
-        self.lab.check()?;
+        subject.check(&mut self.lab)?;
         pause();
-        let watched = [entered.device_pid, std::process::id()];
         let at_work = self.lab.neighbours_at_work()?;
-        let before = Snapshot::take(Path::new("/"), &watched)?;
-        let result = tester.run(trial)?;
-        let after = Snapshot::take(Path::new("/"), &watched)?;
-        self.lab.check()?;
-        let activity = told(&self.lab, &Activity::between(&before, &after), at_work)?;
+        let before = Look::take(subject, &self.lab)?;
+        let result = self.place.enter(|| tester.run(trial))??;
+        let after = Look::take(subject, &self.lab)?;
+        subject.check(&mut self.lab)?;
+        let activity = told(&self.lab, subject, (&before, &after), at_work)?;
         Ok(Measured { result, activity })
     }
 
+    /// Applications have the tester's ports meanwhile. Those of a case that is pinned run on the CPUs that forward, which no
+    /// neighbour of such a case is on; others run wherever they like.
+    fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationSeen, LabBenchError> {
+        self.tester = None;
+        let (Some(Subject::Topology(device)), Some(spec)) = (&mut self.subject, &self.entered)
+        else {
+            return Err(LabBenchError::NoCase);
+        };
+        let online = self.machine.cpus_online.clone().unwrap_or_default();
+        let cpus = if spec.case.is_pinned() {
+            topology::setup(&self.file, &spec.case, &online)?.forwarding
+        } else {
+            online
+        };
+        let seen = device.with_ends(|ends| application::measure(plan, ends, &cpus))??;
+        let (uris, place) = (device.uris(), device.place()?);
+        let preparation = device.preparation();
+        let tester = topology::opened(&place, self.next_tester(&uris, preparation))?;
+        self.tester = Some(tester);
+        Ok(seen)
+    }
+
     fn enter(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
+        let size = self.file.traffic.frame_sizes.first().copied();
+        self.frames = Some(frames(&self.file, &spec.case, size.unwrap_or_default()));
+        self.entered = Some(spec.clone());
+        let entered = if self.file.runs_in_topologies() {
+            self.enter_topology(spec)
+        } else {
+            self.enter_alone(spec)
+        };
+        // The device's side is undone with the case when the tester's cannot be opened.
+        if entered.is_err() {
+            self.leave()?;
+        }
+        entered
+    }
+
+    fn enter_alone(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
         let case = self.case(spec)?;
         let entered = self.lab.enter(&case)?;
-        // The tester's side is undone with the case when its ports cannot be opened.
-        match self.open_tester(&entered.tester_uris) {
-            Ok(tester) => self.tester = Some(tester),
-            Err(error) => {
-                self.lab.leave()?;
-                return Err(error);
-            }
-        }
+        let uris = entered.tester_uris.clone();
         let record = json!({
-            "commands": entered.commands,
+            "commands": &entered.commands,
             "isolation": spec.case.isolation,
             "isolation_parts": self.isolation_parts(spec),
             "neighbours_cpus": case.neighbours.as_ref().map(|neighbours| &neighbours.cpus),
-            "threads": entered.threads,
-            "confined": entered.confined.map(|confined| json!({
+            "threads": &entered.threads,
+            "confined": entered.confined.as_ref().map(|confined| json!({
                 "moved_tasks": confined.moved,
                 "bound_kernel_threads": confined.bound,
             })),
-            "tester": {
-                "cpu": self.file.tester.cpu,
-                "ports": entered.tester_uris,
-                "realtime_priority": self.file.tester.realtime.then_some(REALTIME_PRIORITY),
-                "huge_pages": self.eal.memory() == Memory::HugePages,
-            },
+            "tester": self.tester_record(&uris),
         });
-        self.entered = Some(entered);
+        self.subject = Some(Subject::Alone(Box::new(entered)));
+        let tester = self.next_tester(&uris, Preparation::default())()?;
+        self.tester = Some(tester);
         Ok(record)
     }
-}
 
-/// The device of the case that is up.
-struct LabDevice<'a> {
-    lab: &'a mut Lab,
-    pid: &'a mut u32,
-}
-
-impl Device for LabDevice<'_> {
-    fn restart(&mut self) -> Result<(), String> {
-        *self.pid = self
-            .lab
-            .restart_device()
-            .map_err(|error| error.to_string())?;
-        Ok(())
+    fn enter_topology(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
+        let online = self.online();
+        let setup = topology::setup(&self.file, &spec.case, &online)?;
+        let arranged = Arrangement::of_setup(&spec.case, &self.machine, &setup)
+            .map_err(LabBenchError::Unavailable)?;
+        let device = UpDevice::up(&self.file, &spec.case, &self.options, &online)?;
+        let (uris, place) = (device.uris(), device.place()?);
+        let (lab, preparation) = (device.record(), device.preparation());
+        self.subject = Some(Subject::Topology(Box::new(device)));
+        let mut tester = topology::opened(&place, self.next_tester(&uris, preparation))?;
+        if let Some(frames) = &self.frames {
+            place.enter(|| topology::wait_until_through(&mut tester, frames))??;
+        }
+        self.place = place;
+        self.tester = Some(tester);
+        let neighbours = arranged.neighbours.map(|cpus| self.neighbours(spec, cpus));
+        let commands = self.lab.enter_beside(neighbours.as_ref())?;
+        Ok(json!({
+            "commands": commands,
+            "isolation": spec.case.isolation,
+            "neighbours_cpus": neighbours.as_ref().map(|neighbours| &neighbours.cpus),
+            "lab": lab,
+            "tester": self.tester_record(&uris),
+        }))
     }
 
-    fn forget(&mut self) -> Option<Result<(), String>> {
-        Some(
-            self.lab
-                .forget_addresses()
-                .map_err(|error| error.to_string()),
-        )
+    /// Opens the next tester. It needs nothing of the bench, so that it can be done elsewhere.
+    fn next_tester<'a>(
+        &'a mut self,
+        uris: &'a [String],
+        preparation: Preparation,
+    ) -> impl Fn() -> Result<Tester, LabBenchError> + Send + Sync + 'a {
+        self.opened += 1;
+        let (eal, file, name) = (&self.eal, &self.file, format!("tester{}", self.opened));
+        move || open_tester(eal, file, &name, uris, preparation)
     }
+
+    fn tester_record(&self, uris: &[String]) -> Value {
+        let priority = self.file.tester.realtime.then_some(REALTIME_PRIORITY);
+        let has_huge_pages = self.eal.memory() == Memory::HugePages;
+        topology::tester_record(&self.file, uris, priority, has_huge_pages)
+    }
+
+    fn leave(&mut self) -> Result<(), LabBenchError> {
+        // Ports first, so that the device's end sees an orderly goodbye.
+        self.tester = None;
+        self.frames = None;
+        self.entered = None;
+        self.place = Place::Here;
+        // Neighbours before the device that they are beside.
+        let left = self.lab.leave();
+        let down = match self.subject.take() {
+            Some(Subject::Topology(device)) => device.down(),
+            Some(Subject::Alone(_)) | None => Ok(()),
+        };
+        Ok(left.and(down)?)
+    }
+}
+
+/// Opens the tester's ports and waits for the other side of each.
+fn open_tester(
+    eal: &Eal,
+    file: &StudyFile,
+    name: &str,
+    uris: &[String],
+    preparation: Preparation,
+) -> Result<Tester, LabBenchError> {
+    let ports = uris
+        .iter()
+        .enumerate()
+        .map(|(index, uri)| Ok((format!("p{index}"), uri.parse::<PortUri>()?)))
+        .collect::<Result<Vec<_>, quietwire_dpdk::Error>>()?;
+    let options = TesterOptions {
+        cpus: numbers(&file.tester.cpu),
+        realtime_priority: file.tester.realtime.then_some(REALTIME_PRIORITY),
+        ring_size: file.device.rx_ring_size,
+        frame_size_max: frame_size_max(file),
+        limits: Limits::default(),
+        preparation,
+    };
+    let mut tester = Tester::open(eal, name, &ports, options)?;
+    tester.wait_for_links(LINK_DEADLINE)?;
+    cite_calibration(&mut tester);
+    Ok(tester)
 }
 
 impl Bench for LabBench {
@@ -419,7 +434,7 @@ impl Bench for LabBench {
     }
 
     fn unavailable(&mut self, spec: &CaseSpec) -> Option<String> {
-        Arrangement::of(&self.file, &spec.case, &self.machine).err()
+        unavailable(&self.file, &spec.case, &self.options, &self.machine)
     }
 
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
@@ -427,10 +442,7 @@ impl Bench for LabBench {
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {
-        // Ports first, so that the device's end sees an orderly goodbye.
-        self.tester = None;
-        self.entered = None;
-        Ok(self.lab.leave()?)
+        Ok(self.leave()?)
     }
 
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError> {
@@ -447,6 +459,10 @@ impl Bench for LabBench {
 
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
         Ok(self.do_deed(action, frames)?)
+    }
+
+    fn apply(&mut self, plan: &ApplicationPlan) -> Result<ApplicationSeen, BenchError> {
+        Ok(self.have_applied(plan)?)
     }
 }
 
@@ -478,7 +494,9 @@ fn numbers(cpus: &CpuList) -> Vec<u32> {
 /// MAC addresses of one sending port at most.
 fn addresses(file: &StudyFile) -> u32 {
     let frames = file.traffic.frames.as_ref();
-    frames.map_or(file.traffic.mac_addresses, |frames| frames.flow_count())
+    let of_case = |case: &crate::Case| file.traffic_of(case).mac_addresses;
+    let of_cases = || file.cases.iter().map(of_case).max().unwrap_or(1);
+    frames.map_or_else(of_cases, |frames| frames.flow_count())
 }
 
 fn frame_size_max(file: &StudyFile) -> u16 {
@@ -493,10 +511,20 @@ fn frame_size_max(file: &StudyFile) -> u16 {
 fn memory_mib(file: &StudyFile) -> u32 {
     /// Octets that an ordinary buffer holds.
     const ORDINARY: u16 = 2048;
+    /// Ports of the tester that the ordinary memory is for, and what each pair more takes, MiB.
+    const ORDINARY_PORTS: usize = 4;
+    const MEMORY_PAIR_MIB: u32 = 48;
+    let ports = |case: &crate::Case| {
+        let graph = file.device_of(case).graph();
+        graph.map_or(0, |graph| 2 * graph.chains.len())
+    };
+    let most = file.cases.iter().map(ports).max().unwrap_or(0);
+    let pairs = most.saturating_sub(ORDINARY_PORTS).div_ceil(2);
+    let more = MEMORY_PAIR_MIB * u32::try_from(pairs).unwrap_or(u32::MAX);
     if frame_size_max(file) > ORDINARY {
-        MEMORY_JUMBO_MIB
+        MEMORY_JUMBO_MIB + 4 * more
     } else {
-        MEMORY_MIB
+        MEMORY_MIB + more
     }
 }
 
@@ -524,20 +552,10 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
     Ok(())
 }
 
-/// What the machine did, with how hard the neighbours worked where there were any.
-fn told(lab: &Lab, activity: &Activity, at_work: Option<AtWork>) -> Result<Value, LabBenchError> {
-    let mut told = serde_json::to_value(activity).unwrap_or(Value::Null);
-    if let Some(at_work) = at_work {
-        let intensity = lab.intensity_since(&at_work)?;
-        told["neighbours"] = serde_json::to_value(intensity).unwrap_or(Value::Null);
-    }
-    Ok(told)
-}
-
 /// Octets with FCS of what neighbours send through the device.
 const NETWORK_FRAME_SIZE: u16 = 64;
 
-/// The neighbours of a file, on these CPUs.
+/// These neighbours, on these CPUs.
 fn neighbours(said: &Neighbours, cpus: CpuList) -> NeighbourSpec {
     NeighbourSpec {
         stressors: stressors(said, cpus.len()),
@@ -567,11 +585,9 @@ fn stressors(neighbours: &Neighbours, cpus: usize) -> Vec<String> {
 }
 
 fn check_neighbours(file: &StudyFile, online: &CpuList) -> Result<(), LabError> {
-    let has_neighbours = |case: &crate::Case| case.neighbours != NeighboursIn::None;
-    if !file.cases.iter().any(has_neighbours) {
-        return Ok(());
-    }
-    neighbours(&file.neighbours, online.clone()).check()
+    let has_neighbours = |case: &&crate::Case| case.neighbours != NeighboursIn::None;
+    let mut noisy = file.cases.iter().filter(has_neighbours);
+    noisy.try_for_each(|case| neighbours(&file.neighbours_of(case), online.clone()).check())
 }
 
 fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {

@@ -13,8 +13,11 @@ mod executor;
 mod file;
 mod generator_bench;
 mod lab_bench;
+mod outlook;
 mod plan;
 mod progress;
+mod quick;
+mod ready;
 mod results;
 mod run;
 mod schema;
@@ -24,22 +27,26 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
+pub use bench::{
+    ApplicationSeen, Bench, BenchError, CaseSpec, Environment, Measured, Seen, TcpSeen,
+};
 pub use file::{
-    AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, Case, Device, FileError,
-    ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection, LatencyProbe, Link,
-    LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent, Pinning, ResetPlan,
-    Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch, SystemRecoveryPlan, TesterSettings,
-    Topology, Traffic, Trials,
+    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Case, Device,
+    FileError, ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection, LatencyProbe, Link,
+    LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent, Pinning, Published,
+    PublishedFigure, Ratio, ResetPlan, Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch,
+    SystemRecoveryPlan, TesterSettings, Topology, Traffic, Trials,
 };
 pub use generator_bench::GeneratorBench;
-pub use lab_bench::{LabBench, LabBenchError};
+pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
 pub use quietwire_lab::Intensity;
 
+pub use outlook::{CaseOutlook, Outlook};
 pub use plan::{Estimate, StepKind, StepPlan};
 pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
+pub use ready::{Ready, ready, ready_made};
 pub use results::{
-    CaseEntry, DeedRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
+    CaseEntry, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
 };
 pub use run::{RunError, StudyEnd, run_study};
 pub use store::{OpenMode, Store, StoreError};

@@ -12,7 +12,10 @@ use quietwire_search::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::file::{Goal, LatencyProbe, Percent, Search, SearchMethod, StudyFile, Sweep};
+use crate::bench::ApplicationSeen;
+use crate::file::{
+    ApplicationPlan, Goal, LatencyProbe, Percent, Search, SearchMethod, StudyFile, Sweep,
+};
 
 /// Most trials of one search: far over what any sensible one takes.
 const SEARCH_TRIALS_MAX: u32 = 10_000;
@@ -57,6 +60,8 @@ pub enum StepKind {
     AddressCaching,
     /// How fast it learns them.
     AddressLearningRate,
+    /// What applications see.
+    Application,
 }
 
 impl std::fmt::Display for StepKind {
@@ -75,6 +80,7 @@ impl std::fmt::Display for StepKind {
             Self::Reset => f.write_str("reset"),
             Self::AddressCaching => f.write_str("address caching"),
             Self::AddressLearningRate => f.write_str("address learning rate"),
+            Self::Application => f.write_str("applications"),
         }
     }
 }
@@ -99,6 +105,7 @@ enum Source {
     Further(methods::Further),
     /// With the names of all goals.
     Procedure(procedures::Asked, Vec<String>),
+    Application(ApplicationPlan),
 }
 
 /// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
@@ -156,6 +163,11 @@ impl StepPlan {
             let source = Source::Procedure(asked, methods::goals(file));
             steps.push(step(kind, file.trials.duration_s, source));
         }
+        if let Some(plan) = file.application {
+            let duration_s = f64::from(2 * plan.tcp_s + plan.echo_s);
+            let source = Source::Application(plan);
+            steps.push(step(StepKind::Application, duration_s, source));
+        }
         steps
     }
 
@@ -178,6 +190,7 @@ impl StepPlan {
                 };
                 search_method(search, repeated)
             }
+            Source::Application(plan) => Ok(Machine::Application(*plan, None)),
             Source::Further(further) => further.machine(&self.common(max_rate_pps), found),
             Source::Procedure(asked, goals) => {
                 asked.machine(&self.common(max_rate_pps), goals, found)
@@ -263,6 +276,12 @@ impl StepPlan {
             Source::Procedure(asked, _) => return asked.bound(RATE_GUESS_PPS, self.drain_s),
             Source::Sweep(sweep) => u32::try_from(sweep.loads_percent.len()).unwrap_or(u32::MAX),
             Source::Latency(latency) => latency.repeats,
+            Source::Application(_) => {
+                return Estimate {
+                    trials: 0,
+                    duration_s: self.duration_s,
+                };
+            }
         };
         Estimate {
             trials,
@@ -353,9 +372,15 @@ impl Estimate {
     /// Of a whole study.
     #[must_use]
     pub fn of(file: &StudyFile) -> Self {
+        Self::of_cases(file, file.cases.len())
+    }
+
+    /// Of so many of a study's cases.
+    #[must_use]
+    pub fn of_cases(file: &StudyFile, cases: usize) -> Self {
         let around_s = file.trials.warm_up_s + file.trials.drain_s;
         let sizes = u32::try_from(file.traffic.frame_sizes.len()).unwrap_or(u32::MAX);
-        let cases = u32::try_from(file.cases.len()).unwrap_or(u32::MAX);
+        let cases = u32::try_from(cases).unwrap_or(u32::MAX);
         let times = sizes.saturating_mul(cases).saturating_mul(file.rounds);
         StepPlan::of(file)
             .iter()
@@ -383,6 +408,8 @@ pub(crate) enum Machine {
     Method(Box<dyn Method>),
     Repeats(Repeats),
     Procedure(Box<dyn Procedure>),
+    /// Applications, with what they saw once they did.
+    Application(ApplicationPlan, Option<Box<ApplicationSeen>>),
     /// Nothing can be tried, since what the rates were to come from was not found.
     Nothing,
 }
@@ -391,6 +418,7 @@ pub(crate) enum Machine {
 pub(crate) enum Next {
     Run(TrialRequest),
     Do(Action),
+    Apply(ApplicationPlan),
     /// Nothing more.
     Done(Found),
 }
@@ -400,6 +428,7 @@ pub(crate) enum Found {
     Nothing,
     Search(Findings),
     Procedure(Box<ProcedureResult>),
+    Application(Box<ApplicationSeen>),
 }
 
 impl Machine {
@@ -413,6 +442,8 @@ impl Machine {
                 ProcedureStep::Do(action) => Next::Do(action),
                 ProcedureStep::Done(result) => Next::Done(Found::Procedure(result)),
             },
+            Self::Application(plan, None) => Next::Apply(*plan),
+            Self::Application(_, Some(seen)) => Next::Done(Found::Application(seen.clone())),
             Self::Nothing => Next::Done(Found::Nothing),
             Self::Repeats(repeats) if repeats.left == 0 => Next::Done(Found::Nothing),
             Self::Repeats(repeats) => Next::Run(repeats.request),
@@ -426,7 +457,16 @@ impl Machine {
                 repeats.record(&outcome);
                 Ok(())
             }
-            Self::Nothing | Self::Procedure(_) => Err(RecordError::NothingPending),
+            Self::Nothing | Self::Procedure(_) | Self::Application(..) => {
+                Err(RecordError::NothingPending)
+            }
+        }
+    }
+
+    /// Takes what applications saw.
+    pub(crate) fn applied(&mut self, seen: ApplicationSeen) {
+        if let Self::Application(_, into) = self {
+            *into = Some(Box::new(seen));
         }
     }
 

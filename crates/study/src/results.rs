@@ -6,8 +6,8 @@ use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_tester::{Trial, TrialResult};
 use serde_json::Value;
 
-use crate::bench::Environment;
-use crate::file::{FrameSize, StudyFile};
+use crate::bench::{ApplicationSeen, Environment};
+use crate::file::{Case, FrameSize, StudyFile};
 use crate::plan::StepKind;
 
 /// Everything in a store.
@@ -25,10 +25,22 @@ pub struct StudyResults {
     pub runs: Vec<RunRecord>,
     /// Each time that a case was set up, in order.
     pub entries: Vec<CaseEntry>,
-    /// What 100 % of the load is for each frame size, frames per second.
-    pub max_rates: Vec<(FrameSize, f64)>,
+    /// What 100 % of the load is.
+    pub max_rates: Vec<MaxRateRecord>,
     /// Steps in the order in which they were begun.
     pub steps: Vec<StepRecord>,
+}
+
+/// What 100 % of the load is for one frame size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MaxRateRecord {
+    /// The case that it was found in, and that it holds for with all others of the same device and traffic; none where it
+    /// holds for all cases.
+    pub case_name: Option<String>,
+    /// The frame size.
+    pub frame_size: FrameSize,
+    /// Frames per second.
+    pub rate_pps: f64,
 }
 
 /// One start or resumption of a study.
@@ -96,6 +108,8 @@ pub struct StepRecord {
     pub findings: Option<Findings>,
     /// What a procedure found. Its history is empty: it is in `deeds`.
     pub procedure: Option<ProcedureResult>,
+    /// What applications saw.
+    pub application: Option<ApplicationSeen>,
     /// What was done for a procedure, in order, invalid ones included.
     pub deeds: Vec<DeedRecord>,
     /// Its trials, in order, invalid ones included.
@@ -144,6 +158,17 @@ impl StudyResults {
         of_case
             .find(|entry| entry.case_name == case_name)?
             .unavailable()
+    }
+
+    /// What 100 % of the load is in a case, frames per second; none where it was not found yet.
+    #[must_use]
+    pub fn max_rate_pps(&self, case: &Case, frame_size: FrameSize) -> Option<f64> {
+        let scale = self.file.scale_of(case).map(|case| &case.name);
+        let mut all = self.max_rates.iter();
+        let of_case = |record: &&MaxRateRecord| {
+            record.frame_size == frame_size && record.case_name.as_ref() == scale
+        };
+        all.find(of_case).map(|record| record.rate_pps)
     }
 
     /// All trials with their steps, in order.

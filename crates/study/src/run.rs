@@ -4,14 +4,17 @@
 //! Steps decide from stored outcomes alone, so resuming is replaying: each step is fed what the store holds, and
 //! whatever it then asks for is run.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quietwire_lab::topology::Encapsulation;
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_search::{ConfigError, Findings, Outcome, RecordError, TrialRequest};
+use quietwire_tester::traffic::Traffic as Description;
 use quietwire_tester::{IpVersion, LOW_RATE_PPS, Trial, TrialResult, Validity};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Seen};
-use crate::file::{FrameSize, MaxRate, StudyFile};
+use crate::file::{Case, FrameSize, MaxRate, StudyFile};
 use crate::plan::{Found, Machine, Next, StepKind, StepPlan};
 use crate::progress::{DeedEvent, Progress, TrialEvent};
 use crate::results::RunEnd;
@@ -157,8 +160,9 @@ struct Runner<'a> {
     entered: Option<CaseSpec>,
     /// What was learned in an earlier run, and the device of this one does not know.
     relearn: Option<Action>,
-    /// Frame sizes whose maximum rate was compared with the tester's calibration.
-    compared: Vec<FrameSize>,
+    /// Frame sizes, with the case that their maximum rate belongs to, for which that was compared with the tester's
+    /// calibration.
+    compared: Vec<(Option<String>, FrameSize)>,
     /// Positions of the cases that the machine cannot have.
     unavailable: Vec<usize>,
 }
@@ -259,10 +263,16 @@ impl Runner<'_> {
                 return Ok(StudyEnd::Interrupted);
             }
             self.enter(spec)?;
-            self.compare(frame_size, max_rate_pps);
+            self.compare(spec, frame_size, max_rate_pps);
             match next {
                 Next::Run(request) => self.run_trial(&place, sequence, request, &mut machine)?,
                 Next::Do(action) => self.do_deed(&place, sequence, action, &mut machine)?,
+                Next::Apply(plan) => {
+                    let seen = self.bench.apply(&plan);
+                    machine.applied(
+                        seen.map_err(|source| of_bench(spec, "letting applications talk", source))?,
+                    );
+                }
                 Next::Done(_) => {}
             }
             sequence += 1;
@@ -277,7 +287,7 @@ impl Runner<'_> {
         machine: &mut Machine,
     ) -> Result<(), RunError> {
         let (spec, step) = (place.spec, place.step);
-        let trial = self.trial(request, place.frame_size);
+        let trial = self.trial(spec, request, place.frame_size);
         let measured = self
             .bench
             .run(&trial)
@@ -304,6 +314,7 @@ impl Runner<'_> {
     ) -> Result<(), RunError> {
         // Which frames; what they have for a rate and a duration, each action says for itself.
         let frames = self.trial(
+            place.spec,
             TrialRequest {
                 rate_pps: 1.0,
                 duration_s: self.file.trials.duration_s,
@@ -393,11 +404,14 @@ impl Runner<'_> {
         machine: &mut Machine,
     ) -> Result<u32, RunError> {
         let mut sequence = 0;
+        if let Some(seen) = self.store.application_of(step_id)? {
+            machine.applied(seen);
+        }
         for stored in self.store.trials_of(step_id)? {
             let is_same = stored.sequence == sequence
                 && match machine.next() {
-                    Next::Run(request) => self.trial(request, frame_size) == stored.request,
-                    Next::Do(_) | Next::Done(_) => false,
+                    Next::Run(request) => self.trial(spec, request, frame_size) == stored.request,
+                    Next::Do(_) | Next::Apply(_) | Next::Done(_) => false,
                 };
             if !is_same {
                 return Err(RunError::NotReplayable {
@@ -419,13 +433,15 @@ impl Runner<'_> {
         self.replay_deeds(&place, machine, sequence)
     }
 
-    /// What 100 % of the load is: the same for all cases, found once. None when stopped before it was.
+    /// What 100 % of the load is: found once for all cases with the same device and traffic. None when stopped before it was.
     fn max_rate(
         &mut self,
         spec: &CaseSpec,
         frame_size: FrameSize,
     ) -> Result<Option<f64>, RunError> {
-        if let Some(known) = self.store.max_rate(frame_size)? {
+        let scale = self.file.scale_of(&spec.case);
+        let scale = scale.map(|case| case.name.as_str());
+        if let Some(known) = self.store.max_rate(scale, frame_size)? {
             return Ok(Some(known));
         }
         let (rate_pps, origin) = match self.file.trials.max_rate_pps {
@@ -440,24 +456,27 @@ impl Runner<'_> {
                 (rate_pps, "calibrated")
             }
         };
-        self.store.set_max_rate(frame_size, rate_pps, origin)?;
+        self.store
+            .set_max_rate(scale, frame_size, rate_pps, origin)?;
         self.progress.max_rate(frame_size, rate_pps);
         Ok(Some(rate_pps))
     }
 
-    /// Tells, once for each frame size, where searches may offer more than the tester was calibrated for.
-    fn compare(&mut self, frame_size: FrameSize, max_rate_pps: f64) {
-        if self.compared.contains(&frame_size) {
+    /// Tells, once for each maximum rate, where searches may offer more than the tester was calibrated for.
+    fn compare(&mut self, spec: &CaseSpec, frame_size: FrameSize, max_rate_pps: f64) {
+        let scale = self.file.scale_of(&spec.case);
+        let rate = (scale.map(|case| case.name.clone()), frame_size);
+        if self.compared.contains(&rate) {
             return;
         }
-        self.compared.push(frame_size);
+        self.compared.push(rate);
         let request = TrialRequest {
             rate_pps: max_rate_pps,
             duration_s: self.file.trials.duration_s,
         };
         let cited = self
             .bench
-            .cited(&self.trial(request, frame_size), max_rate_pps);
+            .cited(&self.trial(spec, request, frame_size), max_rate_pps);
         if let Some(cited) = cited.filter(|cited| cited.is_exceeded) {
             self.progress
                 .exceeds_calibration(frame_size, max_rate_pps, &cited);
@@ -468,11 +487,11 @@ impl Runner<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn trial(&self, request: TrialRequest, frame_size: FrameSize) -> Trial {
+    fn trial(&self, spec: &CaseSpec, request: TrialRequest, frame_size: FrameSize) -> Trial {
         Trial {
             offered_rate_pps: request.rate_pps,
             duration_s: request.duration_s,
-            ..frames(self.file, frame_size)
+            ..frames(self.file, &spec.case, frame_size)
         }
     }
 
@@ -577,20 +596,38 @@ fn effective_duration_s(result: &TrialResult) -> Option<f64> {
     Some(result.elapsed_s + around_s).filter(|it| it.is_finite() && *it > 0.0)
 }
 
-/// What the file says of the frames of all trials. Rate and duration are each trial's own.
-pub(crate) fn frames(file: &StudyFile, frame_size: FrameSize) -> Trial {
+/// What the file says of the frames of all trials of a case. Rate and duration are each trial's own.
+pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Trial {
+    let traffic = file.traffic_of(case);
+    let encapsulation = file.device_of(case).encapsulation();
+    let described = traffic.frames.or_else(|| of_overlay(encapsulation));
     Trial {
         offered_rate_pps: 1.0,
         duration_s: file.trials.duration_s,
         warm_up_s: file.trials.warm_up_s,
         drain_s: file.trials.drain_s,
         frame_sizes: frame_size.0,
-        directions: file.traffic.directions,
-        flows: file.traffic.flows,
-        mac_addresses: file.traffic.mac_addresses,
-        destinations: 1,
-        ip: IpVersion::V4,
+        directions: traffic.directions,
+        flows: traffic.flows,
+        mac_addresses: traffic.mac_addresses,
+        destinations: traffic.ip_destinations,
+        ip: match encapsulation {
+            Encapsulation::Ipv6 => IpVersion::V6,
+            _ => IpVersion::V4,
+        },
         low_rate_pps: LOW_RATE_PPS,
-        traffic: file.traffic.frames.clone().map(Box::new),
+        traffic: described.map(Box::new),
     }
+}
+
+/// Frames of an overlay (RFC 7348), where the file describes none.
+const OVERLAY: &str = "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n";
+
+/// Frames of an overlay, which take a description; none for others.
+fn of_overlay(encapsulation: Encapsulation) -> Option<Description> {
+    let is_overlay = encapsulation == Encapsulation::Vxlan;
+    // A constant, which a test reads.
+    is_overlay
+        .then(|| Description::parse(OVERLAY, Path::new("overlay")).ok())
+        .flatten()
 }

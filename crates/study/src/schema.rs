@@ -2,7 +2,7 @@
 //! The tables of a store. A change here needs a new [`VERSION`].
 
 /// `PRAGMA user_version` of a store that this program writes.
-pub(crate) const VERSION: i64 = 3;
+pub(crate) const VERSION: i64 = 4;
 
 /// The earliest that it reads.
 pub(crate) const VERSION_MIN: i64 = 2;
@@ -10,7 +10,7 @@ pub(crate) const VERSION_MIN: i64 = 2;
 /// `PRAGMA application_id`: "QWst", so that `file` and we ourselves can tell a store from other SQLite files.
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
 
-/// What a new store has, beside [`CREATE_EVENTS`].
+/// What a new store has, beside [`CREATE_MAX_RATE`] and [`CREATE_EVENTS`].
 pub(crate) const CREATE: &str = "
 -- One row: what was to be done.
 CREATE TABLE study (
@@ -41,13 +41,6 @@ CREATE TABLE case_entry (
     entered_unix_ns INTEGER NOT NULL,
     settings_json TEXT NOT NULL
 ) STRICT;
--- What 100 % of the load is.
-CREATE TABLE max_rate (
-    frame_size TEXT PRIMARY KEY,
-    max_rate_pps REAL NOT NULL,
-    -- file: from the study file; calibrated: what the tester itself can do.
-    origin TEXT NOT NULL
-) STRICT;
 -- One row for each method of a case: a search, a sweep, trials for the latency, a procedure.
 CREATE TABLE step (
     id INTEGER PRIMARY KEY,
@@ -56,10 +49,25 @@ CREATE TABLE step (
     frame_size TEXT NOT NULL,
     kind_json TEXT NOT NULL,
     is_finished INTEGER NOT NULL DEFAULT 0,
-    -- What a search found; what a procedure found.
+    -- What a search found; what a procedure found; what applications saw.
     findings_json TEXT,
     procedure_json TEXT,
+    application_json TEXT,
     UNIQUE (round, case_name, frame_size, kind_json)
+) STRICT;
+";
+
+/// The table of maximum rates, which is another from schema 4 on.
+pub(crate) const CREATE_MAX_RATE: &str = "
+-- What 100 % of the load is.
+CREATE TABLE max_rate (
+    -- The case that it was found in, and that it holds for with all of the same device and traffic; empty: for all cases.
+    case_name TEXT NOT NULL,
+    frame_size TEXT NOT NULL,
+    max_rate_pps REAL NOT NULL,
+    -- file: from the study file; calibrated: what the tester itself can do.
+    origin TEXT NOT NULL,
+    PRIMARY KEY (case_name, frame_size)
 ) STRICT;
 ";
 

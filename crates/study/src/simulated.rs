@@ -81,7 +81,9 @@ impl SimulatedBench {
                 latency_ns: 2_400.0,
                 stolen_ratio: 0.02,
             },
-            Some(NeighboursIn::Everywhere | NeighboursIn::Siblings) => Behaviour {
+            Some(
+                NeighboursIn::Everywhere | NeighboursIn::Siblings | NeighboursIn::ForwardingCpus,
+            ) => Behaviour {
                 capacity_pps: 0.23e6,
                 flaw_ratio: 0.35,
                 latency_ns: 310_000.0,

@@ -120,7 +120,12 @@ fn a_whole_study_does_every_step_and_sets_each_case_up_once_a_round() {
         entered,
         [(0, "quiet"), (0, "noisy"), (1, "quiet"), (1, "noisy")]
     );
-    assert_eq!(results.max_rates, [(FrameSize::default(), MAX_RATE_PPS)]);
+    let for_all = MaxRateRecord {
+        case_name: None,
+        frame_size: FrameSize::default(),
+        rate_pps: MAX_RATE_PPS,
+    };
+    assert_eq!(results.max_rates, [for_all]);
     assert_eq!(results.steps.len(), 2 * 2 * 4);
     assert_eq!(results.runs.len(), 1);
     assert_eq!(results.runs[0].end.as_ref().unwrap().0, RunEnd::Finished);

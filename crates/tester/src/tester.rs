@@ -258,6 +258,38 @@ impl Tester {
         }
     }
 
+    /// Sends a little, over and over, until something comes out of every port that the trial's frames are for; says whether it
+    /// did. Some devices make themselves ready only when somebody is there. Of the trial, frames and rate count.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn wait_until_through(
+        &mut self,
+        trial: &Trial,
+        deadline: Duration,
+    ) -> Result<bool, TesterError> {
+        let probe = Trial {
+            duration_s: 0.1,
+            warm_up_s: 0.0,
+            drain_s: 0.2,
+            ..trial.clone()
+        };
+        let began = Instant::now();
+        loop {
+            let result = self.run(&probe)?;
+            let mut ports = result.ports.iter().skip(match trial.directions {
+                Directions::Both => 0,
+                Directions::OneWay => 1,
+            });
+            if ports.all(|port| port.received_frames > 0) {
+                return Ok(true);
+            }
+            if began.elapsed() >= deadline {
+                return Ok(false);
+            }
+        }
+    }
+
     pub(crate) fn links_down(&self) -> Vec<String> {
         self.ports
             .iter()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire study`: a study file to trials to a store to a page.
 
+mod chosen;
+mod list;
 pub(super) mod progress;
 
 use std::fs;
@@ -13,7 +15,7 @@ use clap::{Args, Subcommand};
 use quietwire_lab::{LabOptions, STATE_DIRECTORY};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
-    Bench, GeneratorBench, LabBench, OpenMode, Store, StoreError, StudyEnd, StudyFile,
+    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StoreError, StudyEnd, StudyFile,
     StudyResults, run_study,
 };
 
@@ -22,7 +24,7 @@ use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use progress::Shown;
 
-/// Run a study, or make its page again from its store.
+/// Run a study, of a file or one that is ready-made, or make its page again from its store.
 #[derive(Debug, Args)]
 pub(crate) struct StudyArgs {
     #[command(subcommand)]
@@ -31,16 +33,25 @@ pub(crate) struct StudyArgs {
 
 #[derive(Debug, Subcommand)]
 enum StudyCommand {
-    /// Run a study file: its cases, searches and sweeps; store every trial; write the page.
+    List(list::ListArgs),
     Run(RunArgs),
     /// Write page, JSON or table again from a store. Measures nothing.
     Report(ReportArgs),
 }
 
+/// Run a study: its cases, searches and sweeps; store every trial; write the page.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// The study file (TOML).
-    file: PathBuf,
+    /// A ready-made study, by a name that `study list` shows, or a study file (TOML).
+    #[arg(value_name = "NAME|FILE")]
+    study: String,
+    /// Print which cases would be run, which this machine cannot have, and how long it takes at most. Measures nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Make everything short, to see that it runs: one round, short trials, coarse searches. The result says so, and its figures
+    /// are none.
+    #[arg(long)]
+    quick: bool,
     /// Where every trial is kept (SQLite). NAME.sqlite in the current directory by default.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
@@ -81,7 +92,8 @@ struct ReportArgs {
 
 pub(crate) fn run(args: &StudyArgs) -> Result<()> {
     match &args.command {
-        StudyCommand::Run(args) => run_file(args),
+        StudyCommand::List(args) => list::run(args),
+        StudyCommand::Run(args) => run_study_of(args),
         StudyCommand::Report(args) => {
             let results = Store::open_to_read(&args.store)?.results()?;
             if let Some(path) = &args.html {
@@ -93,8 +105,16 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
     }
 }
 
-fn run_file(args: &RunArgs) -> Result<()> {
-    let (file, text) = StudyFile::read(&args.file)?;
+fn run_study_of(args: &RunArgs) -> Result<()> {
+    let (file, text) = chosen::read(&args.study, args.quick)?;
+    let options = LabOptions {
+        state_directory: args.state_directory.clone(),
+        program: std::env::current_exe()
+            .context("finding this program's own file, for the switch")?,
+    };
+    if args.dry_run {
+        return list::dry_run(&file, &options, args.json);
+    }
     let store_path = args
         .store
         .clone()
@@ -114,17 +134,13 @@ fn run_file(args: &RunArgs) -> Result<()> {
     if args.tester.is_none() {
         crate::exit::require_root("a study makes CPU sets and starts a real-time tester")?;
     }
-    let options = LabOptions {
-        state_directory: args.state_directory.clone(),
-        program: std::env::current_exe()
-            .context("finding this program's own file, for the switch")?,
-    };
     // A store to go on with is looked at before anything is set up, and a new one made only afterwards: a study that
     // cannot be set up leaves none.
     let begun = (args.resume && store_path.exists())
         .then(|| open_store(args, &store_path, &file, &text))
         .transpose()?;
     let made = begun.as_ref().map_or(Ok(0), made_so_far)?;
+    let outlook = args.tester.is_none().then(|| Outlook::of(&file, &options));
     let mut bench = match &args.tester {
         None => Opened::Lab(Box::new(LabBench::open(&file, options)?)),
         Some(tester) => Opened::Generator(Box::new(tester.bench(&file, made)?)),
@@ -139,6 +155,9 @@ fn run_file(args: &RunArgs) -> Result<()> {
             return Err(error);
         }
     };
+    if let Some(outlook) = &outlook {
+        say(list::estimate(outlook));
+    }
     let mut shown = Shown::new(&file, args.progress)?;
     let end = run_study(&file, &mut store, bench.bench(), &mut shown, &stop);
     shown.finish();

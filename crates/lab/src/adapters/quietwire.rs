@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Adapter, DeviceThread, NEIGHBOUR_PORTS, Places};
+use crate::cycles::CycleCount;
 use crate::device::{DeviceSpec, ForwardingMode};
 
 /// How long the control socket may take to answer.
@@ -50,6 +51,11 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
         Some(ok) => Ok(ok.take()),
         None => Err(format!("it answered {}", line.trim())),
     }
+}
+
+/// What forwarding has cost the switch with this control socket since it started.
+pub(crate) fn cycles(socket: &Path) -> Result<CycleCount, String> {
+    CycleCount::of_quietwire(&ask(socket, &json!({ "show": "cycles" }))?)
 }
 
 impl Adapter for Quietwire {
@@ -133,6 +139,10 @@ impl Adapter for Quietwire {
                 .ok_or_else(|| format!("it does not count what port {name} receives"))
         };
         ports.iter().map(of_port).sum()
+    }
+
+    fn cycles(&self, places: &Places) -> Result<CycleCount, String> {
+        cycles(&control_socket(places))
     }
 
     fn forget_addresses(&self, places: &Places) -> Result<(), String> {

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::networks::{router_mac, routing};
 use super::vdev::free_huge_memory_mib;
-use super::{Forwarder, Unavailable, forwarder};
+use super::{Forwarder, Unavailable, find, forwarder, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::{Fault, LabError};
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
-    Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend,
+    Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,
     SocketRole, UpSign, acceleration,
 };
 use crate::topology::{ElementPlace, Forwarding, Graph, LinkKind, Program, Role};
@@ -84,6 +84,17 @@ impl Hypervisor {
             huge_pages: free_mib >= wanted_mib,
             quietwire: quietwire.to_owned(),
         })))
+    }
+
+    /// Why there can be no guests here, as far as is known without an image.
+    pub(crate) fn lacking() -> Option<Unavailable> {
+        match find(QEMU) {
+            Some(_) => None,
+            None => Some(not_installed(
+                QEMU,
+                "`scripts/setup --with-guests` installs what guests take",
+            )),
+        }
     }
 
     /// What every result has to carry.

@@ -25,6 +25,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::adapters::DeviceThread;
+use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::topology::Program;
 use crate::up::{GuestSide, Plan, Process, Room};
@@ -66,6 +67,14 @@ pub(crate) trait Forwarder: std::fmt::Debug {
     /// # Errors
     /// Why it does not tell.
     fn counters(&self, plan: &Plan) -> Result<Value, String>;
+
+    /// What forwarding has cost since it started; none where it does not count that.
+    ///
+    /// # Errors
+    /// Why it does not tell.
+    fn cycles(&self, _plan: &Plan) -> Result<Option<CycleCount>, String> {
+        Ok(None)
+    }
 
     /// Its threads with their roles.
     ///

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::{Unavailable, first_line, not_installed};
+use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::topology::Forwarding;
 use crate::up::{Attachment, Plan, Process, Room, run};
@@ -169,6 +170,11 @@ impl Ovs {
             counters.insert(name, entry);
         }
         Ok(Value::Object(counters))
+    }
+
+    /// What its polling threads have counted since they started.
+    pub(super) fn cycles(&self, plan: &Plan) -> Result<CycleCount, String> {
+        CycleCount::of_ovs(&appctl(plan, &["dpif-netdev/pmd-stats-show"])?)
     }
 
     /// Its database's settings, bridges and flows.

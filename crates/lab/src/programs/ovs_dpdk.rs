@@ -7,6 +7,7 @@ use super::ovs::Ovs;
 use super::vdev::{claim_runtime_directory, free_huge_memory_mib, threads};
 use super::{Forwarder, Unavailable};
 use crate::adapters::DeviceThread;
+use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::up::{Attachment, Plan, Process, Room};
 
@@ -98,6 +99,10 @@ impl Forwarder for OvsDpdk {
 
     fn counters(&self, plan: &Plan) -> Result<Value, String> {
         self.0.counters(plan)
+    }
+
+    fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
+        self.0.cycles(plan).map(Some)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -7,6 +7,7 @@ use super::ovs::Ovs;
 use super::vdev::threads;
 use super::{Forwarder, Unavailable};
 use crate::adapters::DeviceThread;
+use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::up::{Plan, Process, Room};
 
@@ -44,6 +45,10 @@ impl Forwarder for OvsNetdev {
     }
 
     /// Its main thread forwards, beside all else that it does.
+    fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
+        self.0.cycles(plan).map(Some)
+    }
+
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
         threads(self.0.daemon_pid()?, |name| {
             name.starts_with("ovs-vswitchd")

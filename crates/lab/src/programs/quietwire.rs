@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::networks::{router_mac, routing};
 use super::{Forwarder, Unavailable, first_line};
-use crate::adapters::{DeviceThread, quietwire::ask};
+use crate::adapters::DeviceThread;
+use crate::adapters::quietwire::{ask, cycles};
+use crate::cycles::CycleCount;
 use crate::error::{LabError, io_error};
 use crate::topology::Forwarding;
 use crate::up::{Plan, Process, Room};
@@ -123,6 +125,10 @@ impl Forwarder for Quietwire {
 
     fn counters(&self, plan: &Plan) -> Result<Value, String> {
         ask(&control_socket(plan), &json!({ "show": "stats" }))
+    }
+
+    fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
+        cycles(&control_socket(plan)).map(Some)
     }
 
     fn threads(&self, plan: &Plan) -> Result<Vec<DeviceThread>, String> {

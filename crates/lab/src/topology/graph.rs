@@ -327,6 +327,15 @@ impl Graph {
         path
     }
 
+    /// Elements in guests.
+    #[must_use]
+    pub fn guest_count(&self) -> usize {
+        let elements = self.elements.iter();
+        elements
+            .filter(|element| element.place == ElementPlace::Guest)
+            .count()
+    }
+
     /// Most VNFs that a chain passes.
     #[must_use]
     pub fn length(&self) -> usize {

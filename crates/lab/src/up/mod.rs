@@ -3,12 +3,14 @@
 //! its state.
 
 mod cards;
+mod ends;
 mod place;
 mod registry;
 mod room;
 mod state;
 mod wiring;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +18,13 @@ use std::time::Duration;
 use quietwire_host::process::wait_until;
 use serde::{Deserialize, Serialize};
 
+use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::guest::AcceleratorChoice;
-use crate::programs::{Forwarder, Hypervisor, InGuest, forwarder};
+use crate::programs::{Forwarder, Hypervisor, InGuest, Unavailable, forwarder};
 use crate::topology::{Assignment, ElementPlace, Graph, Program, Role};
 
+pub use ends::Ends;
 pub(crate) use registry::NAMED;
 pub use registry::{Known, Undoings, clean_named, find, known, take_down};
 #[cfg(test)]
@@ -162,6 +166,22 @@ impl UpLab {
             (running.plan.name.clone(), told)
         });
         told.collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// What forwarding has cost each element that counts it, by name.
+    #[must_use]
+    pub fn cycles(&self) -> BTreeMap<String, CycleCount> {
+        let told = self.running.iter().filter_map(|running| {
+            let name = running.plan.name.clone();
+            match running.forwarder.cycles(&running.plan) {
+                Ok(count) => Some((name, count?)),
+                Err(why) => {
+                    tracing::debug!("{name} does not tell its cycles: {why}");
+                    None
+                }
+            }
+        });
+        told.collect()
     }
 
     /// Takes it down.
@@ -317,6 +337,19 @@ fn finish_guests(
         wait_for_sockets(&guest.plan)?;
     }
     stand_in.map_or(Ok(()), |mut stand_in| stand_in.forwarder.stop())
+}
+
+/// An element that this machine cannot have, and why, as far as is known without starting or building anything.
+#[must_use]
+pub fn lacking(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailable)> {
+    graph.elements.iter().find_map(|element| {
+        let why = match (element.role, element.place) {
+            (Role::Tester, _) => None,
+            (_, ElementPlace::Guest) => Hypervisor::lacking(),
+            _ => forwarder(element.program, quietwire).probe().err(),
+        };
+        Some((element.name.clone(), why?))
+    })
 }
 
 fn wait_for_sockets(plan: &Plan) -> Result<(), LabError> {

@@ -12,7 +12,7 @@ use crate::spawn::require;
 use crate::topology::{Encapsulation, Graph, LinkKind};
 
 /// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
-const NAMESPACES: &str = "/run/netns";
+pub(super) const NAMESPACES: &str = "/run/netns";
 
 pub(super) fn make_namespaces(
     graph: &Graph,

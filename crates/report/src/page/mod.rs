@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page: one HTML file that needs nothing else, no script, no network.
 
+pub(crate) mod application;
 mod cpu;
 mod further;
 mod latency;
+pub(crate) mod published;
 mod record;
 mod throughput;
 pub(crate) mod words;
@@ -65,6 +67,9 @@ fn header(results: &StudyResults, summary: &Summary) -> Markup {
         @if summary.is_simulated {
             p.warning role="note" { "Simulated: the device is arithmetic, and nothing was measured." }
         }
+        @if summary.is_quick {
+            p.warning role="note" { (words::QUICK) }
+        }
         @if let Some(note) = words::incomplete(&summary.state) {
             p.warning role="note" { (note) }
         }
@@ -91,8 +96,12 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
             p { (words::marked(&words::answer(summary, size).join(" "))) }
             (cases(size))
             (unavailable(summary))
+            @for warning in words::warnings(size) {
+                p.warning role="note" { (warning) }
+            }
         }
         (throughput::throughput(results, size))
+        (application::applications(size))
         (latency::round_trip(size))
         (throughput::loss(size))
         (latency::percentiles(size))
@@ -100,7 +109,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (further::further(size))
         (cpu::heat_map(results, size))
         (cpu::neighbours(size))
-        (throughput::published(results, size))
+        (published::published(results, size))
         (record::health(size))
     }
 }

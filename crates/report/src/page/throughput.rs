@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates: found, forwarded, lost; and beside what was published.
+//! Rates: found, forwarded, lost.
 
 use maud::{Markup, html};
 use quietwire_study::StudyResults;
@@ -8,7 +8,6 @@ use quietwire_tester::Directions;
 use super::words;
 use crate::chart::{Bar, BarGroup, LossView, bars, legend, loss as loss_chart};
 use crate::format::{self, THIN};
-use crate::published::EDGE;
 use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary};
 
 /// Trials that a rate was given where that was more than one.
@@ -30,8 +29,9 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
                 @if let Some(tries) = best_of(results) {
                     " A rate was given up only once " (tries) " trials in a row had lost too much."
                 }
-                @if let Some(max) = size.max_rate_pps {
-                    " 100" (THIN) "% of the load is " (format::rate(max)) "."
+                @match size.max_rate_pps {
+                    Some(max) => { " 100" (THIN) "% of the load is " (format::rate(max)) "." }
+                    None => (of_each(size))
                 }
             }
             @if !groups.is_empty() {
@@ -46,6 +46,18 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// What 100 % of the load is, where that is each case's own.
+fn of_each(size: &SizeSummary) -> Markup {
+    let known = size.cases.iter();
+    let known = known.filter_map(|case| Some((&case.name, case.max_rate_pps?)));
+    let told: Vec<String> = known
+        .map(|(name, rate)| format!("{} for {name}", format::rate(rate)))
+        .collect();
+    html! {
+        @if !told.is_empty() { " 100" (THIN) "% of the load is " (told.join(", ")) "." }
     }
 }
 
@@ -117,6 +129,7 @@ fn with_unit(text: &str) -> String {
 fn table(size: &SizeSummary) -> Markup {
     let baseline = size.cases.first().map_or("", |case| case.name.as_str());
     let goals = size.cases.first().map(|case| &case.goals);
+    let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
     html! {
         table {
             thead {
@@ -126,6 +139,7 @@ fn table(size: &SizeSummary) -> Markup {
                         th.num colspan="3" scope="colgroup" { (goal.name) ", " (words::allows(goal.loss_ratio)) }
                     }
                     th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" }
+                    @if has_cycles { th.num rowspan="2" scope="col" { "Cycles a frame" } }
                 }
                 tr {
                     @for _ in goals.into_iter().flatten() {
@@ -140,6 +154,7 @@ fn table(size: &SizeSummary) -> Markup {
                         th scope="row" { (case.name) }
                         @for goal in &case.goals { (goal_cells(goal)) }
                         (top_cells(case))
+                        @if has_cycles { td.num { (words::cycles(case.cycles.as_ref())) } }
                     }
                 }
             }
@@ -231,84 +246,6 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
                 }
             } @else {
                 p.none { "No valid trial of a search or sweep is there." }
-            }
-        }
-    }
-}
-
-/// Only where the study has a quiet case and one beside neighbours.
-pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
-    let answering = |index: usize| {
-        let mut measured = crate::summary::measured(results);
-        let place = measured.position(EDGE[index].answers)?;
-        size.cases.get(place)
-    };
-    if answering(0).is_none() || (answering(1).is_none() && answering(2).is_none()) {
-        return html! {};
-    }
-    let goals = size.cases.first().map_or(&[][..], |case| &case.goals);
-    html! {
-        section {
-            h2 { "Beside what was published" }
-            p.lead { "An edge platform beside noisy neighbours, and the cases of this study that answer to its configurations. All in percent of quiet." }
-            div.scroll {
-                table {
-                    thead {
-                        tr {
-                            th rowspan="2" scope="col" { "Configuration" }
-                            th.num colspan=(goals.len() + 2) scope="colgroup" { "Throughput, % of quiet" }
-                            th.num colspan="2" scope="colgroup" { "Mean round trip, % of quiet" }
-                            th rowspan="2" scope="col" { "Case here" }
-                        }
-                        tr {
-                            th.num.first scope="col" { "published (TCP)" }
-                            @for goal in goals { th.num scope="col" { "measured, " (goal.name) } }
-                            th.num scope="col" { "measured, highest load" }
-                            th.num.first scope="col" { "published" }
-                            th.num scope="col" { "measured" }
-                        }
-                    }
-                    tbody {
-                        @for (index, published) in EDGE.iter().enumerate() {
-                            (published_row(published, answering(index), goals.len()))
-                        }
-                    }
-                }
-            }
-            p.note {
-                "What differs: the published figures are TCP streams in messages of 128" (THIN) "kB and larger through Open vSwitch in the kernel "
-                "(KubeOVN, Kubernetes 1.18) over 10" (THIN) "Gbit/s Ethernet, servers with two Xeon Gold 6230, " code { "stress" } " on every core, and an echo for the round trip. "
-                "Here frames are offered at a set rate to a user-space switch over shared memory, on one machine; TCP slows down when frames are lost, "
-                "which hides loss from its throughput, while a search for a rate without loss counts every frame. The ratios are what can be compared."
-            }
-        }
-    }
-}
-
-fn published_row(
-    published: &crate::published::Published,
-    case: Option<&CaseSummary>,
-    goals: usize,
-) -> Markup {
-    let percent = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), format::percent);
-    html! {
-        tr {
-            th scope="row" { (published.configuration) }
-            td.num.first { (published.throughput) }
-            @match case {
-                Some(case) => {
-                    @for goal in &case.goals { td.num { (goal_percent(goal)) } }
-                    td.num { (percent(case.highest_load.as_ref().and_then(|top| top.percent_of_baseline))) }
-                    td.num.first { (published.mean_round_trip) }
-                    td.num { (percent(case.round_trip.as_ref().and_then(|trip| trip.percent_of_baseline).map(|(_, mean, _)| mean))) }
-                    td { (case.name) }
-                }
-                None => {
-                    @for _ in 0..=goals { td.num.dim { "–" } }
-                    td.num.first { (published.mean_round_trip) }
-                    td.num.dim { "–" }
-                    td.dim { (published.otherwise) }
-                }
             }
         }
     }

@@ -6,8 +6,12 @@ use maud::{Markup, html};
 
 use crate::format::{self, THIN};
 use crate::summary::{
-    GoalSummary, HighestLoad, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary,
+    CyclesPerFrame, GoalSummary, HighestLoad, Reckoned, RoundTrip, SearchOutcome, SizeSummary,
+    Spread, State, Summary,
 };
+
+/// What is to be said of a study that was made short.
+pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse searches, to see that it runs. These are no figures of the device.";
 
 /// A range this wide, largest over smallest, is worth a sentence.
 const WIDE: f64 = 1.2;
@@ -121,6 +125,37 @@ pub(crate) fn mean_round_trip(trip: &RoundTrip) -> String {
         format::time_ns(trip.mean_ns),
         share(trip.percent_of_baseline.map(|(_, mean, _)| mean))
     )
+}
+
+/// What a frame cost, with how that was reckoned where nobody counted it: `251`, `≈ 251 from CPU time`.
+pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
+    let Some(known) = cycles else {
+        return "–".to_owned();
+    };
+    let number = format::grouped(known.cycles.median.round() as u64);
+    match known.reckoned {
+        Reckoned::Counted => number,
+        Reckoned::CpuTime => format!("≈\u{202f}{number} from CPU time"),
+    }
+}
+
+/// What figures have to carry, with the cases that it is about.
+pub(crate) fn warnings(size: &SizeSummary) -> Vec<String> {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    for case in &size.cases {
+        for warning in &case.warnings {
+            match told
+                .iter_mut()
+                .find(|(known, _)| *known == warning.as_str())
+            {
+                Some((_, cases)) => cases.push(&case.name),
+                None => told.push((warning.as_str(), vec![&case.name])),
+            }
+        }
+    }
+    told.into_iter()
+        .map(|(warning, cases)| format!("{}: {warning}", cases.join(", ")))
+        .collect()
 }
 
 /// `4 %` of something, or `129 times` something.

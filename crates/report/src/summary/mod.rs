@@ -2,12 +2,15 @@
 //! What the results come to: every figure that a report shows is computed here.
 
 mod activity;
+mod application;
+mod cycles;
 mod further;
 mod latency;
+mod published;
 mod throughput;
 
 use quietwire_study::{
-    Case, FrameSize, NeighboursIn, RunEnd, StepKind, StepPlan, StepRecord, StudyResults,
+    Case, FrameSize, NeighboursIn, RunEnd, StepKind, StepPlan, StepRecord, StudyFile, StudyResults,
     TrialRecord,
 };
 use quietwire_tester::Validity;
@@ -15,9 +18,12 @@ use serde::Serialize;
 
 use crate::error::ReportError;
 pub use activity::{CpuShare, NeighbourShare, ThreadShare};
+pub use application::Applications;
+pub use cycles::{CyclesPerFrame, Reckoned};
 pub(crate) use further::soak_end;
 pub use further::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
 pub use latency::{PercentileValue, RoundTrip};
+pub use published::{MeasuredRatios, PublishedRow};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
 /// What a whole study came to.
@@ -35,6 +41,8 @@ pub struct Summary {
     pub state: State,
     /// True when nothing was measured: the device was arithmetic.
     pub is_simulated: bool,
+    /// True when everything was made short, to see that it runs.
+    pub is_quick: bool,
     /// Rounds asked for.
     pub rounds: u32,
     /// Trials in all.
@@ -79,10 +87,12 @@ pub enum State {
 pub struct SizeSummary {
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
-    /// What 100 % of the load is, frames per second; none when that was not found.
+    /// What 100 % of the load is in all cases, frames per second; none when that was not found, and when cases differ in it.
     pub max_rate_pps: Option<f64>,
     /// The cases, in the file's order.
     pub cases: Vec<CaseSummary>,
+    /// What others published, and what answers to it here. Ratios.
+    pub published: Vec<PublishedRow>,
 }
 
 /// What was seen in one case at one frame size.
@@ -92,6 +102,8 @@ pub struct CaseSummary {
     pub name: String,
     /// What it is, in words.
     pub description: String,
+    /// What 100 % of the load is, frames per second; none when that was not found.
+    pub max_rate_pps: Option<f64>,
     /// One for each goal of the search.
     pub goals: Vec<GoalSummary>,
     /// The highest load of the sweep.
@@ -102,8 +114,14 @@ pub struct CaseSummary {
     pub points: Vec<LossPoint>,
     /// The trials at a low load.
     pub round_trip: Option<RoundTrip>,
+    /// What applications saw.
+    pub applications: Option<Applications>,
     /// What further methods found, by step and round.
     pub methods: Vec<MethodResult>,
+    /// What a frame cost the device; none where that cannot be told.
+    pub cycles: Option<CyclesPerFrame>,
+    /// What every figure has to carry: who shares which CPU, what runs in software emulation.
+    pub warnings: Vec<String>,
     /// What CPUs did, over all valid trials.
     pub cpus: Vec<CpuShare>,
     /// Threads of device and tester that ran for a good part of the time, over all valid trials.
@@ -191,6 +209,7 @@ impl Summary {
                 .runs
                 .iter()
                 .any(|run| run.environment.machine["simulated"] == true),
+            is_quick: file.quick,
             rounds: file.rounds,
             trials: results.trials().count(),
             invalid_trials: invalid(results.trials().map(|(_, trial)| trial)),
@@ -216,7 +235,7 @@ fn unavailable(results: &StudyResults) -> Vec<UnavailableCase> {
     let left_out = cases.filter_map(|case| {
         Some(UnavailableCase {
             name: case.name.clone(),
-            description: description(case),
+            description: description(&results.file, case),
             reason: results.unavailable(&case.name)?.to_owned(),
         })
     });
@@ -261,8 +280,8 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
     let max_rate_pps = results
         .max_rates
         .iter()
-        .find(|(known, _)| *known == size)
-        .map(|(_, rate)| *rate);
+        .find(|known| known.frame_size == size && known.case_name.is_none())
+        .map(|known| known.rate_pps);
     let mut cases = measured(results)
         .map(|case| of_case(results, size, case))
         .collect::<Result<Vec<_>, _>>()?;
@@ -270,6 +289,7 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
     Ok(SizeSummary {
         frame_size: size.to_string(),
         max_rate_pps,
+        published: published::rows(results, &cases),
         cases,
     })
 }
@@ -296,13 +316,17 @@ fn of_case(
     let trials: Vec<&TrialRecord> = steps.iter().flat_map(|step| &step.trials).collect();
     Ok(CaseSummary {
         name: case.name.clone(),
-        description: description(case),
+        description: description(&results.file, case),
+        max_rate_pps: results.max_rate_pps(case, size),
         goals,
         highest_load: throughput::highest_load(&steps),
         sweep,
         points: throughput::points(&steps),
         round_trip: latency::round_trip(&steps)?,
+        applications: application::of_steps(&steps),
         methods: further::further(&steps)?,
+        cycles: cycles::of_frames(&trials),
+        warnings: warnings(results, case),
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),
         neighbours: activity::neighbours(&trials, steps.iter().flat_map(|step| &step.deeds)),
@@ -336,7 +360,7 @@ fn set_against_first(cases: &mut [CaseSummary]) {
 }
 
 /// A case in words.
-pub(crate) fn description(case: &Case) -> String {
+pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
     let neighbours = match case.neighbours {
         NeighboursIn::None => "no neighbours",
         NeighboursIn::Everywhere if case.keeps_others_off() && case.isolation().is_some() => {
@@ -344,12 +368,20 @@ pub(crate) fn description(case: &Case) -> String {
         }
         NeighboursIn::Everywhere => "neighbours on every CPU",
         NeighboursIn::OffForwardingCpus => "neighbours kept off the forwarding CPUs",
+        NeighboursIn::ForwardingCpus => "neighbours on the forwarding CPUs, and no others",
         NeighboursIn::Siblings => "neighbours on the forwarding cores' other threads",
         NeighboursIn::SameLlc => {
             "neighbours on other cores that share the forwarding CPUs' last-level cache"
         }
         NeighboursIn::OtherNode => "neighbours on NUMA nodes without a forwarding CPU",
     };
+    let neighbours = match &case.kinds {
+        Some(kinds) => format!("{neighbours} ({})", kinds.join(", ")),
+        None => neighbours.to_owned(),
+    };
+    if file.runs_in_topologies() {
+        return format!("{}, {neighbours}", device(file, case));
+    }
     if let Some(isolation) = case.isolation() {
         return format!("{neighbours}; {}: {}", isolation.name, isolation.about);
     }
@@ -364,6 +396,31 @@ pub(crate) fn description(case: &Case) -> String {
         ""
     };
     format!("{neighbours}, {pinning}{partition}")
+}
+
+/// A case's device and what is offered to it.
+fn device(file: &StudyFile, case: &Case) -> String {
+    let mut parts = vec![file.device_of(case).described()];
+    let traffic = file.traffic_of(case);
+    let counts = [
+        (traffic.mac_addresses, "MAC addresses"),
+        (traffic.ip_destinations, "IP destinations"),
+        (u32::from(traffic.flows), "flows"),
+    ];
+    for (count, what) in counts.iter().filter(|(count, _)| *count > 1) {
+        let count = crate::format::grouped(u64::from(*count));
+        parts.push(format!("{count} {what} each way"));
+    }
+    parts.join(", ")
+}
+
+/// What the lab says of a case's figures: the same each time that it comes up.
+fn warnings(results: &StudyResults, case: &Case) -> Vec<String> {
+    let mut entries = results.entries.iter().rev();
+    let entry = entries.find(|entry| entry.case_name == case.name);
+    let told = entry.and_then(|entry| entry.settings["lab"]["warnings"].as_array());
+    let texts = told.into_iter().flatten().filter_map(|text| text.as_str());
+    texts.map(str::to_owned).collect()
 }
 
 fn health(trials: &[&TrialRecord]) -> Health {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study file that can be read may still get wrong.
 
+mod application;
 mod methods;
 mod procedures;
+mod published;
 mod search;
+mod topology;
 
 use std::collections::HashSet;
 
@@ -11,7 +14,7 @@ use quietwire_host::cpu::CpuList;
 use quietwire_lab::{
     IsolationCase, IsolationPart, NeighbourKind, isolation_cases, neighbour_kinds,
 };
-use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
+use quietwire_tester::{DESTINATIONS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
@@ -39,7 +42,7 @@ pub(super) fn first_fault(file: &StudyFile) -> Option<Fault> {
 fn whole(file: &StudyFile) -> Checked {
     name(&file.name, &[Key("name")])?;
     between(file.rounds, 1, REPEATS_MAX, &[Key("rounds")])?;
-    device(&file.device)?;
+    device(file)?;
     one_tester_cpu(file)?;
     traffic(file)?;
     trials(&file.trials)?;
@@ -53,6 +56,7 @@ fn whole(file: &StudyFile) -> Checked {
     if let Some(latency) = &file.latency {
         latency_probe(latency)?;
     }
+    application::application(file)?;
     methods::methods(file)?;
     procedures::procedures(file)?;
     let measures = [
@@ -67,6 +71,7 @@ fn whole(file: &StudyFile) -> Checked {
         file.reset.is_some(),
         file.address_caching.is_some(),
         file.address_learning_rate.is_some(),
+        file.application.is_some(),
     ];
     if !measures.contains(&true) {
         return fault(
@@ -74,7 +79,8 @@ fn whole(file: &StudyFile) -> Checked {
             "nothing is to be measured; add a section that measures, such as [search], [sweep] or [latency]",
         );
     }
-    cases(file)
+    cases(file)?;
+    published::published(file)
 }
 
 fn fault(path: &[At], message: impl Into<String>) -> Checked {
@@ -127,15 +133,19 @@ fn pause(seconds: f64, path: &[At]) -> Checked {
     }
 }
 
-fn device(device: &Device) -> Checked {
+fn device(file: &StudyFile) -> Checked {
+    let device = &file.device;
     if device.switch == Switch::Other {
-        return Ok(());
+        return topology::not_of_cases(file);
     }
-    if device.link == Link::Other {
+    if device.link == Some(Link::Other) {
         return fault(
             &[Key("device"), Key("link")],
-            "the lab joins its switch by memif; \"other\" goes with switch = \"other\"",
+            "the lab joins its switches itself; \"other\" goes with switch = \"other\"",
         );
+    }
+    if file.runs_in_topologies() {
+        return topology::topologies(file);
     }
     if let Some(entries) = device.max_entries {
         let path = [Key("device"), Key("max-entries")];
@@ -160,6 +170,10 @@ fn device(device: &Device) -> Checked {
     for (key, cpus) in &roles[1..] {
         forwarding_only(device, cpus, &[Key("device"), Key(key)])?;
     }
+    rings(device)
+}
+
+fn rings(device: &Device) -> Checked {
     let rings = [
         ("rx-ring-size", device.rx_ring_size),
         ("tx-ring-size", device.tx_ring_size),
@@ -229,6 +243,12 @@ fn traffic(file: &StudyFile) -> Checked {
         MAC_ADDRESSES_MAX,
         &[Key("traffic"), Key("mac-addresses")],
     )?;
+    between(
+        file.traffic.ip_destinations,
+        1,
+        DESTINATIONS_MAX,
+        &[Key("traffic"), Key("ip-destinations")],
+    )?;
     frames(&file.traffic)
 }
 
@@ -269,10 +289,10 @@ fn frames(traffic: &Traffic) -> Checked {
             return fault(&path(key), told);
         }
     }
-    if traffic.flows != 1 || traffic.mac_addresses != 1 {
+    if traffic.flows != 1 || traffic.mac_addresses != 1 || traffic.ip_destinations != 1 {
         return fault(
             &[Key("traffic"), Key("frames")],
-            "flows and mac-addresses do not go with it; say flows and addresses here",
+            "flows, mac-addresses and ip-destinations do not go with it; say flows and addresses here",
         );
     }
     let needed = frames.frame_size_min();
@@ -402,21 +422,26 @@ fn cases(file: &StudyFile) -> Checked {
                 ),
             );
         }
-        isolation(case, at)?;
+        isolation(file, case, at)?;
+        case_traffic(file, case, index)?;
     }
     stressors(file)
 }
 
 /// How a case is isolated is said once: by the name of an isolation case, or as earlier versions had it.
-fn isolation(case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
+fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
     let names = || {
         let all: Vec<&str> = isolation_cases().iter().map(|known| &*known.name).collect();
         all.join(", ")
     };
     let Some(name) = &case.isolation else {
-        return match case.pinning {
-            Some(_) => Ok(()),
-            None => fault(
+        // Elements of topologies keep to their CPUs, and a device that is not the lab's is nobody's to isolate.
+        let is_said = case.pinning.is_some()
+            || file.runs_in_topologies()
+            || file.device.switch == Switch::Other;
+        return match is_said {
+            true => Ok(()),
+            false => fault(
                 &at("name"),
                 format!(
                     "this case does not say how it is isolated; add isolation = \"none\", or another of {}",
@@ -456,6 +481,27 @@ fn isolation(case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
     Ok(())
 }
 
+/// What a case says of the traffic itself.
+fn case_traffic(file: &StudyFile, case: &Case, index: usize) -> Checked {
+    let numbers = [
+        ("flows", case.flows.map(u32::from), u32::from(u16::MAX)),
+        ("mac-addresses", case.mac_addresses, MAC_ADDRESSES_MAX),
+        ("ip-destinations", case.ip_destinations, DESTINATIONS_MAX),
+    ];
+    for (key, number, most) in numbers {
+        let Some(number) = number else { continue };
+        let path = [Key("case"), Index(index), Key(key)];
+        between(number, 1, most, &path)?;
+        if file.traffic.frames.is_some() {
+            return fault(
+                &path,
+                "it does not go with [traffic.frames], which says flows and addresses",
+            );
+        }
+    }
+    Ok(())
+}
+
 fn stressors(file: &StudyFile) -> Checked {
     let stressors = &file.neighbours.stressors;
     for (index, text) in stressors.iter().enumerate() {
@@ -467,12 +513,17 @@ fn stressors(file: &StudyFile) -> Checked {
         }
     }
     for (index, name) in file.neighbours.kinds.iter().enumerate() {
-        if NeighbourKind::named(name).is_none() {
-            let all: Vec<&str> = neighbour_kinds().iter().map(|kind| &*kind.name).collect();
-            return fault(
-                &[Key("neighbours"), Key("kinds"), Index(index)],
-                format!("there is no kind '{name}'; there are {}", all.join(", ")),
-            );
+        kind(name, &[Key("neighbours"), Key("kinds"), Index(index)])?;
+    }
+    for (index, case) in file.cases.iter().enumerate() {
+        let at = |key| [Key("case"), Index(index), Key(key)];
+        let Some(kinds) = &case.kinds else { continue };
+        if case.neighbours == NeighboursIn::None {
+            return fault(&at("kinds"), "this case has no neighbours; leave kinds out");
+        }
+        for (number, name) in kinds.iter().enumerate() {
+            let [case, index, key] = at("kinds");
+            kind(name, &[case, index, key, Index(number)])?;
         }
     }
     if let Some(count) = file.neighbours.count {
@@ -486,12 +537,24 @@ fn stressors(file: &StudyFile) -> Checked {
             format!("{rate:e} has to be above 0 and at most {OFFERED_RATE_PPS_MAX:e}"),
         );
     }
-    let has_neighbours = |case: &Case| case.neighbours != NeighboursIn::None;
-    match file.cases.iter().position(has_neighbours) {
-        Some(index) if file.neighbours.is_empty() => fault(
+    let has_none =
+        |case: &Case| case.neighbours != NeighboursIn::None && file.neighbours_of(case).is_empty();
+    match file.cases.iter().position(has_none) {
+        Some(index) => fault(
             &[Key("case"), Index(index), Key("neighbours")],
             "this case has neighbours, and none are described; add [neighbours] with kinds = [\"cpu\"], stressors = [\"--cpu 4\"] or network-pps",
         ),
         _ => Ok(()),
     }
+}
+
+fn kind(name: &str, path: &[At]) -> Checked {
+    if NeighbourKind::named(name).is_some() {
+        return Ok(());
+    }
+    let all: Vec<&str> = neighbour_kinds().iter().map(|kind| &*kind.name).collect();
+    fault(
+        path,
+        format!("there is no kind '{name}'; there are {}", all.join(", ")),
+    )
 }

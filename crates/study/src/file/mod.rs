@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The study file: what it may say. Keys are in kebab case and carry their unit; a key that is not known is an error.
 
+mod application;
 mod check;
+mod device;
 mod locate;
 mod methods;
 mod procedures;
+mod published;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -12,18 +15,23 @@ mod values;
 use std::path::Path;
 
 use quietwire_host::cpu::CpuList;
+use quietwire_lab::guest::AcceleratorChoice;
+use quietwire_lab::topology::{ElementPlace, Encapsulation, Program};
 use quietwire_lab::{IsolationCase, IsolationPart, NeighbourPlace};
 use quietwire_search::{ConfigError, LossRatio, MlrGoal};
 use quietwire_tester::Directions;
 use quietwire_tester::traffic::Traffic as Description;
 use serde::{Deserialize, Serialize};
 
+pub use application::ApplicationPlan;
+pub use device::Device;
 pub use locate::FileError;
 pub use methods::{ForwardingRatePlan, LatencyPlanSection, LossDistributionPlan, SoakPlan};
 pub(crate) use procedures::Throughput;
 pub use procedures::{
     AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, ResetPlan, SystemRecoveryPlan,
 };
+pub use published::{Published, PublishedFigure, Ratio};
 pub use values::{
     FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch,
     Topology,
@@ -40,6 +48,9 @@ pub struct StudyFile {
     /// How often all cases are gone through, in turns, so that what changes on the machine over time meets all of them.
     #[serde(default = "one")]
     pub rounds: u32,
+    /// Whether it was shortened to see that it runs: what comes of it are no figures.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quick: bool,
     /// The device under test and its links.
     pub device: Device,
     /// The tester.
@@ -73,49 +84,17 @@ pub struct StudyFile {
     pub address_caching: Option<AddressCachingPlan>,
     /// How fast it learns them; none without it.
     pub address_learning_rate: Option<AddressLearningRatePlan>,
+    /// What applications see of the device; nothing without it.
+    pub application: Option<ApplicationPlan>,
     /// The neighbours that cases may have.
     #[serde(default)]
     pub neighbours: Neighbours,
+    /// What others published, to stand beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
     /// The cases to compare. The first is the one that the others are set against.
     #[serde(rename = "case")]
     pub cases: Vec<Case>,
-}
-
-/// `[device]`: the device under test and its links.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Device {
-    /// What forwards.
-    pub switch: Switch,
-    /// How it is connected.
-    pub topology: Topology,
-    /// What the links are.
-    pub link: Link,
-    /// How it forwards.
-    #[serde(default)]
-    pub mode: Mode,
-    /// CPUs that poll ports. None for a device that the lab does not start.
-    #[serde(default)]
-    pub forwarding_cpus: CpuList,
-    /// CPUs for what may wait a little.
-    #[serde(default)]
-    pub service_cpus: CpuList,
-    /// CPUs for the control thread and the library's own threads.
-    #[serde(default)]
-    pub control_cpus: CpuList,
-    /// Descriptors of each receive queue, a power of two.
-    #[serde(default = "ring_size")]
-    pub rx_ring_size: u16,
-    /// Descriptors of each transmit queue, a power of two.
-    #[serde(default = "ring_size")]
-    pub tx_ring_size: u16,
-    /// What a forwarding thread does when no packet came.
-    #[serde(default)]
-    pub idle: Idle,
-    /// `bridge` only: addresses that its table has room for. Without it 65 536, or twice those of the traffic where that is
-    /// more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_entries: Option<u32>,
 }
 
 /// `[tester]`: the tester.
@@ -144,6 +123,8 @@ pub struct Traffic {
     pub flows: u16,
     /// Destination MAC addresses for each sending port.
     pub mac_addresses: u32,
+    /// IP destinations for each sending port; more than one are drawn at random, each of a network of its own.
+    pub ip_destinations: u32,
     /// `[traffic.frames]`: headers, flows, bursts and checked payloads, as the tester's traffic files have them, in place of
     /// `flows` and `mac-addresses`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +138,7 @@ impl Default for Traffic {
             directions: Directions::Both,
             flows: 1,
             mac_addresses: 1,
+            ip_destinations: 1,
             frames: None,
         }
     }
@@ -291,6 +273,7 @@ pub struct Case {
     /// Its name, in letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// Whether there are neighbours, and where they may run.
+    #[serde(default)]
     pub neighbours: NeighboursIn,
     /// What keeps the rest of the machine away from the device: one of the lab's isolation cases, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -302,6 +285,48 @@ pub struct Case {
     /// With `pinning`: whether everything else on the machine is kept off the forwarding CPUs. Without it not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<bool>,
+    /// Kinds of its neighbours, where they are not those of `[neighbours]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<Vec<String>>,
+    /// What forwards in this case, where it is not what `[device]` says; so for all that follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Program>,
+    /// The topology.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
+    /// What the links are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// How it forwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// What the network functions are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnf: Option<Program>,
+    /// Chains at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chains: Option<u32>,
+    /// Network functions in a chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<u32>,
+    /// What frames carry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encapsulation: Option<Encapsulation>,
+    /// Where that runs which the topology puts into a guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<ElementPlace>,
+    /// Under what guests run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<AcceleratorChoice>,
+    /// Flows for each sending port, where they are not those of `[traffic]`; so for the two that follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u16>,
+    /// Destination MAC addresses for each sending port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac_addresses: Option<u32>,
+    /// IP destinations for each sending port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip_destinations: Option<u32>,
 }
 
 impl Case {
@@ -334,10 +359,6 @@ fn one() -> u32 {
 
 fn yes() -> bool {
     true
-}
-
-fn ring_size() -> u16 {
-    1024
 }
 
 fn warm_up_s() -> f64 {

@@ -666,3 +666,170 @@ fn frames_may_be_described_and_faults_in_it_are_named() {
         assert!(message.starts_with("a/study.toml:"), "{message}");
     }
 }
+
+/// The small study with a device that is a topology; `device` are keys of it, `cases` all of its cases.
+fn of_topologies(device: &str, cases: &str) -> Result<StudyFile, FileError> {
+    let (head, _) = SMALL.split_once("[[case]]").unwrap();
+    let alone = [
+        "switch = \"quietwire\"\n",
+        "topology = \"vNet1\"\n",
+        "link = \"memif\"\n",
+    ];
+    let head = alone
+        .iter()
+        .fold(head.to_owned(), |text, key| text.replace(key, ""));
+    let head = head.replace("[device]\n", &format!("[device]\n{device}\n"));
+    parse(&format!("{head}{cases}"))
+}
+
+const VNET1: &str = "switch = \"quietwire\"\ntopology = \"vNet1\"";
+const TWO: &str =
+    "[[case]]\nname = \"own\"\n[[case]]\nname = \"bridge\"\nswitch = \"linux-bridge\"\n";
+
+#[test]
+fn cases_have_devices_of_their_own() {
+    let file = of_topologies(VNET1, TWO).unwrap();
+    assert!(file.runs_in_topologies());
+    let described = |case: usize| file.device_of(&file.cases[case]).described();
+    assert_eq!(described(0), "quietwire in vNet1 over memif");
+    assert_eq!(described(1), "linux-bridge in vNet1 over veth");
+    // Each has its own 100 % of the load; cases with the same device and traffic share theirs.
+    let scale = |file: &StudyFile, case: usize| {
+        let scale = file.scale_of(&file.cases[case]);
+        scale.map(|case| case.name.clone())
+    };
+    assert_eq!(scale(&file, 1).as_deref(), Some("bridge"));
+    let more = format!("{TWO}[[case]]\nname = \"again\"\nneighbours = \"everywhere\"\n");
+    let file = of_topologies(VNET1, &more).unwrap();
+    assert_eq!(scale(&file, 2).as_deref(), Some("own"));
+    let sizes = "[[case]]\nname = \"one\"\n[[case]]\nname = \"many\"\nmac-addresses = 2000\nlink = \"vhost-user\"\n";
+    let file = of_topologies(VNET1, sizes).unwrap();
+    assert_eq!(file.traffic_of(&file.cases[1]).mac_addresses, 2000);
+    // quietwire's switch alone is what it was, whatever is offered to it.
+    assert!(!parse(SMALL).unwrap().runs_in_topologies());
+    assert_eq!(scale(&parse(SMALL).unwrap(), 1), None);
+}
+
+#[test]
+fn a_device_may_be_any_topology_with_guests_and_chains() {
+    let device = "switch = \"ovs-dpdk\"\ntopology = \"vnet6-nvnfch\"\nvnf = \"testpmd-io\"\nchains = 2\nlength = 3\n\
+                  encapsulation = \"vxlan\"\naccelerator = \"software\"\ncpus = { S = \"1\" }";
+    let file = of_topologies(device, "[[case]]\nname = \"only\"\n").unwrap();
+    let device = file.device_of(&file.cases[0]);
+    assert_eq!(
+        device.described(),
+        "ovs-dpdk in vNet6-nVNFch over vhost-user, 6 network functions testpmd-io in guests"
+    );
+    let graph = device.graph().unwrap();
+    assert_eq!((graph.guest_count(), graph.chains.len()), (6, 2));
+    let trial = crate::run::frames(&file, &file.cases[0], FrameSize::default());
+    assert!(trial.traffic.unwrap().vxlan.is_some());
+    // Written and read again it is the same.
+    let text = toml::to_string(&file).unwrap();
+    assert_eq!(parse(&text).unwrap(), file);
+}
+
+#[test]
+fn topologies_that_make_no_sense_are_told() {
+    let wrong = |device: &str, cases: &str, says: &[&str]| {
+        let error = of_topologies(device, cases).unwrap_err().to_string();
+        assert!(says.iter().all(|words| error.contains(words)), "{error}");
+    };
+    let one = "[[case]]\nname = \"only\"\n";
+    wrong(
+        &VNET1.replace("quietwire", "hub"),
+        one,
+        &["device.switch", "no switch 'hub'", "ovs-dpdk"],
+    );
+    wrong(
+        &VNET1.replace("vNet1", "vNet9"),
+        one,
+        &["device.topology", "no topology 'vNet9'", "vNet4-1VNF"],
+    );
+    wrong(&format!("{VNET1}\nchains = 2"), one, &["device", "chains"]);
+    wrong(
+        VNET1,
+        "[[case]]\nname = \"a\"\nswitch = \"linux-bridge\"\nlink = \"memif\"\n",
+        &["case[0]", "memif"],
+    );
+    wrong(
+        VNET1,
+        "[[case]]\nname = \"a\"\nswitch = \"l3fwd\"\n",
+        &["case[0]", "encapsulation"],
+    );
+    wrong(
+        VNET1,
+        "[[case]]\nname = \"a\"\nswitch = \"tester\"\n",
+        &["case[0]", "tester"],
+    );
+    for key in ["pinning = \"roles\"", "partition = true"] {
+        wrong(
+            VNET1,
+            &format!("{TWO}{key}\n"),
+            &["case[1]", "quietwire's switch alone"],
+        );
+    }
+    wrong(
+        &format!("{VNET1}\nmax-entries = 9"),
+        TWO,
+        &["device.max-entries", "alone"],
+    );
+    wrong(
+        VNET1,
+        &format!("{TWO}mac-addresses = 0\n"),
+        &["case[1].mac-addresses"],
+    );
+    wrong(
+        VNET1,
+        &format!("{TWO}kinds = [\"cpu\"]\n"),
+        &["case[1].kinds", "no neighbours"],
+    );
+    wrong(
+        VNET1,
+        &format!("{TWO}neighbours = \"everywhere\"\nkinds = [\"loud\"]\n"),
+        &["case[1].kinds[0]", "no kind 'loud'"],
+    );
+    let application = "[application]\ntcp-s = 1\necho-s = 1\n";
+    wrong(VNET1, &format!("{application}{TWO}"), &["case[0]", "veth"]);
+    let veth = format!("{VNET1}\nlink = \"veth\"");
+    of_topologies(&veth, &format!("{application}{TWO}")).unwrap();
+    wrong(
+        &veth,
+        &format!("{}{TWO}", application.replace("tcp-s = 1", "tcp-s = 0")),
+        &["application.tcp-s"],
+    );
+}
+
+#[test]
+fn published_figures_have_ratios_and_cases() {
+    let with = |figure: &str| {
+        let published = format!(
+            "[published]\nsource = \"s\"\ndiffers = \"d\"\n[[published.figure]]\nconfiguration = \"c\"\n{figure}\n[[case]]\nname = \"quiet\""
+        );
+        parse(&SMALL.replacen("[[case]]\nname = \"quiet\"", &published, 1))
+    };
+    let file = with("case = \"noisy\"\nthroughput = 0.6\nround-trip = [1.5, 1.6]").unwrap();
+    let figure = &file.published.unwrap().figures[0];
+    assert_eq!(figure.round_trip.unwrap().bounds(), [1.5, 1.6]);
+    for (figure, says) in [
+        ("case = \"noisy\"", "no ratio"),
+        ("throughput = 0.6", "no case answers"),
+        ("case = \"noisy\"\nthroughput = 0", "above 0"),
+        ("case = \"noisy\"\nthroughput = [2, 1]", "above 0"),
+        (
+            "case = \"noisy\"\notherwise = \"x\"\nthroughput = 1",
+            "leave this out",
+        ),
+        ("case = \"none\"\nthroughput = 1", "no case 'none'"),
+        (
+            "case = \"noisy\"\nagainst = \"none\"\nthroughput = 1",
+            "no case 'none'",
+        ),
+    ] {
+        let error = with(figure).unwrap_err().to_string();
+        assert!(
+            error.contains("published.figure[0]") && error.contains(says),
+            "{error}"
+        );
+    }
+}

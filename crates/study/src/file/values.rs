@@ -3,27 +3,83 @@
 
 use std::fmt;
 
+use quietwire_lab::topology::{CATALOG, LinkKind, Named, Program, named};
 use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// What forwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// This project's own switch, started by the lab.
-    #[default]
-    Quietwire,
+    /// A program that the lab starts.
+    Program(Program),
     /// One that the lab does not start: somebody else's, or a simulated one.
     Other,
 }
 
-/// How device and tester are connected; names of the vNet-SLA material.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Topology {
-    /// Tester, switch on the host, tester.
-    #[serde(rename = "vNet1")]
-    VNet1,
+/// Name of [`Switch::Other`].
+const OTHER: &str = "other";
+
+impl Default for Switch {
+    fn default() -> Self {
+        Self::Program(Program::Quietwire)
+    }
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program(program) => program.fmt(f),
+            Self::Other => f.write_str(OTHER),
+        }
+    }
+}
+
+impl Serialize for Switch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let mut all = Program::ALL.iter();
+        match all.find(|program| program.name() == name) {
+            Some(program) => Ok(Self::Program(*program)),
+            None if name == OTHER => Ok(Self::Other),
+            None => {
+                let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).collect();
+                Err(de::Error::custom(format!(
+                    "there is no switch '{name}'; there are {}, and {OTHER} for one that the lab does not start",
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+/// How device and tester are connected: one of the topologies of the vNet-SLA material, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology(pub &'static Named);
+
+impl Serialize for Topology {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name)
+    }
+}
+
+impl<'de> Deserialize<'de> for Topology {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        named(&name).map(Self).ok_or_else(|| {
+            let names: Vec<&str> = CATALOG.iter().map(|topology| topology.name).collect();
+            de::Error::custom(format!(
+                "there is no topology '{name}'; there are {}",
+                names.join(", ")
+            ))
+        })
+    }
 }
 
 /// What the links between tester and device are.
@@ -32,8 +88,27 @@ pub enum Topology {
 pub enum Link {
     /// Shared memory between two processes.
     Memif,
+    /// A virtio network card and its other side.
+    VhostUser,
+    /// Two interfaces of the kernel's that are each other's peer.
+    Veth,
+    /// An interface of the kernel's, and the process that is its other side.
+    Tap,
     /// Whatever joins a device that the lab does not start.
     Other,
+}
+
+impl Link {
+    /// As the lab has it; none for a device that is not the lab's.
+    pub(crate) fn kind(self) -> Option<LinkKind> {
+        match self {
+            Self::Memif => Some(LinkKind::Memif),
+            Self::VhostUser => Some(LinkKind::VhostUser),
+            Self::Veth => Some(LinkKind::Veth),
+            Self::Tap => Some(LinkKind::Tap),
+            Self::Other => None,
+        }
+    }
 }
 
 /// How the device forwards.
@@ -60,15 +135,18 @@ pub enum Idle {
 
 /// Whether there are neighbours, and where they may run. Those that name a place are of the forwarding CPUs' neighbourhood;
 /// on a machine that has no such CPUs the case is unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NeighboursIn {
     /// No neighbours.
+    #[default]
     None,
     /// On every CPU.
     Everywhere,
     /// On every CPU but those that forward.
     OffForwardingCpus,
+    /// On those that forward only, as when all others are kept free for something else.
+    ForwardingCpus,
     /// On the other threads of the forwarding cores.
     Siblings,
     /// On other cores that share a last-level cache with a forwarding one.

@@ -29,22 +29,32 @@ impl From<StoreError> for Failure {
 }
 
 impl Store {
-    /// From schema 2, which had the histograms in the text of a result, and the machine's activity as text. All of it or
-    /// nothing; a store that could not be rewritten is as it was.
+    /// From schema 2, which had the histograms in the text of a result, and the machine's activity as text; and from
+    /// schema 3, in which a maximum rate held for all cases and there were no applications. All of it or nothing; a store that could not be rewritten is
+    /// as it was.
     ///
     /// # Errors
     /// [`StoreError`]: no room, or it is damaged.
-    pub(super) fn migrate(&mut self) -> Result<(), StoreError> {
+    pub(super) fn migrate(&mut self, found: i64) -> Result<(), StoreError> {
         let path = &self.path;
         let mut run = || {
             let transaction = self.connection.transaction()?;
+            if found < 3 {
+                transaction.execute_batch(
+                    "ALTER TABLE trial RENAME TO trial_2; ALTER TABLE deed RENAME TO deed_2;",
+                )?;
+                transaction.execute_batch(schema::CREATE_EVENTS)?;
+                trials_from_2(&transaction)?;
+                deeds_from_2(&transaction)?;
+                transaction.execute_batch("DROP TABLE trial_2; DROP TABLE deed_2;")?;
+            }
+            transaction.execute_batch("ALTER TABLE step ADD COLUMN application_json TEXT;")?;
+            transaction.execute_batch("ALTER TABLE max_rate RENAME TO max_rate_3;")?;
+            transaction.execute_batch(schema::CREATE_MAX_RATE)?;
             transaction.execute_batch(
-                "ALTER TABLE trial RENAME TO trial_2; ALTER TABLE deed RENAME TO deed_2;",
+                "INSERT INTO max_rate SELECT '', frame_size, max_rate_pps, origin FROM max_rate_3 ORDER BY rowid; \
+                 DROP TABLE max_rate_3;",
             )?;
-            transaction.execute_batch(schema::CREATE_EVENTS)?;
-            trials_from_2(&transaction)?;
-            deeds_from_2(&transaction)?;
-            transaction.execute_batch("DROP TABLE trial_2; DROP TABLE deed_2;")?;
             transaction.pragma_update(None, "user_version", schema::VERSION)?;
             transaction.commit()?;
             Ok(())

@@ -90,6 +90,7 @@ impl Store {
         let mut store = Self::connect(path, lock)?;
         store.write(|transaction| {
             transaction.execute_batch(schema::CREATE)?;
+            transaction.execute_batch(schema::CREATE_MAX_RATE)?;
             transaction.execute_batch(schema::CREATE_EVENTS)?;
             transaction.execute(
                 "INSERT INTO study (id, name, title, file_text, file_sha256, started_unix_ns) VALUES (1, ?, ?, ?, ?, ?)",
@@ -118,7 +119,7 @@ impl Store {
             });
         }
         if found < schema::VERSION {
-            store.migrate()?;
+            store.migrate(found)?;
         }
         Ok(store)
     }

@@ -8,11 +8,12 @@ use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use serde::de::DeserializeOwned;
 
+use super::write::APPLICATION;
 use super::{Store, StoreError, compact};
-use crate::bench::Environment;
+use crate::bench::{ApplicationSeen, Environment};
 use crate::file::{FrameSize, StudyFile};
 use crate::results::{
-    CaseEntry, DeedRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
+    CaseEntry, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
 };
 
 /// A trial or a deed as it is stored, its documents not yet understood.
@@ -83,6 +84,37 @@ impl Store {
     pub(crate) fn trials_of(&self, step_id: i64) -> Result<Vec<TrialRecord>, StoreError> {
         let (_, run_index) = self.runs()?;
         self.trials(step_id, &run_index)
+    }
+
+    /// What applications saw in one step, once it was through.
+    pub(crate) fn application_of(
+        &self,
+        step_id: i64,
+    ) -> Result<Option<ApplicationSeen>, StoreError> {
+        let stored = self.rows(
+            &format!(
+                "SELECT {} FROM step WHERE id = ?",
+                self.application_column()
+            ),
+            [step_id],
+            |row| row.get::<_, Option<String>>(0),
+        )?;
+        self.application(stored.into_iter().next().flatten())
+    }
+
+    fn application(&self, stored: Option<String>) -> Result<Option<ApplicationSeen>, StoreError> {
+        stored
+            .map(|text| self.parsed(APPLICATION, &text))
+            .transpose()
+    }
+
+    /// There were no applications until schema 3.
+    fn application_column(&self) -> &'static str {
+        if self.schema < 4 {
+            "NULL"
+        } else {
+            "application_json"
+        }
     }
 
     /// What was done for one step, in order.
@@ -191,7 +223,11 @@ impl Store {
 
     fn steps(&self, run_index: &HashMap<i64, usize>) -> Result<Vec<StepRecord>, StoreError> {
         let rows = self.rows(
-            "SELECT id, round, case_name, frame_size, kind_json, is_finished, findings_json, procedure_json FROM step ORDER BY id",
+            &format!(
+                "SELECT id, round, case_name, frame_size, kind_json, is_finished, findings_json, procedure_json, {} \
+                 FROM step ORDER BY id",
+                self.application_column()
+            ),
             [],
             |row| {
                 Ok((
@@ -203,12 +239,23 @@ impl Store {
                     row.get::<_, bool>(5)?,
                     row.get::<_, Option<String>>(6)?,
                     row.get::<_, Option<String>>(7)?,
+                    row.get::<_, Option<String>>(8)?,
                 ))
             },
         )?;
         rows.into_iter()
             .map(
-                |(id, round, case_name, frame_size, kind, is_finished, findings, procedure)| {
+                |(
+                    id,
+                    round,
+                    case_name,
+                    frame_size,
+                    kind,
+                    is_finished,
+                    findings,
+                    procedure,
+                    seen,
+                )| {
                     Ok(StepRecord {
                         id,
                         round,
@@ -222,6 +269,7 @@ impl Store {
                         procedure: procedure
                             .map(|text| self.parsed("what a procedure found", &text))
                             .transpose()?,
+                        application: self.application(seen)?,
                         deeds: self.deeds(id, run_index)?,
                         trials: self.trials(id, run_index)?,
                     })
@@ -296,14 +344,28 @@ impl Store {
             .collect()
     }
 
-    fn max_rates(&self) -> Result<Vec<(FrameSize, f64)>, StoreError> {
+    fn max_rates(&self) -> Result<Vec<MaxRateRecord>, StoreError> {
+        // Until schema 3 a rate held for all cases.
+        let case_name = if self.schema < 4 { "''" } else { "case_name" };
         let rows = self.rows(
-            "SELECT frame_size, max_rate_pps FROM max_rate ORDER BY rowid",
+            &format!("SELECT {case_name}, frame_size, max_rate_pps FROM max_rate ORDER BY rowid"),
             [],
-            |row| Ok((row.get::<_, String>(0)?, row.get::<_, f64>(1)?)),
+            |row| {
+                Ok((
+                    row.get::<_, String>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get::<_, f64>(2)?,
+                ))
+            },
         )?;
         rows.into_iter()
-            .map(|(size, rate)| Ok((self.frame_size(&size)?, rate)))
+            .map(|(case_name, size, rate_pps)| {
+                Ok(MaxRateRecord {
+                    case_name: Some(case_name).filter(|name| !name.is_empty()),
+                    frame_size: self.frame_size(&size)?,
+                    rate_pps,
+                })
+            })
             .collect()
     }
 

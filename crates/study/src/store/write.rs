@@ -14,6 +14,9 @@ use crate::file::FrameSize;
 use crate::plan::{Found, StepKind};
 use crate::results::{RunEnd, UNAVAILABLE};
 
+/// What it is called where it cannot be stored, or read.
+pub(super) const APPLICATION: &str = "what applications saw";
+
 /// The text to store for a value, known to give the same value when it is read.
 fn json<T: Serialize + DeserializeOwned + PartialEq>(
     what: &'static str,
@@ -116,12 +119,17 @@ impl Store {
         self.add_entry(0, case_name, &json_value!({ UNAVAILABLE: reason }))
     }
 
-    pub(crate) fn max_rate(&self, frame_size: FrameSize) -> Result<Option<f64>, StoreError> {
+    /// What 100 % of the load is, by the case that it was found in.
+    pub(crate) fn max_rate(
+        &self,
+        case_name: Option<&str>,
+        frame_size: FrameSize,
+    ) -> Result<Option<f64>, StoreError> {
         self.ask(|connection| {
             connection
                 .query_row(
-                    "SELECT max_rate_pps FROM max_rate WHERE frame_size = ?",
-                    [frame_size.to_string()],
+                    "SELECT max_rate_pps FROM max_rate WHERE case_name = ? AND frame_size = ?",
+                    (case_name.unwrap_or_default(), frame_size.to_string()),
                     |row| row.get(0),
                 )
                 .optional()
@@ -130,14 +138,20 @@ impl Store {
 
     pub(crate) fn set_max_rate(
         &mut self,
+        case_name: Option<&str>,
         frame_size: FrameSize,
         max_rate_pps: f64,
         origin: &str,
     ) -> Result<(), StoreError> {
         self.write(|transaction| {
             transaction.execute(
-                "INSERT INTO max_rate (frame_size, max_rate_pps, origin) VALUES (?, ?, ?)",
-                (frame_size.to_string(), max_rate_pps, origin),
+                "INSERT INTO max_rate (case_name, frame_size, max_rate_pps, origin) VALUES (?, ?, ?, ?)",
+                (
+                    case_name.unwrap_or_default(),
+                    frame_size.to_string(),
+                    max_rate_pps,
+                    origin,
+                ),
             )
         })?;
         Ok(())
@@ -167,22 +181,23 @@ impl Store {
     }
 
     pub(crate) fn finish_step(&mut self, step_id: i64, found: &Found) -> Result<(), StoreError> {
-        let (findings, procedure) = match found {
-            Found::Nothing => (None, None),
-            Found::Search(findings) => (Some(json("what a search found", findings)?), None),
+        let (findings, procedure, application) = match found {
+            Found::Nothing => (None, None, None),
+            Found::Search(findings) => (Some(json("what a search found", findings)?), None, None),
+            Found::Application(seen) => (None, None, Some(json(APPLICATION, &**seen)?)),
             Found::Procedure(result) => {
                 // What was done is stored already, one by one.
                 let result = ProcedureResult {
                     history: Vec::new(),
                     ..(**result).clone()
                 };
-                (None, Some(json("what a procedure found", &result)?))
+                (None, Some(json("what a procedure found", &result)?), None)
             }
         };
         self.write(|transaction| {
             transaction.execute(
-                "UPDATE step SET is_finished = 1, findings_json = ?, procedure_json = ? WHERE id = ?",
-                (findings, procedure, step_id),
+                "UPDATE step SET is_finished = 1, findings_json = ?, procedure_json = ?, application_json = ? WHERE id = ?",
+                (findings, procedure, application, step_id),
             )
         })?;
         Ok(())

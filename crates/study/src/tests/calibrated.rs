@@ -97,7 +97,7 @@ fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Heard) {
 #[test]
 fn what_the_tester_can_do_is_what_it_was_found_clean_at() {
     let (results, heard) = run("\"auto\"", 9e6);
-    assert!(results.max_rates.iter().all(|(_, rate)| *rate == 9e6));
+    assert!(results.max_rates.iter().all(|known| known.rate_pps == 9e6));
     assert_eq!(heard.exceeds, []);
     for (_, trial) in results.trials() {
         let cited = trial.result.calibration.as_ref().unwrap();
@@ -111,7 +111,7 @@ fn what_the_tester_can_do_is_what_it_was_found_clean_at() {
             results
                 .max_rates
                 .iter()
-                .all(|(_, rate)| *rate == line_rate_pps)
+                .all(|known| known.rate_pps == line_rate_pps)
         );
     }
 }
@@ -121,11 +121,12 @@ fn a_study_that_may_offer_more_says_so_before_it_does() {
     let (results, heard) = run("8_000_000", 5e6);
     let sizes = &results.max_rates;
     assert_eq!(heard.exceeds.len(), sizes.len());
-    for ((size, max_rate_pps, clean_rate_pps, trials), (known, _)) in
-        heard.exceeds.iter().zip(sizes)
-    {
-        assert_eq!((size, *max_rate_pps, *clean_rate_pps), (known, 8e6, 5e6));
-        if size == &sizes[0].0 {
+    for ((size, max_rate_pps, clean_rate_pps, trials), known) in heard.exceeds.iter().zip(sizes) {
+        assert_eq!(
+            (size, *max_rate_pps, *clean_rate_pps),
+            (&known.frame_size, 8e6, 5e6)
+        );
+        if *size == sizes[0].frame_size {
             assert_eq!(*trials, 0, "it was said after a trial");
         }
     }

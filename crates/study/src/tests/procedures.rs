@@ -224,7 +224,7 @@ fn a_generator_without_the_ability_says_so() {
     let file = StudyFile::parse(STUDY, Path::new("p.toml")).unwrap();
     let device = SimulatedDevice::new(SimOptions::default());
     let mut bench = GeneratorBench::new(&file, Box::new(Plain(device))).unwrap();
-    let frames = crate::run::frames(&file, FrameSize::default());
+    let frames = crate::run::frames(&file, &file.cases[0], FrameSize::default());
     let error = bench.act(&Action::Forget, &frames).unwrap_err().to_string();
     assert!(error.contains("cannot make the device forget"), "{error}");
 }

@@ -105,7 +105,8 @@ fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
     })?;
     on_signals(&tester.abort_flag())?;
     tester.wait_for_links(LINK_DEADLINE)?;
-    wait_until_through(&mut tester, &trial)?;
+    // Where nothing comes through, the check itself will tell.
+    tester.wait_until_through(&probe(&trial), READY_DEADLINE)?;
     Ok(tester.run(&trial)?)
 }
 
@@ -132,23 +133,11 @@ fn opened(open: impl Fn() -> Result<Tester>) -> Result<Tester> {
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Sends a little until something comes out of every port. Where nothing does, the check itself will tell.
-fn wait_until_through(tester: &mut Tester, trial: &Trial) -> Result<()> {
-    let probe = Trial {
+fn probe(trial: &Trial) -> Trial {
+    Trial {
         offered_rate_pps: trial.offered_rate_pps.max(READY_RATE_PPS),
-        duration_s: 0.1,
-        warm_up_s: 0.0,
-        drain_s: 0.2,
         ..trial.clone()
-    };
-    let began = Instant::now();
-    while began.elapsed() < READY_DEADLINE {
-        let result = tester.run(&probe)?;
-        if result.ports.iter().all(|port| port.received_frames > 0) {
-            break;
-        }
     }
-    Ok(())
 }
 
 fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which study: a ready-made one, or a file's.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow, bail};
+use quietwire_study::{StudyFile, ready, ready_made};
+
+use crate::exit::Usage;
+
+/// The study of this name or path with its text, as it is or made short.
+pub(super) fn read(study: &str, is_quick: bool) -> Result<(StudyFile, String)> {
+    let path = Path::new(study);
+    let (file, text) = match ready(study) {
+        Some(ready) => (ready.file()?, ready.text.to_owned()),
+        None if looks_like_a_name(study) && !path.exists() => {
+            let names: Vec<&str> = ready_made().iter().map(|ready| ready.name).collect();
+            bail!(Usage(format!(
+                "there is no ready-made study '{study}', and no such file; there are {}",
+                names.join(", ")
+            )));
+        }
+        None => StudyFile::read(path)?,
+    };
+    if !is_quick {
+        return Ok((file, text));
+    }
+    let text = file
+        .quick()
+        .map_err(|error| anyhow!("{study} cannot be made short: {error}"))?;
+    Ok((StudyFile::parse(&text, path)?, text))
+}
+
+/// Neither a path nor the name of a file as study files have it.
+fn looks_like_a_name(study: &str) -> bool {
+    !study.contains('/') && !study.contains('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_study_is_chosen_by_name_or_path() {
+        let (file, text) = read("noisy-neighbours", false).unwrap();
+        assert_eq!(file.name, "noisy-neighbours");
+        assert!(text.contains("# Noisy neighbours") && !file.quick);
+        let (quick, text) = read("noisy-neighbours", true).unwrap();
+        assert!(quick.quick && text.contains("quick = true"));
+        let error = read("no-such-study", false).unwrap_err().to_string();
+        assert!(error.contains("switch-shootout"), "{error}");
+        for path in ["no-such.toml", "./no-such"] {
+            let error = read(path, false).unwrap_err().to_string();
+            assert!(
+                error.contains(path) && !error.contains("ready-made"),
+                "{error}"
+            );
+        }
+    }
+}

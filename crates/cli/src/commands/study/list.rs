@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire study list`, and what a study would do.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quietwire_lab::{LabOptions, STATE_DIRECTORY};
+use quietwire_study::{Outlook, StudyFile, ready_made};
+use serde_json::{Value, json};
+
+use crate::text::{fold, print, terminal_width};
+
+/// Ready-made studies: what they ask, how long they take at most, and which of their cases this machine cannot have.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Print them as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &ListArgs) -> Result<()> {
+    let options = LabOptions {
+        state_directory: PathBuf::from(STATE_DIRECTORY),
+        program: std::env::current_exe().context("where this program is")?,
+    };
+    let all = ready_made()
+        .iter()
+        .map(|ready| {
+            let file = ready.file()?;
+            let outlook = Outlook::of(&file, &options);
+            Ok((file, outlook))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    if args.json {
+        let all: Vec<Value> = all
+            .iter()
+            .map(|(file, outlook)| told(file, outlook))
+            .collect();
+        return print(serde_json::to_string_pretty(&all)?);
+    }
+    for (index, (file, outlook)) in all.iter().enumerate() {
+        if index > 0 {
+            print("")?;
+        }
+        print(lines(file, outlook, false).join("\n"))?;
+    }
+    Ok(())
+}
+
+/// What a study would do, and nothing else.
+pub(super) fn dry_run(file: &StudyFile, options: &LabOptions, is_json: bool) -> Result<()> {
+    let outlook = Outlook::of(file, options);
+    if is_json {
+        return print(serde_json::to_string_pretty(&told(file, &outlook))?);
+    }
+    print(lines(file, &outlook, true).join("\n"))
+}
+
+/// At most so much.
+pub(super) fn estimate(outlook: &Outlook) -> String {
+    let left_out = outlook.cases.iter();
+    let left_out = left_out.filter(|case| case.unavailable.is_some()).count();
+    let cases = outlook.cases.len();
+    let available = match left_out {
+        0 => cases.to_string(),
+        _ => format!("{} of {cases}", cases - left_out),
+    };
+    format!(
+        "{available} {}, {} trials at most, which take {} at most",
+        if cases == 1 { "case" } else { "cases" },
+        outlook.trials,
+        time(outlook.duration_s)
+    )
+}
+
+/// To the minute, from one minute on.
+fn time(seconds: f64) -> String {
+    if seconds < 60.0 {
+        format!("{} s", seconds.ceil())
+    } else {
+        format!("{} min", (seconds / 60.0).ceil())
+    }
+}
+
+fn told(file: &StudyFile, outlook: &Outlook) -> Value {
+    json!({
+        "name": file.name,
+        "title": file.title,
+        "rounds": file.rounds,
+        "is_quick": file.quick,
+        "outlook": outlook,
+    })
+}
+
+fn lines(file: &StudyFile, outlook: &Outlook, with_cases: bool) -> Vec<String> {
+    let width = usize::from(terminal_width());
+    let mut lines = vec![
+        format!("{}: {}", file.name, file.title),
+        format!("  {}", estimate(outlook)),
+    ];
+    for case in &outlook.cases {
+        match &case.unavailable {
+            Some(why) => lines.push(format!("  {}: unavailable because {why}", case.name)),
+            None if with_cases => lines.push(format!("  {}: {}", case.name, case.device)),
+            None => {}
+        }
+    }
+    lines.iter().map(|line| fold(line, width, 4)).collect()
+}

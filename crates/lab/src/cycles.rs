@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What forwarding costs, as switches count it themselves.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What forwarding has cost a switch since it started, all its forwarding threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CycleCount {
+    /// Ticks of the time stamp counter that went into frames; looks that found none are not among them.
+    pub cycles: u64,
+    /// Frames received.
+    pub frames: u64,
+}
+
+/// Steps of quietwire's forwarding threads in which no frame is forwarded.
+const NOT_FORWARDING: [&str; 2] = ["idle", "control"];
+/// The step in which frames are received.
+const RECEIVE: &str = "receive";
+
+impl CycleCount {
+    /// What came since an earlier look; none where the counters began anew meanwhile.
+    #[must_use]
+    pub fn since(self, then: Self) -> Option<Self> {
+        Some(Self {
+            cycles: self.cycles.checked_sub(then.cycles)?,
+            frames: self.frames.checked_sub(then.frames)?,
+        })
+    }
+
+    /// From the answer to `show cycles`.
+    pub(crate) fn of_quietwire(answer: &Value) -> Result<Self, String> {
+        let wrong = || format!("it answered {answer}");
+        let threads = answer["threads"].as_array().ok_or_else(wrong)?;
+        let mut count = Self::default();
+        for step in threads
+            .iter()
+            .flat_map(|thread| thread["steps"].as_array().into_iter().flatten())
+        {
+            let name = step["step"].as_str().ok_or_else(wrong)?;
+            let number = |key: &str| step[key].as_u64().ok_or_else(wrong);
+            if !NOT_FORWARDING.contains(&name) {
+                count.cycles += number("cycles")?;
+            }
+            if name == RECEIVE {
+                count.frames += number("frames")?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// From what `ovs-appctl dpif-netdev/pmd-stats-show` prints (lib/dpif-netdev.c, `pmd_info_show_stats`): a thread that has
+    /// done nothing yet has no line of cycles.
+    pub(crate) fn of_ovs(said: &str) -> Result<Self, String> {
+        let mut count = Self::default();
+        let mut is_told = false;
+        for line in said.lines() {
+            let Some((key, rest)) = line.trim().split_once(": ") else {
+                continue;
+            };
+            let into = match key {
+                "packets received" => &mut count.frames,
+                "processing cycles" => &mut count.cycles,
+                _ => continue,
+            };
+            let number = rest.split_whitespace().next().unwrap_or_default();
+            *into += number
+                .parse::<u64>()
+                .map_err(|_| format!("it said '{}'", line.trim()))?;
+            is_told = true;
+        }
+        if is_told {
+            Ok(count)
+        } else {
+            Err(format!("it said '{}'", said.trim()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn quietwires_threads_are_summed_up_without_what_forwards_nothing() {
+        let step = |name: &str, cycles: u64, frames: u64| json!({ "step": name, "cycles": cycles, "bursts": 1, "frames": frames });
+        let answer = json!({ "hz": 1, "threads": [
+            { "cpu": 1, "steps": [step("idle", 900, 0), step("receive", 100, 32), step("send", 60, 32), step("control", 5, 0)] },
+            { "cpu": 2, "steps": [step("receive", 10, 1)] },
+        ] });
+        let count = CycleCount::of_quietwire(&answer).unwrap();
+        let wanted = CycleCount {
+            cycles: 170,
+            frames: 33,
+        };
+        assert_eq!(count, wanted);
+        let error = CycleCount::of_quietwire(&json!({})).unwrap_err();
+        assert!(error.contains("answered"), "{error}");
+    }
+
+    #[test]
+    fn threads_of_open_vswitch_are_summed_up() {
+        let said = "pmd thread numa_id 0 core_id 1:\n  packets received: 2000\n  packet recirculations: 0\n  \
+                    avg. datapath passes per packet: 1.00\n  idle cycles: 4356 (86.72%)\n  processing cycles: 500000 (13.28%)\n  \
+                    avg cycles per packet: 300.00 (600000/2000)\n  avg processing cycles per packet: 250.00 (500000/2000)\n\
+                    main thread:\n  packets received: 0\n  packet recirculations: 0\n";
+        let count = CycleCount::of_ovs(said).unwrap();
+        let wanted = CycleCount {
+            cycles: 500_000,
+            frames: 2000,
+        };
+        assert_eq!(count, wanted);
+        for wrong in ["", "packets received: many\n"] {
+            assert!(CycleCount::of_ovs(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn counters_that_began_anew_tell_nothing() {
+        let count = |cycles, frames| CycleCount { cycles, frames };
+        assert_eq!(count(30, 5).since(count(10, 2)), Some(count(20, 3)));
+        assert_eq!(count(30, 1).since(count(10, 2)), None);
+    }
+}

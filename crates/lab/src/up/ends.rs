@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The two ends of a topology's first chain as network stacks of the kernel's, for applications that talk through it.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use quietwire_host::journal::Change;
+
+use super::UpLab;
+use super::place::NAMESPACES;
+use super::room::Room;
+use crate::error::LabError;
+use crate::place::Place;
+
+/// Addresses of the two ends.
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 73, 0, 1), Ipv4Addr::new(10, 73, 0, 2)];
+const PREFIX: u8 = 24;
+
+/// Two ends between which the device is.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    /// Where each is.
+    pub places: [Place; 2],
+    /// Their addresses.
+    pub addresses: [Ipv4Addr; 2],
+}
+
+impl UpLab {
+    /// Gives each end of the first chain a network namespace and an address for as long as something is done with them. The
+    /// tester's ports must not be open meanwhile.
+    ///
+    /// # Errors
+    /// [`LabError::Topology`] where the tester's ports are no interfaces of the kernel's; what could not be set up. All of it
+    /// goes with the lab.
+    pub fn with_ends<T>(&mut self, work: impl FnOnce(&Ends) -> T) -> Result<T, LabError> {
+        let none = || {
+            LabError::Topology(
+                "applications talk through interfaces of the kernel's; choose link = \"veth\""
+                    .to_owned(),
+            )
+        };
+        let near = self.state.tester.namespace.clone().ok_or_else(none)?;
+        let claim = self.claim.as_mut().ok_or_else(none)?;
+        let far = format!("{}-far", claim.tag());
+        let mut commands = Vec::new();
+        let mut room = Room::new(claim.journal(), &mut commands);
+        part(&mut room, &near, &far)?;
+        let done = work(&Ends {
+            places: [Place::of(Some(&near))?, Place::of(Some(&far))?],
+            addresses: ADDRESSES,
+        });
+        join(&mut room, &near, &far)?;
+        Ok(done)
+    }
+}
+
+fn part(room: &mut Room<'_>, near: &str, far: &str) -> Result<(), LabError> {
+    room.record(&Change::NamespaceCreated {
+        path: Path::new(NAMESPACES).join(far),
+    })?;
+    room.run(&["ip", "netns", "add", far])?;
+    room.run(&["ip", "-n", near, "link", "set", "p1", "netns", far])?;
+    for (place, port, address) in [(near, "p0", ADDRESSES[0]), (far, "p1", ADDRESSES[1])] {
+        let address = format!("{address}/{PREFIX}");
+        room.run(&["ip", "-n", place, "address", "add", &address, "dev", port])?;
+        room.run(&["ip", "-n", place, "link", "set", port, "up"])?;
+    }
+    Ok(())
+}
+
+/// As it was.
+fn join(room: &mut Room<'_>, near: &str, far: &str) -> Result<(), LabError> {
+    room.run(&["ip", "-n", far, "address", "flush", "dev", "p1"])?;
+    room.run(&["ip", "-n", far, "link", "set", "p1", "netns", near])?;
+    room.run(&["ip", "-n", near, "address", "flush", "dev", "p0"])?;
+    room.run(&["ip", "-n", near, "link", "set", "p1", "up", "promisc", "on"])?;
+    room.run(&["ip", "netns", "delete", far])?;
+    Ok(())
+}

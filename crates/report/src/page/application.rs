@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What applications saw: TCP and an echo.
+
+use maud::{Markup, html};
+
+use crate::format::{self, THIN};
+use crate::summary::{Applications, SizeSummary, Spread};
+
+/// Only where the study asked for it.
+pub(super) fn applications(size: &SizeSummary) -> Markup {
+    if size.cases.iter().all(|case| case.applications.is_none()) {
+        return html! {};
+    }
+    html! {
+        section {
+            h2 { "What applications saw" }
+            p.lead { "TCP by iperf3 between the two ends, up and then down, and an echo over UDP, one request at a time. The middle of the rounds, with their range." }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Case" }
+                            th.num scope="col" { "TCP up, Gbit/s" }
+                            th.num scope="col" { "rounds" }
+                            th.num scope="col" { "TCP down, Gbit/s" }
+                            th.num scope="col" { "rounds" }
+                            th.num scope="col" { "Mean round trip" }
+                            th.num scope="col" { "shortest" }
+                            th.num scope="col" { "p99" }
+                            th.num scope="col" { "longest" }
+                        }
+                    }
+                    tbody {
+                        @for case in &size.cases {
+                            tr {
+                                th scope="row" { (case.name) }
+                                @match &case.applications {
+                                    Some(seen) => (cells(seen)),
+                                    None => { td colspan="8" { "not measured" } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cells(seen: &Applications) -> Markup {
+    html! {
+        @for rate in [&seen.tcp_up_bps, &seen.tcp_down_bps] {
+            td.num { (gbps(rate.median)) }
+            td.num.dim { (range(rate)) }
+        }
+        td.num { (format::time_ns(seen.echo_mean_ns.median)) }
+        td.num { (format::time_ns(seen.echo_min_ns as f64)) }
+        td.num { (seen.echo_p99_ns.as_ref().map_or_else(|| "–".to_owned(), |p99| format::time_ns(p99.median))) }
+        td.num { (format::time_ns(seen.echo_max_ns as f64)) }
+    }
+}
+
+fn range(rate: &Spread) -> String {
+    format!("{} to {}", gbps(rate.min), gbps(rate.max))
+}
+
+/// The number of Gbit/s.
+pub(crate) fn gbps(rate_bps: f64) -> String {
+    format::number(rate_bps / 1e9)
+}
+
+/// `9.41 Gbit/s up, 9.40 down, round trip 31 µs`.
+pub(crate) fn sentence(seen: &Applications) -> String {
+    format!(
+        "TCP {}{THIN}Gbit/s up, {} down, mean round trip {}",
+        gbps(seen.tcp_up_bps.median),
+        gbps(seen.tcp_down_bps.median),
+        format::time_ns(seen.echo_mean_ns.median)
+    )
+}

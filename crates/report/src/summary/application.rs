@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What applications saw, over all rounds.
+
+use quietwire_study::{ApplicationSeen, StepKind};
+use serde::Serialize;
+
+use super::{Spread, Steps, of_kind};
+
+/// TCP throughput and round trips of an echo in one case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Applications {
+    /// TCP from the first end to the second, bits of data a second.
+    pub tcp_up_bps: Spread,
+    /// TCP from the second end to the first, bits of data a second.
+    pub tcp_down_bps: Spread,
+    /// Mean round trip of the echo, nanoseconds.
+    pub echo_mean_ns: Spread,
+    /// Shortest round trip of all, nanoseconds.
+    pub echo_min_ns: u64,
+    /// Longest round trip of all, nanoseconds.
+    pub echo_max_ns: u64,
+    /// 99th percentile of each round, nanoseconds; none where too few requests bear it.
+    pub echo_p99_ns: Option<Spread>,
+}
+
+/// Over the rounds that came to it.
+pub(super) fn of_steps(steps: &Steps<'_>) -> Option<Applications> {
+    let seen: Vec<&ApplicationSeen> = of_kind(steps, &StepKind::Application)
+        .filter_map(|step| step.application.as_ref())
+        .collect();
+    let spread =
+        |of: fn(&ApplicationSeen) -> f64| Spread::of(seen.iter().map(|it| of(it)).collect());
+    let p99 = seen.iter().filter_map(|it| it.echo.p99_ns);
+    Some(Applications {
+        tcp_up_bps: spread(|it| it.up.received_bps)?,
+        tcp_down_bps: spread(|it| it.down.received_bps)?,
+        echo_mean_ns: spread(|it| it.echo.mean_ns)?,
+        echo_min_ns: seen.iter().map(|it| it.echo.min_ns).min()?,
+        echo_max_ns: seen.iter().map(|it| it.echo.max_ns).max()?,
+        echo_p99_ns: Spread::of(p99.map(|ns| ns as f64).collect()),
+    })
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a frame costs the device, in cycles of the time stamp counter.
+
+use quietwire_study::{ElementActivity, TrialRecord};
+use serde::Serialize;
+
+use super::Spread;
+
+/// How cycles were reckoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reckoned {
+    /// The switch counts the cycles that go into frames.
+    Counted,
+    /// CPU time over the frames forwarded, in trials in which it lost some and so had no time to spare.
+    CpuTime,
+}
+
+/// What a frame cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CyclesPerFrame {
+    /// The element that it cost.
+    pub element: String,
+    /// Cycles for each frame that came in there, of the trials at the highest load.
+    pub cycles: Spread,
+    /// How they were reckoned.
+    pub reckoned: Reckoned,
+}
+
+/// Rates this near to the highest count as the highest.
+const NEAR: f64 = 0.999;
+
+/// Of the valid trials at the highest load offered: there bursts are full, and a device that polls has no time to spare.
+pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
+    let valid = || trials.iter().filter(|trial| trial.result.is_valid());
+    let highest_pps = valid()
+        .map(|trial| trial.request.offered_rate_pps)
+        .reduce(f64::max)?;
+    let at_highest = valid().filter(|trial| trial.request.offered_rate_pps >= NEAR * highest_pps);
+    let told: Vec<(&TrialRecord, ElementActivity)> = at_highest
+        .filter_map(|trial| Some((*trial, element_of(trial)?)))
+        .collect();
+    let element = told.first()?.1.name.clone();
+    let counted = told.iter().filter_map(|(_, element)| counted(element));
+    if let Some(cycles) = Spread::of(counted.collect()) {
+        return Some(CyclesPerFrame {
+            element,
+            cycles,
+            reckoned: Reckoned::Counted,
+        });
+    }
+    let reckoned = told
+        .iter()
+        .filter_map(|(trial, element)| by_cpu_time(trial, element));
+    Some(CyclesPerFrame {
+        element,
+        cycles: Spread::of(reckoned.collect())?,
+        reckoned: Reckoned::CpuTime,
+    })
+}
+
+/// The switch, or what forwards first where there is none.
+fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
+    let told = trial.activity.get("elements")?.clone();
+    let elements: Vec<ElementActivity> = serde_json::from_value(told).ok()?;
+    let switch = elements.iter().position(|element| element.role == "switch");
+    elements.into_iter().nth(switch.unwrap_or(0))
+}
+
+/// Threads that count frames and no cycles, as Open vSwitch's that forwards without DPDK, tell nothing of these.
+fn counted(element: &ElementActivity) -> Option<f64> {
+    let count = element.counted?;
+    (count.frames > 0 && count.cycles > 0).then(|| count.cycles as f64 / count.frames as f64)
+}
+
+/// A process that polls is busy all the time that it is looked at; the kernel works only while frames come, warm-up included.
+fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
+    let result = &trial.result;
+    if result.lost_frames == 0 || element.cpu_time_s <= 0.0 {
+        return None;
+    }
+    let looked_at_s = if element.is_kernels {
+        trial.request.warm_up_s + result.elapsed_s
+    } else {
+        trial.activity["elapsed_s"].as_f64()?
+    };
+    let frames = result.forwarding_rate_pps * looked_at_s;
+    (frames > 0.0).then(|| element.cpu_time_s * element.tsc_hz as f64 / frames)
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a study of topologies may get wrong: parts that do not go together, and keys that only quietwire's switch alone has.
+
+use super::super::locate::At::{Index, Key};
+use super::super::{Case, Idle, StudyFile};
+use super::{Checked, fault, rings};
+
+/// What only quietwire's switch in vNet1 over memif is started for.
+const ALONE: &str = "only quietwire's switch alone has that: switch = \"quietwire\", topology = \"vNet1\", link = \"memif\" in all cases";
+
+/// Every case's device, and what it cannot be asked for.
+pub(super) fn topologies(file: &StudyFile) -> Checked {
+    rings(&file.device)?;
+    only_alone(file)?;
+    for (index, case) in file.cases.iter().enumerate() {
+        let at = |key| [Key("case"), Index(index), Key(key)];
+        if let Err(error) = file.device_of(case).graph() {
+            let message = error.to_string();
+            return if case.has_own_device() {
+                fault(&[Key("case"), Index(index)], message)
+            } else {
+                fault(&[Key("device")], message)
+            };
+        }
+        if case.pinning.is_some() {
+            return fault(&at("pinning"), ALONE);
+        }
+        if case.partition.is_some() {
+            return fault(&at("partition"), ALONE);
+        }
+    }
+    Ok(())
+}
+
+fn only_alone(file: &StudyFile) -> Checked {
+    if file.device.max_entries.is_some() {
+        return fault(&[Key("device"), Key("max-entries")], ALONE);
+    }
+    if file.device.idle != Idle::default() {
+        return fault(&[Key("device"), Key("idle")], ALONE);
+    }
+    if file.neighbours.network_pps.is_some() {
+        return fault(&[Key("neighbours"), Key("network-pps")], ALONE);
+    }
+    let sections = [
+        ("reset", file.reset.is_some()),
+        ("address-caching", file.address_caching.is_some()),
+        (
+            "address-learning-rate",
+            file.address_learning_rate.is_some(),
+        ),
+    ];
+    match sections.iter().find(|(_, is_there)| *is_there) {
+        Some((section, _)) => fault(&[Key(section)], ALONE),
+        None => Ok(()),
+    }
+}
+
+/// A device that the lab does not start is one for all cases.
+pub(super) fn not_of_cases(file: &StudyFile) -> Checked {
+    match file.cases.iter().position(Case::has_own_device) {
+        Some(index) => fault(
+            &[Key("case"), Index(index)],
+            "the device is \"other\" in [device], which the lab does not start: a case cannot change it",
+        ),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `[device]`: what is measured; and what of it is otherwise in a case.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quietwire_host::cpu::CpuList;
+use quietwire_lab::guest::AcceleratorChoice;
+use quietwire_lab::topology::{
+    ElementPlace, Encapsulation, Forwarding, Graph, Parameters, Program, Role, TopologyError,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Case, Idle, Link, Mode, Neighbours, StudyFile, Switch, Topology, Traffic};
+
+/// Name of the topology in which quietwire's switch stands alone.
+const ALONE: &str = "vNet1";
+
+/// `[device]`: the device under test and its links.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Device {
+    /// What forwards.
+    pub switch: Switch,
+    /// How it is connected.
+    pub topology: Topology,
+    /// What the links are; none for what both ends do best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// How it forwards.
+    #[serde(default)]
+    pub mode: Mode,
+    /// What the network functions are; quietwire's switch where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnf: Option<Program>,
+    /// Chains at once, where the topology takes several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chains: Option<u32>,
+    /// Network functions in a chain, where the topology takes any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<u32>,
+    /// What frames carry; Ethernet only where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encapsulation: Option<Encapsulation>,
+    /// Where that runs which the topology puts into a guest; a guest where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<ElementPlace>,
+    /// Under what guests run; KVM where they boot under it, where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<AcceleratorChoice>,
+    /// CPUs of elements, by their names. Those that are not named get one each of the forwarding CPUs, and take turns where
+    /// there are too few.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cpus: BTreeMap<String, CpuList>,
+    /// CPUs that poll ports. None for a device that the lab does not start; in other topologies than that of quietwire's
+    /// switch alone, all but the tester's where nothing is said.
+    #[serde(default)]
+    pub forwarding_cpus: CpuList,
+    /// CPUs for what may wait a little.
+    #[serde(default)]
+    pub service_cpus: CpuList,
+    /// CPUs for the control thread and the library's own threads.
+    #[serde(default)]
+    pub control_cpus: CpuList,
+    /// Descriptors of each receive queue, a power of two.
+    #[serde(default = "ring_size")]
+    pub rx_ring_size: u16,
+    /// Descriptors of each transmit queue, a power of two.
+    #[serde(default = "ring_size")]
+    pub tx_ring_size: u16,
+    /// What a forwarding thread does when no packet came.
+    #[serde(default)]
+    pub idle: Idle,
+    /// `bridge` only: addresses that its table has room for. Without it 65 536, or twice those of the traffic where that is
+    /// more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_entries: Option<u32>,
+}
+
+fn ring_size() -> u16 {
+    1024
+}
+
+impl Device {
+    /// Whether it is quietwire's switch alone, joined to the tester by memif: what the study's bench starts itself, thread by
+    /// thread. Everything else is a topology of the lab's.
+    #[must_use]
+    pub fn is_switch_alone(&self) -> bool {
+        self.switch == Switch::Program(Program::Quietwire)
+            && self.topology.0.name == ALONE
+            && matches!(self.link, None | Some(Link::Memif))
+            && self.vnf.is_none()
+            && self.chains.is_none()
+            && self.length.is_none()
+            && self.encapsulation.is_none()
+            && self.place.is_none()
+            && self.accelerator.is_none()
+            && self.cpus.is_empty()
+    }
+
+    /// What frames carry.
+    #[must_use]
+    pub fn encapsulation(&self) -> Encapsulation {
+        self.encapsulation.unwrap_or_default()
+    }
+
+    /// Its elements and links.
+    ///
+    /// # Errors
+    /// Parts that do not go together, or a device that is not the lab's.
+    pub fn graph(&self) -> Result<Graph, TopologyError> {
+        let Switch::Program(switch) = self.switch else {
+            return Err(TopologyError::Wrong(
+                "the lab starts no device whose switch is \"other\"".to_owned(),
+            ));
+        };
+        let usual = Parameters::default();
+        self.topology.0.graph(&Parameters {
+            chains: self.chains,
+            length: self.length,
+            switch,
+            vnf: self.vnf.unwrap_or(usual.vnf),
+            inside: self.place.unwrap_or(usual.inside),
+            encapsulation: self.encapsulation(),
+            forwarding: match self.mode {
+                Mode::CrossConnect => Forwarding::CrossConnect,
+                Mode::Bridge => Forwarding::Bridge,
+            },
+            link: self.link.and_then(Link::kind),
+            ..usual
+        })
+    }
+}
+
+impl Device {
+    /// In words: what forwards, where, over what, and before how many network functions.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let mut text = format!("{} in {}", self.switch, self.topology.0.name);
+        let Ok(graph) = self.graph() else {
+            return text;
+        };
+        let kinds: BTreeSet<&str> = graph.links.iter().map(|link| link.kind.name()).collect();
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        text += &format!(" over {}", kinds.join(" and "));
+        let elements = graph.elements.iter();
+        let vnfs: Vec<_> = elements.filter(|one| one.role == Role::Vnf).collect();
+        if let Some(first) = vnfs.first() {
+            let places = match first.place {
+                ElementPlace::Host => "on the host",
+                ElementPlace::Container => "in containers",
+                ElementPlace::Guest => "in guests",
+            };
+            let functions = match vnfs.len() {
+                1 => "network function".to_owned(),
+                count => format!("{count} network functions"),
+            };
+            text += &format!(", {functions} {} {places}", first.program);
+        }
+        text
+    }
+}
+
+impl Case {
+    /// Whether the device is not, or not quite, what `[device]` says.
+    #[must_use]
+    pub fn has_own_device(&self) -> bool {
+        self.switch.is_some()
+            || self.topology.is_some()
+            || self.link.is_some()
+            || self.mode.is_some()
+            || self.vnf.is_some()
+            || self.chains.is_some()
+            || self.length.is_some()
+            || self.encapsulation.is_some()
+            || self.place.is_some()
+            || self.accelerator.is_some()
+    }
+}
+
+impl StudyFile {
+    /// The device of a case.
+    #[must_use]
+    pub fn device_of(&self, case: &Case) -> Device {
+        let device = self.device.clone();
+        Device {
+            switch: case.switch.map_or(device.switch, Switch::Program),
+            topology: case.topology.unwrap_or(device.topology),
+            link: case.link.or(device.link),
+            mode: case.mode.unwrap_or(device.mode),
+            vnf: case.vnf.or(device.vnf),
+            chains: case.chains.or(device.chains),
+            length: case.length.or(device.length),
+            encapsulation: case.encapsulation.or(device.encapsulation),
+            place: case.place.or(device.place),
+            accelerator: case.accelerator.or(device.accelerator),
+            ..device
+        }
+    }
+
+    /// The traffic of a case.
+    #[must_use]
+    pub fn traffic_of(&self, case: &Case) -> Traffic {
+        let traffic = self.traffic.clone();
+        Traffic {
+            flows: case.flows.unwrap_or(traffic.flows),
+            mac_addresses: case.mac_addresses.unwrap_or(traffic.mac_addresses),
+            ip_destinations: case.ip_destinations.unwrap_or(traffic.ip_destinations),
+            ..traffic
+        }
+    }
+
+    /// The neighbours of a case, where it has any.
+    #[must_use]
+    pub fn neighbours_of(&self, case: &Case) -> Neighbours {
+        match &case.kinds {
+            None => self.neighbours.clone(),
+            Some(kinds) => Neighbours {
+                stressors: Vec::new(),
+                kinds: kinds.clone(),
+                ..self.neighbours.clone()
+            },
+        }
+    }
+
+    /// Whether its devices are brought up as topologies of the lab. One is enough: what is compared is started in one way.
+    #[must_use]
+    pub fn runs_in_topologies(&self) -> bool {
+        let is_topology = |case: &Case| !self.device_of(case).is_switch_alone();
+        self.device.switch != Switch::Other && self.cases.iter().any(is_topology)
+    }
+
+    /// What 100 % of the load is belongs to a device and its traffic. The first case that has those of this one; none where
+    /// all cases have the same.
+    #[must_use]
+    pub fn scale_of(&self, case: &Case) -> Option<&Case> {
+        let setup = |case: &Case| (self.device_of(case), self.traffic_of(case));
+        let own = setup(case);
+        let is_alike = |other: &&Case| setup(other) == own;
+        if self.cases.iter().all(|other| is_alike(&other)) {
+            return None;
+        }
+        self.cases.iter().find(is_alike)
+    }
+}

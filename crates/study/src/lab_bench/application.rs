@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What applications see: iperf3 and an echo between the two ends of a device.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::scope;
+use std::time::Duration;
+
+use quietwire_host::CpuList;
+use quietwire_host::threads::set_affinity;
+use quietwire_lab::LabError;
+use quietwire_lab::iperf::{self, IperfOptions, IperfResult, Way};
+use quietwire_lab::up::Ends;
+use quietwire_tester::echo::{self, EchoOptions, EchoServer, EchoTransport};
+
+use super::LabBenchError;
+use crate::bench::{ApplicationSeen, TcpSeen};
+use crate::file::ApplicationPlan;
+
+/// TCP port of iperf3 and UDP port of the echo service; the namespaces are the device's own.
+const IPERF_PORT: u16 = 5201;
+const ECHO_PORT: u16 = 7007;
+/// The calling thread (sched_setaffinity(2)).
+const CALLER: i32 = 0;
+/// From one request to the next, and how long a reply may take.
+const ECHO_INTERVAL: Duration = Duration::from_millis(1);
+const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Runs both, on these CPUs.
+pub(super) fn measure(
+    plan: &ApplicationPlan,
+    ends: &Ends,
+    cpus: &CpuList,
+) -> Result<ApplicationSeen, LabBenchError> {
+    // On a thread of its own, whose CPUs are those of all that it starts.
+    let on_cpus = || {
+        set_affinity(CALLER, cpus).map_err(failed)?;
+        let abort = AtomicBool::new(false);
+        Ok(ApplicationSeen {
+            up: tcp(plan, ends, Way::Up, &abort)?,
+            down: tcp(plan, ends, Way::Down, &abort)?,
+            echo: round_trips(plan, ends, &abort)?,
+        })
+    };
+    let outcome = scope(|scope| scope.spawn(on_cpus).join());
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn failed(error: impl std::fmt::Display) -> LabBenchError {
+    LabBenchError::Application(error.to_string())
+}
+
+fn tcp(
+    plan: &ApplicationPlan,
+    ends: &Ends,
+    way: Way,
+    abort: &AtomicBool,
+) -> Result<TcpSeen, LabError> {
+    let [client, server] = ends.places.clone();
+    let options = IperfOptions {
+        server,
+        client,
+        address: IpAddr::V4(ends.addresses[1]),
+        port: IPERF_PORT,
+        duration: Duration::from_secs(u64::from(plan.tcp_s)),
+        streams: plan.streams,
+    };
+    let IperfResult {
+        received_bps,
+        retransmits,
+        mean_rtt_us,
+        ..
+    } = iperf::run(&options, way, abort)?;
+    Ok(TcpSeen {
+        received_bps,
+        retransmits,
+        mean_rtt_us,
+    })
+}
+
+fn round_trips(
+    plan: &ApplicationPlan,
+    ends: &Ends,
+    abort: &AtomicBool,
+) -> Result<quietwire_tester::LatencySummary, LabBenchError> {
+    let [client, place] = &ends.places;
+    let address = SocketAddr::new(IpAddr::V4(ends.addresses[1]), ECHO_PORT);
+    let options = EchoOptions {
+        server: address,
+        transport: EchoTransport::Udp,
+        payload_octets: plan.payload,
+        duration: Duration::from_secs(u64::from(plan.echo_s)),
+        interval: ECHO_INTERVAL,
+        timeout: ECHO_TIMEOUT,
+    };
+    let server = place.enter(|| EchoServer::bind(address))?.map_err(failed)?;
+    let done = AtomicBool::new(false);
+    scope(|scope| {
+        let serving = scope.spawn(|| server.serve(&done));
+        let result = client.enter(|| echo::run(&options, abort));
+        done.store(true, Ordering::Relaxed);
+        let served = serving.join();
+        served
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .map_err(failed)?;
+        Ok(result?.map_err(failed)?.round_trip)
+    })
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a device's elements did during a trial: cycles, where they count them, and CPU time.
+
+use std::collections::BTreeMap;
+
+use quietwire_lab::CycleCount;
+use quietwire_monitor::Activity;
+use serde::{Deserialize, Serialize};
+
+/// An element of a device, as it is looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Element {
+    /// Its name.
+    pub(super) name: String,
+    /// `switch`, `vnf` or `relay`.
+    pub(super) role: &'static str,
+    /// Its processes.
+    pub(super) pids: Vec<u32>,
+    /// CPUs on which the kernel does its work; none where processes do it.
+    pub(super) kernel_cpus: Option<Vec<u32>>,
+}
+
+/// What an element did during a trial. Stored with the trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ElementActivity {
+    /// Its name: `S` for the switch.
+    pub name: String,
+    /// `switch`, `vnf` or `relay`.
+    pub role: String,
+    /// What forwarding cost, where it counts that.
+    pub counted: Option<CycleCount>,
+    /// CPU time of its processes' threads; of one that is the kernel's, time in softirqs on its CPUs. Seconds.
+    pub cpu_time_s: f64,
+    /// Whether the kernel does its work.
+    pub is_kernels: bool,
+    /// Ticks of the time stamp counter in a second.
+    pub tsc_hz: u64,
+}
+
+/// What elements did between two looks.
+pub(super) fn activity_of(
+    elements: &[Element],
+    (before, after): (&BTreeMap<String, CycleCount>, &BTreeMap<String, CycleCount>),
+    machine: &Activity,
+    tsc_hz: u64,
+) -> Vec<ElementActivity> {
+    let of_element = |element: &Element| {
+        let counted = || after.get(&element.name)?.since(*before.get(&element.name)?);
+        let of_threads = || {
+            let threads = machine.threads.iter();
+            let own = threads.filter(|thread| element.pids.contains(&thread.pid));
+            own.map(|thread| thread.cpu_time_s).sum()
+        };
+        let of_softirqs = |cpus: &Vec<u32>| {
+            let own = machine.cpus.iter().filter(|cpu| cpus.contains(&cpu.cpu));
+            own.map(|cpu| cpu.softirq_s).sum()
+        };
+        ElementActivity {
+            name: element.name.clone(),
+            role: element.role.to_owned(),
+            counted: counted(),
+            cpu_time_s: element
+                .kernel_cpus
+                .as_ref()
+                .map_or_else(of_threads, of_softirqs),
+            is_kernels: element.kernel_cpus.is_some(),
+            tsc_hz,
+        }
+    };
+    elements.iter().map(of_element).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_monitor::{CpuActivity, ThreadActivity};
+
+    use super::*;
+
+    #[test]
+    fn elements_are_told_by_their_processes_or_by_what_the_kernel_did_for_them() {
+        let thread = |pid, cpu_time_s| ThreadActivity {
+            pid,
+            tid: 1,
+            name: "t".to_owned(),
+            cpu: 1,
+            cpu_time_s,
+            voluntary_switches: 0,
+            nonvoluntary_switches: 0,
+            migrations: None,
+        };
+        let cpu = |cpu, softirq_s| CpuActivity {
+            cpu,
+            softirq_s,
+            ..CpuActivity::default()
+        };
+        let machine = Activity {
+            elapsed_s: 1.0,
+            cpus: vec![cpu(0, 0.5), cpu(1, 0.25)],
+            threads: vec![thread(7, 0.5), thread(7, 0.25), thread(8, 1.0)],
+            vanished_threads: 0,
+            new_threads: 0,
+            interrupts: Vec::new(),
+            anomalies: Vec::new(),
+        };
+        let element = |name: &str, kernel_cpus| Element {
+            name: name.to_owned(),
+            role: "switch",
+            pids: vec![7],
+            kernel_cpus,
+        };
+        let count = |cycles, frames| CycleCount { cycles, frames };
+        let look = |cycles, frames| BTreeMap::from([("S".to_owned(), count(cycles, frames))]);
+        let told = activity_of(
+            &[element("S", None), element("K", Some(vec![1]))],
+            (&look(100, 10), &look(300, 20)),
+            &machine,
+            5,
+        );
+        assert_eq!(told[0].counted, Some(count(200, 10)));
+        assert_eq!((told[0].cpu_time_s, told[0].is_kernels), (0.75, false));
+        assert_eq!(told[1].counted, None);
+        assert_eq!((told[1].cpu_time_s, told[1].is_kernels), (0.25, true));
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong on the bench.
+
+use quietwire_host::threads::ReadError;
+use quietwire_host::{CpuId, CpuList};
+use quietwire_lab::topology::TopologyError;
+use quietwire_lab::{Fault, LabError};
+use quietwire_monitor::MonitorError;
+use quietwire_tester::TesterError;
+
+/// Why a bench could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LabBenchError {
+    /// The lab.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// DPDK, for the tester.
+    #[error(transparent)]
+    Dpdk(#[from] quietwire_dpdk::Error),
+    /// The tester.
+    #[error(transparent)]
+    Tester(#[from] TesterError),
+    /// The monitor.
+    #[error(transparent)]
+    Monitor(#[from] MonitorError),
+    /// A file of the kernel's.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A CPU that the study names and the machine lacks.
+    #[error(
+        "the study gives CPU {cpu} to {role}, and CPUs {online} are online; change {key} in the study file"
+    )]
+    Offline {
+        /// The CPU.
+        cpu: CpuId,
+        /// For what.
+        role: &'static str,
+        /// Where in the study file.
+        key: &'static str,
+        /// What there is.
+        online: CpuList,
+    },
+    /// A device that the lab does not start.
+    #[error(
+        "the study's device is not started by the lab (switch = \"other\" in [device]); say what measures it with --tester, or use `quietwire measure`"
+    )]
+    NotOurs,
+    /// A case that this machine cannot have.
+    #[error("the case is unavailable on this machine: {0}")]
+    Unavailable(String),
+    /// A topology that makes no sense.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A part of the device ended by itself.
+    #[error(
+        "{elements} of the device ended by itself; its log is gone with it, and `quietwire lab up` shows it"
+    )]
+    Died {
+        /// Names of the elements.
+        elements: String,
+    },
+    /// The device is up and forwards nothing.
+    #[error("the device is up, and in {waited_s} s not one frame came out of each of its ports")]
+    NotThrough {
+        /// How long it was tried, seconds.
+        waited_s: u64,
+    },
+    /// Applications could not talk through the device.
+    #[error("applications: {0}")]
+    Application(String),
+    /// A call out of order.
+    #[error("no case is up, and a trial was asked for")]
+    NoCase,
+}
+
+impl LabBenchError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        let of_dpdk = |fault| match fault {
+            quietwire_dpdk::Fault::BadInput => Fault::BadInput,
+            quietwire_dpdk::Fault::Lacks => Fault::Lacks,
+            quietwire_dpdk::Fault::Failed => Fault::Failed,
+        };
+        match self {
+            Self::Lab(error) => error.fault(),
+            Self::Dpdk(error) => of_dpdk(error.fault()),
+            Self::Tester(error) => of_dpdk(error.fault()),
+            Self::Offline { .. } | Self::NotOurs | Self::Topology(_) => Fault::BadInput,
+            Self::Unavailable(_) => Fault::Lacks,
+            Self::Monitor(_)
+            | Self::Read(_)
+            | Self::Died { .. }
+            | Self::NotThrough { .. }
+            | Self::Application(_)
+            | Self::NoCase => Fault::Failed,
+        }
+    }
+}

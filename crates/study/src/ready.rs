@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ready-made studies: the files of `studies/`, which are part of the program.
+
+use std::path::Path;
+
+use crate::file::{FileError, StudyFile};
+
+/// A ready-made study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Its name, as it is chosen by.
+    pub name: &'static str,
+    /// The text of its file.
+    pub text: &'static str,
+}
+
+macro_rules! ready_made {
+    ($($name:literal),+ $(,)?) => {
+        /// All there are.
+        const ALL: &[Ready] = &[$(Ready {
+            name: $name,
+            text: include_str!(concat!("../../../studies/", $name, ".toml")),
+        }),+];
+    };
+}
+
+ready_made!(
+    "address-scale",
+    "base-frequency",
+    "cache-and-bandwidth",
+    "density",
+    "edge-noisy-neighbour",
+    "hyperthread-sibling",
+    "kernel-vs-userspace-latency",
+    "noisy-neighbours",
+    "phy-to-vm",
+    "switch-shootout",
+    "vm-to-vm",
+    "vrouter-partitioning",
+);
+
+/// All ready-made studies.
+#[must_use]
+pub fn ready_made() -> &'static [Ready] {
+    ALL
+}
+
+/// The ready-made study of this name.
+#[must_use]
+pub fn ready(name: &str) -> Option<Ready> {
+    ALL.iter().copied().find(|ready| ready.name == name)
+}
+
+impl Ready {
+    /// What its file asks for.
+    ///
+    /// # Errors
+    /// None: a test reads all of them.
+    pub fn file(&self) -> Result<StudyFile, FileError> {
+        StudyFile::parse(self.text, Path::new(self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::plan::Estimate;
+
+    /// A study of that kind is there to be run while one waits, one case or another a coffee.
+    const DURATION_S_MAX: f64 = 1800.0;
+
+    #[test]
+    fn every_file_of_studies_is_part_of_the_program_by_its_name() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+        let listed = std::fs::read_dir(directory).unwrap();
+        let files: BTreeSet<String> = listed
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        let known: BTreeSet<String> = ready_made().iter().map(|one| one.name.to_owned()).collect();
+        assert_eq!(files, known);
+        for one in ready_made() {
+            let file = one.file().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(file.name, one.name);
+            assert!(
+                file.published.is_some(),
+                "{} stands beside nothing",
+                one.name
+            );
+            let estimate = Estimate::of(&file);
+            assert!(
+                estimate.duration_s <= DURATION_S_MAX,
+                "{}: {estimate:?}",
+                one.name
+            );
+            assert_eq!(ready(one.name), Some(*one));
+        }
+        assert_eq!(ready("no-such-study"), None);
+    }
+
+    #[test]
+    fn a_quick_one_is_written_and_read_as_another_study_that_takes_minutes_at_most() {
+        for one in ready_made() {
+            let whole = one.file().unwrap();
+            let text = whole
+                .quick()
+                .unwrap_or_else(|error| panic!("{}: {error}", one.name));
+            let quick = StudyFile::parse(&text, Path::new(one.name)).unwrap();
+            assert!(quick.quick && !whole.quick);
+            assert_eq!(quick.cases, whole.cases);
+            let (short, long) = (Estimate::of(&quick), Estimate::of(&whole));
+            assert!(
+                short.duration_s < long.duration_s / 2.0,
+                "{short:?} {long:?}"
+            );
+            assert!(short.duration_s <= 180.0, "{}: {short:?}", one.name);
+        }
+    }
+}

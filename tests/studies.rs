@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Studies of topologies by the real binary: switches beside each other, applications, what a machine lacks. No figure is judged.
+//! Wants root and two CPUs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+/// One study at a time: each has the machine's CPUs to itself.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+struct Workplace {
+    directory: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Workplace {
+    fn new() -> Self {
+        Self {
+            _alone: MACHINE.lock().unwrap_or_else(PoisonError::into_inner),
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn study(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+        command
+            .arg("study")
+            .args(words)
+            .current_dir(self.directory.path())
+            .stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// Runs a study to its end; its result.
+    fn run(&self, study: &str, more: &[&str]) -> Value {
+        let lab = self.path("lab");
+        let words = [
+            "run",
+            study,
+            "--json",
+            "--store",
+            "s.sqlite",
+            "--state-directory",
+        ];
+        let words = [&words[..], &[lab.to_str().unwrap()], more].concat();
+        let output = self.study(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        // Nothing of the lab is left but the lock, nor of its namespaces.
+        let left = fs::read_dir(&lab).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["lock"]);
+        let page = fs::read_to_string(self.path("s.html")).unwrap();
+        assert!(page.contains("Beside what was published") || study.ends_with(".toml"));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+fn case<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let cases = summary["sizes"][0]["cases"].as_array().unwrap();
+    cases.iter().find(|case| case["name"] == name).unwrap()
+}
+
+const SWITCHES: &str = r#"
+name = "switches"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+[tester]
+cpu = "0"
+[trials]
+duration-s = 0.2
+warm-up-s = 0.1
+drain-s = 0.1
+invalid-repeats = 1
+[search]
+start-rate-percent = 50
+start-step-percent = 50
+resolution-percent = 25
+[[search.goal]]
+name = "PDR"
+loss-ratio = 0.5
+[sweep]
+loads-percent = [50, 100]
+[latency]
+rate-pps = 1000
+duration-s = 0.2
+repeats = 1
+[published]
+source = "nobody's"
+differs = "everything"
+[[published.figure]]
+configuration = "a bridge of the kernel's"
+case = "linux-bridge"
+throughput = 0.5
+[[published.figure]]
+configuration = "VPP"
+case = "vpp"
+throughput = [1, 2]
+[[case]]
+name = "quietwire"
+[[case]]
+name = "linux-bridge"
+switch = "linux-bridge"
+[[case]]
+name = "ovs-netdev"
+switch = "ovs-netdev"
+neighbours = "off-forwarding-cpus"
+kinds = ["cpu"]
+[[case]]
+name = "vpp"
+switch = "vpp"
+"#;
+
+#[test]
+fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
+    let place = Workplace::new();
+    fs::write(place.path("study.toml"), SWITCHES).unwrap();
+    let told = place.run("study.toml", &[]);
+    let summary = &told["summary"];
+    assert_eq!(summary["state"]["state"], "finished");
+    let without: Vec<&str> = summary["unavailable"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["name"].as_str().unwrap())
+        .collect();
+    let has_vpp = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .any(|directory| directory.join("vpp").is_file());
+    assert_eq!(without, if has_vpp { vec![] } else { vec!["vpp"] });
+    let cycles = &case(summary, "quietwire")["cycles"];
+    assert_eq!(cycles["reckoned"], "counted", "{cycles}");
+    assert!(
+        cycles["cycles"]["median"].as_f64().unwrap() > 1.0,
+        "{cycles}"
+    );
+    // The kernel counts none: they are reckoned, where it had no time to spare.
+    let cycles = &case(summary, "linux-bridge")["cycles"];
+    assert!(
+        cycles.is_null() || cycles["reckoned"] == "cpu_time",
+        "{cycles}"
+    );
+    for name in ["quietwire", "linux-bridge", "ovs-netdev"] {
+        let seen = case(summary, name);
+        assert!(seen["max_rate_pps"].as_f64().unwrap() > 0.0, "{seen}");
+        assert!(
+            seen["highest_load"]["forwarding_pps"]["median"]
+                .as_f64()
+                .unwrap()
+                > 0.0
+        );
+    }
+    let rows = summary["sizes"][0]["published"].as_array().unwrap();
+    assert_eq!(rows[0]["measured"]["case"], "linux-bridge");
+    if !has_vpp {
+        assert!(rows[1]["unanswered"].as_str().unwrap().contains("vpp"));
+    }
+    // The page again from the store alone, with every configuration.
+    let output = place.study(&["report", "s.sqlite", "--html", "again.html"]);
+    assert!(output.status.success(), "{output:?}");
+    let page = fs::read_to_string(place.path("again.html")).unwrap();
+    for words in ["unavailable", "ovs-netdev", "Cycles a frame", "br0"] {
+        assert!(
+            page.to_lowercase().contains(&words.to_lowercase()),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn applications_talk_through_a_ready_made_study() {
+    let place = Workplace::new();
+    let told = place.run("edge-noisy-neighbour", &["--quick"]);
+    let summary = &told["summary"];
+    assert_eq!(summary["is_quick"], true);
+    assert_eq!(summary["state"]["state"], "finished");
+    for name in ["quiet", "noisy", "noisy-pinned"] {
+        let seen = &case(summary, name)["applications"];
+        for key in ["tcp_up_bps", "tcp_down_bps", "echo_mean_ns"] {
+            assert!(seen[key]["median"].as_f64().unwrap() > 0.0, "{name} {seen}");
+        }
+    }
+    let rows = summary["sizes"][0]["published"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    assert!(rows[0]["measured"]["tcp"][0].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn every_ready_made_study_tells_what_it_would_do() {
+    let place = Workplace::new();
+    let list = place.study(&["list", "--json"]);
+    assert!(list.status.success(), "{list:?}");
+    let list: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let list = list.as_array().unwrap();
+    assert!(list.len() >= 11);
+    for ready in list {
+        let name = ready["name"].as_str().unwrap();
+        let dry = place.study(&["run", name, "--dry-run", "--json"]);
+        assert!(dry.status.success(), "{dry:?}");
+        let dry: Value = serde_json::from_slice(&dry.stdout).unwrap();
+        assert_eq!(&dry, ready);
+        let cases = dry["outlook"]["cases"].as_array().unwrap();
+        let can = |case: &&Value| case["unavailable"].is_null();
+        // The first is what others are set against.
+        assert!(cases.iter().any(|case| can(&case)), "{name}: {cases:?}");
+        let text = place.study(&["run", name, "--dry-run", "--quick"]);
+        let text = String::from_utf8(text.stdout).unwrap();
+        assert!(text.contains("at most") && text.contains(name), "{text}");
+    }
+    // Nothing was written.
+    assert_eq!(fs::read_dir(place.directory.path()).unwrap().count(), 0);
+    let wrong = place.study(&["run", "no-such-study"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
