@@ -93,10 +93,15 @@ pub struct ApplyReport {
 }
 
 impl ApplyReport {
-    /// How many changes failed.
+    /// How many changes failed, or came to less than was wanted.
     #[must_use]
     pub fn failures(&self) -> usize {
-        let failed = |applied: &&Applied| matches!(applied.outcome, Outcome::Failed { .. });
+        let failed = |applied: &&Applied| {
+            matches!(
+                applied.outcome,
+                Outcome::Failed { .. } | Outcome::Partly { .. }
+            )
+        };
         let not_undone = |(_, undone): &&(Change, Undone)| matches!(undone, Undone::Failed(_));
         self.applied.iter().filter(failed).count() + self.undone.iter().filter(not_undone).count()
     }

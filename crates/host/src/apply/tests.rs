@@ -488,3 +488,30 @@ fn a_journal_that_was_cut_off_is_gone_on_with() {
     assert_eq!(rig.contents(), before);
     assert_eq!(Disk.list(&target.state_directory).unwrap(), ["lock"]);
 }
+
+#[test]
+fn what_came_to_less_than_was_wanted_counts_as_failed() {
+    let why = || "there is no memory".to_owned();
+    let outcomes = [
+        (Outcome::Done, 0),
+        (Outcome::Fixed { why: why() }, 0),
+        (Outcome::Partly { what: why() }, 1),
+        (Outcome::Failed { why: why() }, 1),
+    ];
+    for (outcome, failures) in outcomes {
+        let difference = Difference {
+            place: "/sys".into(),
+            now: "0".to_owned(),
+            wanted: "512".to_owned(),
+        };
+        let applied = vec![Applied {
+            difference,
+            outcome,
+        }];
+        let report = ApplyReport {
+            applied,
+            ..ApplyReport::default()
+        };
+        assert_eq!(report.failures(), failures, "{report:?}");
+    }
+}

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
     match report.failures() {
         0 => Ok(()),
         failures => Err(CheckFailed(format!(
-            "{failures} changes failed; they are listed above. What was changed is taken back by `quietwire partition rollback`"
+            "{failures} changes failed or came to less than was wanted; they are listed above. What was changed is taken back by `quietwire partition rollback`"
         ))
         .into()),
     }
