@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::thread::scope;
 
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
@@ -91,7 +92,11 @@ fn show_interfaces() -> nix::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let apart = MsFlags::MS_REC | MsFlags::MS_SLAVE;
     mount(NONE, "/", NONE, apart, NONE)?;
-    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE)
+    match mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE) {
+        // What is mounted there is that of this namespace already, as below `ip netns exec` (fs/namespace.c).
+        Err(Errno::EBUSY) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 #[cfg(test)]
