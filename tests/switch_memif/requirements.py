@@ -162,6 +162,11 @@ def longest_prefix():
     for to, way in [("2001:db8:50::1", FIRST_WAY), ("2001:db8:50:1::", SECOND_WAY), ("2001:db8:50:1::7", FIRST_WAY)]:
         frame = from_a(udp6(to))
         case(f"longest prefix: {to}", ["4291 2.3"], step("a", [frame], b=[forwarded(frame, destination=way)]))
+    # Global addresses, local ones, and what is neither and routed all the same.
+    for to, covers in [("2001:db8:50::1", "4291 2.4"), ("fd00:50::1", "4193"), ("100:0:50::1", "4291 2.4")]:
+        for source in (A6, "fd00:51::1", "100:0:51::1"):
+            frame = from_a(udp6(to, source=source))
+            case(f"routed: from {source} to {to}", [covers], step("a", [frame], b=[forwarded(frame, destination=FIRST_WAY)]))
 
 
 def several_ways():
