@@ -48,11 +48,23 @@ fn state_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> App
 pub(super) struct State {
     pub(super) journal: Journal,
     // Released last.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// The lock, for as long as it lives.
+struct Lock(File);
+
+impl Drop for Lock {
+    /// By itself the file would stay locked as long as anybody has it open, such as a child of another thread that has not got
+    /// as far as its own program yet (flock(2)).
+    fn drop(&mut self) {
+        // Where that cannot be, it goes with the last who has it open.
+        drop(self.0.unlock());
+    }
 }
 
 /// Takes the lock; the kernel gives it back when this process ends, however it ends.
-fn lock(directory: &Path) -> Result<File, ApplyError> {
+fn lock(directory: &Path) -> Result<Lock, ApplyError> {
     let path = directory.join(LOCK);
     let mut file = OpenOptions::new()
         .create(true)
@@ -75,7 +87,7 @@ fn lock(directory: &Path) -> Result<File, ApplyError> {
     file.set_len(0)
         .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
         .map_err(state_error(&path, "writing the lock"))?;
-    Ok(file)
+    Ok(Lock(file))
 }
 
 impl State {
