@@ -126,9 +126,7 @@ fn every_option_that_the_guide_names_is_there() {
             let known = if program.starts_with("--") {
                 &any
             } else if program.rsplit('/').next() == Some("quietwire") && rest.contains("--") {
-                let command = commands
-                    .iter()
-                    .find(|(name, _)| rest.starts_with(name.as_str()));
+                let command = longest(&commands, |(name, _)| name, rest);
                 &command
                     .unwrap_or_else(|| panic!("{page}: no command of `{piece}`"))
                     .1
@@ -150,16 +148,28 @@ fn every_option_that_the_guide_names_is_there() {
     );
 }
 
+/// The one of all commands whose name these words begin with; the longest, where there are several.
+fn longest<'a, T>(all: &'a [T], name: impl Fn(&T) -> &str, words: &str) -> Option<&'a T> {
+    let begins = |one: &&T| {
+        let rest = words.strip_prefix(name(one));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    all.iter().filter(begins).max_by_key(|one| name(one).len())
+}
+
+#[test]
+fn the_longest_name_of_a_command_is_meant() {
+    let names = ["switch", "switch add route", "switch add routes"];
+    let of = |words: &str| longest(&names, |name| name, words).copied();
+    assert_eq!(of("switch add routes --file x"), Some(names[2]));
+    assert_eq!(of("switch add route"), Some(names[1]));
+    assert_eq!(of("switch add rule"), Some(names[0]));
+    assert_eq!(of("switches"), None);
+}
+
 /// The page of a command: its own, or that of the command that it belongs to.
 fn page_of(name: &str) -> Option<&'static str> {
-    let belongs = |known: &str| {
-        name.strip_prefix(known)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
-    };
-    PAGES
-        .iter()
-        .find(|(known, _)| belongs(known))
-        .map(|(_, page)| *page)
+    longest(&PAGES, |(known, _)| known, name).map(|(_, page)| *page)
 }
 
 #[test]
