@@ -165,6 +165,8 @@ qw_vhost_guest(uint16_t port, uint64_t *features, uint16_t *rings, uint16_t *rin
 /* How long a driver waits for its first peer, and for the rest of a message that has begun. */
 #define PEER_PATIENCE_MS 30000
 #define MESSAGE_PATIENCE_S 2
+/* How long a back end may take to answer: Open vSwitch makes its buffers first, on CPUs that others have, too. */
+#define ANSWER_PATIENCE_S 15
 
 /* Whether code at this address is in a library whose file name begins so. */
 static int
@@ -185,11 +187,11 @@ is_dpdk(const void *address)
 	return is_in(address, "librte_");
 }
 
-/* A peer that falls silent in the midst of a message is given up, or the thread that serves all ports hung. */
+/* A peer that falls silent is given up, or the thread hung that waits for it. */
 static void
-limit_patience(int fd)
+limit_patience(int fd, int seconds)
 {
-	const struct timeval limit = { .tv_sec = MESSAGE_PATIENCE_S };
+	const struct timeval limit = { .tv_sec = seconds };
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
@@ -219,19 +221,21 @@ accept(int fd, struct sockaddr *address, socklen_t *length)
 	}
 	peer = real(fd, address, length);
 	if (peer >= 0)
-		limit_patience(peer);
+		limit_patience(peer, MESSAGE_PATIENCE_S);
 	return peer;
 }
 
 int
 connect(int fd, const struct sockaddr *address, socklen_t length)
 {
+	const void *caller = __builtin_return_address(0);
 	static connect_fn real;
 
 	if (real == NULL)
 		real = (connect_fn)dlsym(RTLD_NEXT, "connect");
-	if (address->sa_family == AF_UNIX && is_dpdk(__builtin_return_address(0)))
-		limit_patience(fd);
+	/* The front end asks from the thread that opens its port; the back end hears in the thread that serves all ports. */
+	if (address->sa_family == AF_UNIX && is_dpdk(caller))
+		limit_patience(fd, is_in(caller, "librte_net_virtio") ? ANSWER_PATIENCE_S : MESSAGE_PATIENCE_S);
 	return real(fd, address, length);
 }
 
