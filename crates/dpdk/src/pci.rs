@@ -57,15 +57,9 @@ struct Device<'root> {
 /// # Errors
 /// What is wrong and what mends it, to follow the name of the device.
 pub fn check(root: &Path, address: &str) -> Result<(), Problem> {
-    let path = root.join("sys/bus/pci/devices").join(address);
-    let device = Device {
-        root,
-        address,
-        path,
-    };
+    let device = Device::at(root, address);
     device.is_network_card()?;
-    let driver = name_of_link(&device.path.join("driver"));
-    match driver.as_deref() {
+    match device.driver().as_deref() {
         None => Err(Problem::NotReady(format!(
             "has no driver; {} binds it",
             bind(address)
@@ -76,7 +70,67 @@ pub fn check(root: &Path, address: &str) -> Result<(), Problem> {
     }
 }
 
-impl Device<'_> {
+/// Says what keeps a device from being given to a guest: QEMU takes it from `vfio-pci`, with an IOMMU between its DMA and the
+/// host's memory, and in no other way (Documentation/driver-api/vfio.rst). `root` as of [`check`].
+///
+/// # Errors
+/// As [`check`].
+pub fn check_for_guest(root: &Path, address: &str) -> Result<(), Problem> {
+    let device = Device::at(root, address);
+    device.is_network_card()?;
+    let because = "a guest is given a card by vfio-pci and in no other way";
+    match device.driver().as_deref() {
+        None => Err(Problem::NotReady(format!(
+            "has no driver, and {because}; {} binds it",
+            bind(address)
+        ))),
+        Some(VFIO) if device.has_iommu() => device.vfio(),
+        Some(VFIO) => Err(Problem::NotReady(
+            "is bound to vfio-pci without an IOMMU, and a guest's card would reach all memory of the host; switch VT-d or AMD-Vi on in the firmware, boot with `intel_iommu=on iommu=pt` (AMD needs nothing more), and bind it again".to_owned(),
+        )),
+        Some(driver) => Err(Problem::NotReady(format!(
+            "is driven by {driver}{}, and {because}; {} hands it over",
+            device.interfaces(),
+            bind(address)
+        ))),
+    }
+}
+
+/// Name of groups of devices that are handed over without an IOMMU (drivers/vfio/group.c).
+const NO_IOMMU: &str = "vfio-noiommu";
+
+impl<'root> Device<'root> {
+    fn at(root: &'root Path, address: &'root str) -> Self {
+        let path = root.join("sys/bus/pci/devices").join(address);
+        Self {
+            root,
+            address,
+            path,
+        }
+    }
+
+    fn driver(&self) -> Option<String> {
+        name_of_link(&self.path.join("driver"))
+    }
+
+    fn has_iommu(&self) -> bool {
+        let group = self.path.join("iommu_group");
+        let name = fs::read_to_string(group.join("name")).unwrap_or_default();
+        group.exists() && name.trim() != NO_IOMMU
+    }
+
+    /// The kernel's interfaces of the device, and what becomes of them.
+    fn interfaces(&self) -> String {
+        let interfaces = names_in(&self.path.join("net"));
+        if interfaces.is_empty() {
+            return String::new();
+        }
+        format!(
+            " as {}, which goes away when it is bound to another",
+            interfaces.join(", ")
+        )
+    }
+
     fn is_network_card(&self) -> Result<(), Problem> {
         if !self.path.exists() {
             return Err(Problem::Wrong(
@@ -94,15 +148,7 @@ impl Device<'_> {
     }
 
     fn of_the_kernel(&self, driver: &str) -> Problem {
-        let interfaces = names_in(&self.path.join("net"));
-        let which = if interfaces.is_empty() {
-            String::new()
-        } else {
-            format!(
-                " as {}, which goes away when it is bound to another",
-                interfaces.join(", ")
-            )
-        };
+        let which = self.interfaces();
         Problem::NotReady(format!(
             "is driven by the kernel's {driver}{which}; {} hands it over, or take the interface itself with af-xdp: or af-packet:",
             bind(self.address)
@@ -305,5 +351,40 @@ mod tests {
             &machine.said(FUNCTION),
             &["virtual function of 0000:17:00.0", "token"],
         );
+    }
+
+    #[test]
+    fn a_guest_is_given_what_vfio_and_an_iommu_hand_over() {
+        let machine = Machine::new()
+            .with(FUNCTION, "0x020000", Some(VFIO))
+            .group("41", &[FUNCTION]);
+        assert_eq!(check_for_guest(&machine.0, FUNCTION), Ok(()));
+        let said = |machine: &Machine, address: &str| match check_for_guest(&machine.0, address) {
+            Err(Problem::NotReady(what)) => what,
+            other => panic!("{other:?}"),
+        };
+        let name = machine.0.join("sys/kernel/iommu_groups/41/name");
+        fs::write(&name, "vfio-noiommu\n").unwrap();
+        assert_says(&said(&machine, FUNCTION), &["without an IOMMU"]);
+        // What DPDK takes is not enough.
+        for driver in ["uio_pci_generic", "mlx5_core", "ixgbe"] {
+            let machine = Machine::new().with(CARD, "0x020000", Some(driver));
+            let parts = [driver, "by vfio-pci", "--bind=vfio-pci 0000:17:00.0"];
+            assert_says(&said(&machine, CARD), &parts);
+        }
+        let machine = Machine::new().with(CARD, "0x020000", None);
+        assert_says(&said(&machine, CARD), &["has no driver"]);
+        let machine = Machine::new().with(CARD, "0x020000", Some(VFIO));
+        assert_says(&said(&machine, CARD), &["without an IOMMU"]);
+        let machine = Machine::new()
+            .with(CARD, "0x020000", Some(VFIO))
+            .with("0000:17:00.1", "0x020000", Some("ixgbe"))
+            .group("7", &[CARD, "0000:17:00.1"]);
+        assert_says(&said(&machine, CARD), &["group 7"]);
+        let machine = Machine::new();
+        assert!(matches!(
+            check_for_guest(&machine.0, CARD),
+            Err(Problem::Wrong(_))
+        ));
     }
 }

@@ -119,6 +119,11 @@ fn port_options(
     let queues = port.queues;
     let size = port.ring_size;
     let device = FIRST_DEVICE + index;
+    if let PortBackend::Card { address } = &port.backend {
+        // Its boot program is for machines that start from a network.
+        let card = format!("vfio-pci,host={address},bus=pcie.0,addr={device:#x},rombar=0");
+        return vec![("-device", card)];
+    }
     let mac = port.mac;
     let mut options = match &port.backend {
         PortBackend::VhostUser { socket, role } => {
@@ -146,6 +151,7 @@ fn port_options(
             );
             vec![("-netdev", netdev)]
         }
+        PortBackend::Card { .. } => Vec::new(),
     };
     // Rings for sending of more than 256 descriptors are for vhost alone (hw/net/virtio-net.c, virtio_net_max_tx_queue_size).
     let tx_size = if is_vhost_user { size } else { size.min(256) };
@@ -162,7 +168,7 @@ fn port_options(
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::spec::tests::{port, spec, tap};
+    use super::super::spec::tests::{card, port, spec, tap};
     use super::*;
 
     fn line(spec: &GuestSpec, accelerator: Accelerator) -> String {
@@ -216,6 +222,22 @@ mod tests {
         ] {
             assert!(said.contains(part), "no '{part}' in {said}");
         }
+    }
+
+    #[test]
+    fn cards_are_handed_over_in_the_places_of_ports() {
+        let asked = spec(vec![card("0000:17:02.0", 1), port("/run/b.sock", 2)]);
+        let said = line(&asked, Accelerator::Kvm);
+        assert!(
+            said.contains(
+                "-device vfio-pci,host=0000:17:02.0,bus=pcie.0,addr=0x10,rombar=0 -chardev"
+            ),
+            "{said}"
+        );
+        assert!(
+            !said.contains("net0") && said.contains("netdev=net1"),
+            "{said}"
+        );
     }
 
     #[test]

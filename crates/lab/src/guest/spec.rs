@@ -11,6 +11,7 @@ use quietwire_packet::MacAddress;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
+use crate::topology::is_pci_address;
 
 /// Most ports of a guest: places on its PCI bus.
 pub const PORTS_MAX: usize = 15;
@@ -62,6 +63,12 @@ pub enum PortBackend {
         name: String,
         /// Whether the host's kernel moves the frames (vhost-net); QEMU does otherwise.
         has_vhost_net: bool,
+    },
+    /// A network card of the host's, or a virtual function of one, which is the guest's own meanwhile (vfio). It has queues,
+    /// rings and a MAC address of its own, whatever is asked for here.
+    Card {
+        /// Its PCI address on the host, as in /sys/bus/pci/devices.
+        address: String,
     },
 }
 
@@ -183,6 +190,12 @@ impl GuestSpec {
         match &port.backend {
             PortBackend::VhostUser { socket, .. } => check_socket_path(socket).or_else(&bad)?,
             PortBackend::Tap { name, .. } => check_interface(name).or_else(&bad)?,
+            PortBackend::Card { address } if is_pci_address(address) => {}
+            PortBackend::Card { address } => {
+                return bad(format!(
+                    "'{address}' is no address of a PCI device, which is like 0000:17:00.0"
+                ));
+            }
         }
         if !(1..=QUEUES_MAX).contains(&port.queues) {
             return bad(format!(
@@ -240,6 +253,7 @@ impl GuestPort {
         match &self.backend {
             PortBackend::VhostUser { socket, .. } => format!("the socket {}", socket.display()),
             PortBackend::Tap { name, .. } => format!("the interface {name}"),
+            PortBackend::Card { address } => format!("the network card {address}"),
         }
     }
 }
@@ -298,6 +312,15 @@ pub(crate) mod tests {
         }
     }
 
+    pub(crate) fn card(address: &str, number: u64) -> GuestPort {
+        GuestPort {
+            backend: PortBackend::Card {
+                address: address.to_owned(),
+            },
+            ..port("", number)
+        }
+    }
+
     pub(crate) fn spec(ports: Vec<GuestPort>) -> GuestSpec {
         GuestSpec {
             name: "vnf-0".to_owned(),
@@ -320,7 +343,7 @@ pub(crate) mod tests {
         let good = || spec(vec![port("/run/a.sock", 1), port("/run/b.sock", 2)]);
         good().check().unwrap();
         type Spoil = fn(&mut GuestSpec);
-        let wrongs: [(&str, Spoil); 13] = [
+        let wrongs: [(&str, Spoil); 15] = [
             ("letters, digits", |spec| spec.name = "a,b".to_owned()),
             ("too few", |spec| spec.memory_mib = 64),
             ("no vCPU", |spec| spec.vcpu_cpus.clear()),
@@ -345,6 +368,12 @@ pub(crate) mod tests {
             }),
             ("'a,b' is no name of an interface", |spec| {
                 spec.ports[0] = tap("a,b", 1);
+            }),
+            ("two ports have the network card 0000:17:02.0", |spec| {
+                spec.ports = vec![card("0000:17:02.0", 1), card("0000:17:02.0", 2)];
+            }),
+            ("'17:02.0,x' is no address", |spec| {
+                spec.ports[0] = card("17:02.0,x", 1);
             }),
             ("queues", |spec| spec.ports[0].queues = 0),
             ("descriptors", |spec| spec.ports[0].ring_size = 300),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A program in a guest: the guest with the element's ports as its network cards, and its agent, which starts the program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::guest::{
     Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,
     SocketRole, UpSign, acceleration,
 };
-use crate::topology::{ElementPlace, Forwarding, Graph, LinkKind, Program, Role};
+use crate::topology::{ElementPlace, Forwarding, Graph, Link, LinkKind, Program, Role};
 use crate::up::{Attachment, GuestOptions, GuestSide, Plan, Process, Room, run};
 
 /// Memory of a guest, MiB: its image unpacked, and 160 MiB for a program of DPDK.
@@ -33,6 +33,12 @@ const DEADLINE_KVM: Duration = Duration::from_secs(30);
 const DEADLINE_SOFTWARE: Duration = Duration::from_secs(150);
 /// The host's kernel as the other side of a virtio network card (vhost-net).
 const VHOST_NET: &str = "/dev/vhost-net";
+/// Where Debian has DPDK's drivers, in a directory for each release.
+const DRIVERS: &str = "/usr/lib/x86_64-linux-gnu/dpdk";
+/// Those for cards and their virtual functions that guests may be given.
+const CARD_DRIVERS: [&str; 8] = [
+    "bnxt", "e1000", "ena", "i40e", "iavf", "ice", "igc", "ixgbe",
+];
 /// Begins MAC addresses of guests' ports: locally administered, the tester's begin otherwise.
 const MAC: u64 = 0x0251_5700_0000;
 
@@ -43,7 +49,7 @@ pub(crate) struct Hypervisor {
     acceleration: Acceleration,
     deadline: Duration,
     huge_pages: bool,
-    quietwire: std::path::PathBuf,
+    quietwire: PathBuf,
 }
 
 impl Hypervisor {
@@ -68,7 +74,11 @@ impl Hypervisor {
             },
             _ => error,
         };
-        let image = Image::build(quietwire).map_err(lacking)?;
+        let further = match graph.links.iter().any(|link| has_guests_card(graph, link)) {
+            true => card_drivers(Path::new(DRIVERS)),
+            false => Vec::new(),
+        };
+        let image = Image::build_with(quietwire, &further).map_err(lacking)?;
         let acceleration = acceleration(options.accelerator, &image).map_err(lacking)?;
         let usual = match acceleration.accelerator {
             Accelerator::Kvm => DEADLINE_KVM,
@@ -126,6 +136,24 @@ impl Hypervisor {
         }
         warnings
     }
+}
+
+/// Whether a link is a network card at a guest.
+pub(crate) fn has_guests_card(graph: &Graph, link: &Link) -> bool {
+    let mut ends = link.ends.iter();
+    link.pci.is_some() && ends.any(|end| graph.elements[end.element].place == ElementPlace::Guest)
+}
+
+/// DPDK's drivers for cards, among those that are installed below a directory. A driver has what it needs in the guest with it;
+/// those that work beside a driver of the kernel's (Mellanox) would want that, too.
+fn card_drivers(directory: &Path) -> Vec<PathBuf> {
+    let releases = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let found = releases.flat_map(|release| {
+        CARD_DRIVERS.map(|name| release.path().join(format!("librte_net_{name}.so")))
+    });
+    let mut found: Vec<PathBuf> = found.filter(|path| path.is_file()).collect();
+    found.sort();
+    found
 }
 
 /// A guest with a program in it.
@@ -242,15 +270,12 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
             name: name.clone(),
             has_vhost_net: has_vhost_net(),
         },
-        Attachment::Pci { address } => {
-            return Err(LabError::Topology(format!(
-                "{}: the network card {address} cannot be given to a guest here; choose containers in place of guests (--place container)",
-                plan.name
-            )));
-        }
+        Attachment::Pci { address } => PortBackend::Card {
+            address: address.clone(),
+        },
         Attachment::Memif { .. } | Attachment::Vhost { .. } | Attachment::Interface { .. } => {
             return Err(LabError::Topology(format!(
-                "{}: ports of guests are vhost-user or taps, and port p{index} is another",
+                "{}: ports of guests are vhost-user, taps or network cards, and port p{index} is another",
                 plan.name
             )));
         }
@@ -469,5 +494,42 @@ impl Forwarder for InGuest {
 
     fn stop(&mut self) -> Result<(), LabError> {
         self.guest.as_mut().map_or(Ok(()), Guest::stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::plan;
+    use super::*;
+
+    #[test]
+    fn ports_are_what_their_links_are_made_of() {
+        let plan = plan(Path::new("/nowhere"));
+        let of = |attachment: &Attachment| port_of(&plan, 1, attachment);
+        let card = Attachment::Pci {
+            address: "0000:17:02.0".to_owned(),
+        };
+        let backend = PortBackend::Card {
+            address: "0000:17:02.0".to_owned(),
+        };
+        assert_eq!(of(&card).unwrap().backend, backend);
+        let memif = &plan.ports[0].attachment;
+        let error = of(memif).unwrap_err().to_string();
+        assert!(error.contains("port p1 is another"), "{error}");
+    }
+
+    #[test]
+    fn drivers_of_cards_are_those_that_are_installed() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(card_drivers(&directory.path().join("none")).is_empty());
+        let release = directory.path().join("pmds-23.0");
+        std::fs::create_dir(&release).unwrap();
+        for name in ["iavf", "mlx5", "virtio"] {
+            std::fs::write(release.join(format!("librte_net_{name}.so")), "").unwrap();
+        }
+        assert_eq!(
+            card_drivers(directory.path()),
+            [release.join("librte_net_iavf.so")]
+        );
     }
 }

@@ -30,7 +30,7 @@ use crate::error::LabError;
 use crate::topology::Program;
 use crate::up::{GuestSide, Plan, Process, Room};
 
-pub(crate) use guest::{Hypervisor, InGuest};
+pub(crate) use guest::{Hypervisor, InGuest, has_guests_card};
 
 /// Rules of a firewall that is given none.
 pub const FIREWALL_RULES: &str = include_str!("firewall.toml");

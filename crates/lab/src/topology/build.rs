@@ -241,7 +241,7 @@ fn check_cards(cards: &[String], chains: u32) -> Result<(), TopologyError> {
 /// Says which of these is no address of a PCI device, or is there twice.
 pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     for (index, card) in cards.iter().enumerate() {
-        if !is_address(card) {
+        if !is_pci_address(card) {
             return Err(format!(
                 "'{card}' is no address of a PCI device, which is like 0000:17:00.0"
             ));
@@ -254,7 +254,7 @@ pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
 }
 
 /// Domain:bus:device.function, as in /sys/bus/pci/devices.
-fn is_address(text: &str) -> bool {
+pub(crate) fn is_pci_address(text: &str) -> bool {
     let is_hex = |part: &str, length: usize| {
         part.len() == length && part.bytes().all(|octet| octet.is_ascii_hexdigit())
     };

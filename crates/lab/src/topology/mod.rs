@@ -19,6 +19,7 @@ mod tests;
 
 use quietwire_tester::locate::FileError;
 
+pub(crate) use build::is_pci_address;
 pub use build::{CHAINS_MAX, LENGTH_MAX, Parameters};
 pub use catalog::{CATALOG, Chains, Length, Named, Shape, named};
 pub use cpus::{Assignment, Shared, assign};

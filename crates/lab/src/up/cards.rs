@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Network cards that a topology names, looked at before anything is started: a program of DPDK passes over one that it cannot
-//! drive, and says little more than that it has no port.
+//! drive, and says little more than that it has no port. QEMU gives a guest what vfio hands over, and ends otherwise.
 
 use std::path::Path;
 
 use quietwire_dpdk::pci::{self, Problem};
 
 use crate::error::LabError;
-use crate::programs::Unavailable;
+use crate::programs::{Unavailable, has_guests_card};
 use crate::topology::{Element, ElementPlace, Graph, Role};
 
 /// Looks at all cards of a topology; `root` is `/`, or that of a recorded machine.
 ///
 /// # Errors
-/// [`LabError::Topology`] where an element cannot have a card, [`LabError::Unavailable`] where DPDK cannot drive it.
+/// [`LabError::Topology`] where an element cannot have a card, [`LabError::Unavailable`] where DPDK cannot drive it, or it
+/// cannot be given to a guest.
 pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
     for link in &graph.links {
         let Some(address) = &link.pci else { continue };
         let ends = link.ends.map(|end| &graph.elements[end.element]);
         for element in ends.iter().filter(|end| end.role != Role::Tester) {
             can_have(element, address)?;
-            pci::check(root, address).map_err(|problem| {
+            let looked = match has_guests_card(graph, link) {
+                true => pci::check_for_guest(root, address),
+                false => pci::check(root, address),
+            };
+            looked.map_err(|problem| {
                 let (Problem::Wrong(what) | Problem::NotReady(what)) = problem;
                 LabError::Unavailable {
                     name: element.name.clone(),
@@ -34,17 +39,16 @@ pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
 
 fn can_have(element: &Element, address: &str) -> Result<(), LabError> {
     let Element { name, program, .. } = element;
-    let why = if element.place == ElementPlace::Guest {
-        "cards cannot be given to guests here; choose containers in place of guests (--place container), or a topology with a switch at both ends".to_owned()
-    } else if program.is_of_the_kernel() {
-        format!(
-            "{program} takes no cards by their addresses here; choose a program of DPDK, such as quietwire or ovs-dpdk"
-        )
-    } else {
+    if !program.is_of_the_kernel() {
         return Ok(());
+    }
+    let why = if element.place == ElementPlace::Guest {
+        "the kernel of the guests' image has no drivers of cards"
+    } else {
+        "takes no cards by their addresses here"
     };
     Err(LabError::Topology(format!(
-        "{name}: its network card {address}: {why}"
+        "{name}: its network card {address}: {program}: {why}; choose a program of DPDK, such as quietwire"
     )))
 }
 
@@ -86,6 +90,10 @@ mod tests {
             switch: Program::LinuxBridge,
             ..usual.clone()
         };
+        let in_guest = Parameters {
+            vnf: Program::LinuxBridge,
+            ..usual.clone()
+        };
         let ready = machine(["uio_pci_generic", "mlx5_core"]);
         seen(ready.path(), "vNet1", &usual).unwrap();
         seen(ready.path(), "vNet4-1VNF", &usual).unwrap();
@@ -111,19 +119,42 @@ mod tests {
                 "vNet1",
                 &kernel,
                 Fault::BadInput,
-                "S: its network card 0000:17:00.0: linux-bridge takes no cards",
+                "S: its network card 0000:17:00.0: linux-bridge: takes no cards",
             ),
             (
                 ready.path(),
                 "vNet3",
                 &usual,
+                Fault::Lacks,
+                "V: unavailable because its network card 0000:17:00.0: is driven by uio_pci_generic, and a guest",
+            ),
+            (
+                ready.path(),
+                "vNet3",
+                &in_guest,
                 Fault::BadInput,
-                "cards cannot be given to guests",
+                "V: its network card 0000:17:00.0: linux-bridge: the kernel of the guests' image",
             ),
         ] {
             let error = seen(root, name, parameters).unwrap_err();
             assert_eq!(error.fault(), fault, "{error}");
             assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_guest_has_cards_that_vfio_hands_over() {
+        let machine = machine(["vfio-pci", "vfio-pci"]);
+        for (group, address) in CARDS.iter().enumerate() {
+            let device = machine.path().join("sys/bus/pci/devices").join(address);
+            let group = machine
+                .path()
+                .join(format!("sys/kernel/iommu_groups/{group}"));
+            fs::create_dir_all(group.join("devices").join(address)).unwrap();
+            symlink(&group, device.join("iommu_group")).unwrap();
+        }
+        for name in ["vComp1-VM", "vNet2", "vNet5-1VNF"] {
+            seen(machine.path(), name, &Parameters::default()).unwrap();
         }
     }
 }

@@ -146,7 +146,8 @@ impl Wiring {
         let is_guest = |end: &End| graph.elements[end.element].place == ElementPlace::Guest;
         let of_guest = |port: usize| {
             let (_, link) = graph.link_at(End { element: 0, port })?;
-            link.ends.iter().find(|end| is_guest(end))
+            let end = link.ends.iter().find(|end| is_guest(end));
+            end.filter(|_| link.pci.is_none())
         };
         let meets =
             |(port, plan): (usize, &PortPlan)| Some((of_guest(port)?.element, plan.clone()));

@@ -10,9 +10,9 @@ use std::time::Duration;
 use quietwire_host::process::wait_until;
 use quietwire_packet::MacAddress;
 
-/// PCI vendor of virtio, and its network cards: transitional and modern (virtio 1.2, section 4.1.2).
-const VENDOR: &str = "0x1af4";
-const NETWORK: [&str; 2] = ["0x1000", "0x1041"];
+/// PCI class of network controllers, the highest of three octets: virtio's, and cards of the host's that the guest was given.
+/// It has no others.
+const NETWORK: &str = "0x02";
 
 /// The kernel's driver.
 pub(super) const OF_KERNEL: &str = "virtio-pci";
@@ -64,8 +64,7 @@ impl Bus {
         let mut ports = Vec::new();
         for entry in fs::read_dir(&self.devices)? {
             let path = entry?.path();
-            let is_port = read(&path.join("vendor")) == VENDOR
-                && NETWORK.contains(&read(&path.join("device")).as_str());
+            let is_port = read(&path.join("class")).starts_with(NETWORK);
             if let Some(name) = path.file_name().filter(|_| is_port) {
                 let address = name.to_string_lossy().into_owned();
                 let interface = self.interface_now(&address);
@@ -110,8 +109,12 @@ impl Bus {
 
     /// The directory of a device's network interfaces, where the kernel drives it.
     fn net(&self, address: &str) -> Option<PathBuf> {
-        let device = fs::read_dir(self.devices.join(address)).ok()?;
-        device.flatten().find_map(|entry| {
+        let device = self.devices.join(address);
+        // A card's own, or that of the virtio device which is within the PCI device.
+        if device.join("net").is_dir() {
+            return Some(device.join("net"));
+        }
+        fs::read_dir(device).ok()?.flatten().find_map(|entry| {
             let is_virtio = entry.file_name().to_string_lossy().starts_with("virtio");
             let net = entry.path().join("net");
             (is_virtio && net.is_dir()).then_some(net)
@@ -140,31 +143,33 @@ impl Bus {
 mod tests {
     use super::*;
 
-    fn device(root: &Path, address: &str, vendor: &str, device: &str) -> PathBuf {
+    fn device(root: &Path, address: &str, class: &str) -> PathBuf {
         let path = root.join("sys/bus/pci/devices").join(address);
         fs::create_dir_all(&path).unwrap();
-        fs::write(path.join("vendor"), format!("{vendor}\n")).unwrap();
-        fs::write(path.join("device"), format!("{device}\n")).unwrap();
+        fs::write(path.join("class"), format!("{class}\n")).unwrap();
         path
     }
 
     #[test]
-    fn ports_are_virtio_network_cards_in_the_order_of_the_bus() {
+    fn ports_are_network_cards_in_the_order_of_the_bus() {
         let root = tempfile::tempdir().unwrap();
-        device(root.path(), "0000:00:11.0", VENDOR, "0x1041");
-        let first = device(root.path(), "0000:00:10.0", VENDOR, "0x1000");
-        device(root.path(), "0000:00:08.0", VENDOR, "0x1043");
-        device(root.path(), "0000:00:1f.2", "0x8086", "0x1000");
-        let interface = first.join("virtio1/net/eth0");
-        fs::create_dir_all(&interface).unwrap();
-        fs::write(interface.join("address"), "02:00:00:00:00:07\n").unwrap();
+        device(root.path(), "0000:00:11.0", "0x020000");
+        let first = device(root.path(), "0000:00:10.0", "0x020000");
+        device(root.path(), "0000:00:08.0", "0x078000");
+        device(root.path(), "0000:00:1f.2", "0x010601");
+        let card = device(root.path(), "0000:00:12.0", "0x020000");
+        for interface in [first.join("virtio1/net/eth0"), card.join("net/eth2")] {
+            fs::create_dir_all(&interface).unwrap();
+            fs::write(interface.join("address"), "02:00:00:00:00:07\n").unwrap();
+        }
         let bus = Bus::below(root.path());
         let ports = bus.ports().unwrap();
-        assert_eq!(ports.len(), 2);
+        assert_eq!(ports.len(), 3);
         assert_eq!(ports[0].address, "0000:00:10.0");
         assert_eq!(ports[0].mac.unwrap().to_string(), "02:00:00:00:00:07");
         assert_eq!(ports[1].mac, None);
         assert_eq!(bus.interface("0000:00:10.0").unwrap(), "eth0");
+        assert_eq!(bus.interface("0000:00:12.0").unwrap(), "eth2");
         let error = bus.bind("0000:00:10.0", OF_PROGRAM).unwrap_err();
         assert!(error.contains("no driver uio_pci_generic"), "{error}");
         // A driver that is there and does not take the device.
