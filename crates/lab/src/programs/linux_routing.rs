@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kernel as a router between the tester's two networks, in a namespace of its own. No process: softirqs do the work, on
 //! the element's CPUs.
+//!
+//! Where VNFs are between, frames pass it several times. There is a network for each port at a VNF, and a table of routes for
+//! each port (ip-rule(8)): where a packet goes is decided by the port it came in at.
 
 use serde_json::Value;
 
@@ -11,8 +14,117 @@ use crate::error::LabError;
 use crate::topology::Encapsulation;
 use crate::up::{Plan, Process, Room};
 
+/// Number of the table of routes of port p0; numbers up to 252 are nobody's (ip-route(8)).
+const FIRST_TABLE: usize = 100;
+
 #[derive(Debug)]
 pub(super) struct LinuxRouting;
+
+/// A port, with who is on its other side past what only forwards.
+#[derive(Debug, PartialEq, Eq)]
+struct Leg {
+    port: usize,
+    mac: String,
+    /// With the length of its network's prefix.
+    address: String,
+    peer_address: String,
+    peer_mac: String,
+    /// The route of what is to go out here.
+    way: String,
+}
+
+/// All ports, in the chain's order: at the first and the last is the tester, and two that follow each other otherwise are at
+/// both sides of a VNF.
+fn legs(plan: &Plan) -> Vec<Leg> {
+    let ports: Vec<usize> = plan.joins.iter().flatten().copied().collect();
+    let sides = sides(plan.encapsulation);
+    let at_tester = |port: usize, side: usize| Leg {
+        port,
+        // The tester's frames go to the MAC address of the tester's other port: that is what the router has to have.
+        mac: TESTER[1 - side].to_owned(),
+        address: sides[side].own.to_owned(),
+        peer_address: sides[side].tester.to_owned(),
+        peer_mac: TESTER[side].to_owned(),
+        way: sides[side].network.to_owned(),
+    };
+    let at_vnf = |at: usize| {
+        let other = if at % 2 == 1 { at + 1 } else { at - 1 };
+        let [own, next, prefix] = transit(plan.encapsulation, at);
+        Leg {
+            port: ports[at],
+            mac: transit_mac(ports[at]),
+            address: format!("{own}{prefix}"),
+            way: format!("default via {next}"),
+            peer_address: next,
+            peer_mac: transit_mac(ports[other]),
+        }
+    };
+    let leg = |(at, port): (usize, &usize)| match at {
+        0 => at_tester(*port, 0),
+        at if at + 1 == ports.len() => at_tester(*port, 1),
+        at => at_vnf(at),
+    };
+    ports.iter().enumerate().map(leg).collect()
+}
+
+/// The router's own address at a VNF, the next hop, which stands for its own port on the VNF's other side and is nobody's
+/// address (the kernel takes no gateway that is itself), and the length of their prefix: of the second half of RFC 2544's
+/// networks, or of RFC 5180's.
+fn transit(encapsulation: Encapsulation, at: usize) -> [String; 3] {
+    match encapsulation {
+        Encapsulation::Ipv6 => [
+            format!("2001:2:0:ff{at:02x}::1"),
+            format!("2001:2:0:ff{at:02x}::2"),
+            "/64".to_owned(),
+        ],
+        _ => [
+            format!("198.19.{at}.1"),
+            format!("198.19.{at}.2"),
+            "/24".to_owned(),
+        ],
+    }
+}
+
+/// Locally administered, and nobody else's: those of guests begin otherwise.
+fn transit_mac(port: usize) -> String {
+    format!("02:51:57:ff:00:{port:02x}")
+}
+
+/// Words of `ip` that have each port's packets go out where its pair is joined; none where a packet passes once, and goes
+/// where its address says.
+fn routes(plan: &Plan) -> Vec<String> {
+    let legs = legs(plan);
+    if plan.joins.len() < 2 {
+        return Vec::new();
+    }
+    let version = version(plan.encapsulation);
+    let of = |(at, leg): (usize, &Leg)| {
+        let out = &legs[at ^ 1];
+        let (port, table) = (leg.port, FIRST_TABLE + leg.port);
+        [
+            format!("{version} rule add iif p{port} lookup {table}"),
+            format!(
+                "{version} route add {} dev p{} table {table}",
+                out.way, out.port
+            ),
+        ]
+    };
+    legs.iter().enumerate().flat_map(of).collect()
+}
+
+fn version(encapsulation: Encapsulation) -> &'static str {
+    match encapsulation {
+        Encapsulation::Ipv6 => "-6",
+        _ => "-4",
+    }
+}
+
+/// Runs `ip` in the namespace.
+fn ip(plan: &Plan, room: &mut Room<'_>, words: &str) -> Result<(), LabError> {
+    let first = ["ip", "-n", kernel::namespace(plan)?];
+    let words: Vec<&str> = first.into_iter().chain(words.split(' ')).collect();
+    room.run(&words).map(|_| ())
+}
 
 impl Forwarder for LinuxRouting {
     fn probe(&self) -> Result<String, Unavailable> {
@@ -32,41 +144,39 @@ impl Forwarder for LinuxRouting {
     }
 
     fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        let namespace = kernel::namespace(plan)?;
-        for (port, side) in sides(plan.encapsulation).iter().enumerate() {
-            let name = format!("p{port}");
-            // The tester's frames go to the MAC address of the tester's other port: that is what the router has to have.
-            let ip = ["ip", "-n", namespace];
-            let address = ["link", "set", &name, "address", TESTER[1 - port]];
-            room.run(&[&ip[..], &address].concat())?;
-            let nodad: &[&str] = match plan.encapsulation {
-                Encapsulation::Ipv6 => &["nodad"],
-                _ => &[],
-            };
-            let own = ["address", "add", side.own, "dev", &name];
-            room.run(&[&ip[..], &own, nodad].concat())?;
+        let nodad = match plan.encapsulation {
+            Encapsulation::Ipv6 => " nodad",
+            _ => "",
+        };
+        for leg in legs(plan) {
+            let Leg {
+                port, mac, address, ..
+            } = &leg;
+            ip(plan, room, &format!("link set p{port} address {mac}"))?;
+            ip(
+                plan,
+                room,
+                &format!("address add {address} dev p{port}{nodad}"),
+            )?;
         }
         kernel::steer(plan, room)
     }
 
     fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        let namespace = kernel::namespace(plan)?;
-        for (port, side) in sides(plan.encapsulation).iter().enumerate() {
-            let name = format!("p{port}");
-            room.run(&[
-                "ip",
-                "-n",
-                namespace,
-                "neighbour",
-                "replace",
-                side.tester,
-                "lladdr",
-                TESTER[port],
-                "dev",
-                &name,
-                "nud",
-                "permanent",
-            ])?;
+        for leg in legs(plan) {
+            let Leg {
+                port,
+                peer_address,
+                peer_mac,
+                ..
+            } = &leg;
+            let neighbour = format!(
+                "neighbour replace {peer_address} lladdr {peer_mac} dev p{port} nud permanent"
+            );
+            ip(plan, room, &neighbour)?;
+        }
+        for words in routes(plan) {
+            ip(plan, room, &words)?;
         }
         Ok(())
     }
@@ -80,15 +190,13 @@ impl Forwarder for LinuxRouting {
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
-        let version = match plan.encapsulation {
-            Encapsulation::Ipv6 => "-6",
-            _ => "-4",
-        };
+        let version = version(plan.encapsulation);
         kernel::told(
             plan,
             &[
                 &["address", "show"],
-                &[version, "route", "show"],
+                &[version, "rule", "show"],
+                &[version, "route", "show", "table", "all"],
                 &[version, "neighbour", "show"],
             ],
         )
@@ -96,5 +204,65 @@ impl Forwarder for LinuxRouting {
 
     fn processes(&mut self) -> &mut [Process] {
         &mut []
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::tests::plan;
+    use super::*;
+
+    fn passed(joins: Vec<[usize; 2]>, encapsulation: Encapsulation) -> Plan {
+        Plan {
+            joins,
+            encapsulation,
+            ..plan(Path::new("/nowhere"))
+        }
+    }
+
+    #[test]
+    fn alone_it_routes_by_addresses() {
+        let alone = passed(vec![[0, 1]], Encapsulation::Ipv4);
+        let legs = legs(&alone);
+        let told: Vec<&str> = legs.iter().map(|leg| leg.address.as_str()).collect();
+        assert_eq!(told, ["198.18.0.254/24", "198.18.1.254/24"]);
+        assert_eq!(legs[0].mac, TESTER[1]);
+        assert_eq!(
+            (&*legs[1].peer_address, &*legs[1].peer_mac),
+            ("198.18.1.1", TESTER[1])
+        );
+        assert!(routes(&alone).is_empty());
+    }
+
+    #[test]
+    fn around_vnfs_it_routes_by_the_port_that_a_packet_came_in_at() {
+        let around = passed(vec![[0, 1], [2, 3], [4, 5]], Encapsulation::Ipv6);
+        let legs = legs(&around);
+        // Both sides of a VNF know each other.
+        assert_eq!(legs[1].address, "2001:2:0:ff01::1/64");
+        assert_eq!(legs[1].peer_address, "2001:2:0:ff01::2");
+        assert_eq!(legs[2].address, "2001:2:0:ff02::1/64");
+        let macs = [1, 2].map(|at: usize| &legs[at].mac);
+        assert_eq!([2, 1].map(|at: usize| &legs[at].peer_mac), macs);
+        assert_eq!(legs[5].mac, TESTER[0]);
+        let routes = routes(&around);
+        assert_eq!(routes.len(), 12);
+        for line in [
+            "-6 rule add iif p0 lookup 100",
+            "-6 route add default via 2001:2:0:ff01::2 dev p1 table 100",
+            "-6 route add 2001:2::/64 dev p0 table 101",
+            "-6 route add default via 2001:2:0:ff03::2 dev p3 table 102",
+            "-6 route add default via 2001:2:0:ff02::2 dev p2 table 103",
+            "-6 route add 2001:2:0:1::/64 dev p5 table 104",
+        ] {
+            assert!(
+                routes.iter().any(|other| other == line),
+                "{line}: {routes:?}"
+            );
+        }
+        let v4 = passed(vec![[0, 1], [2, 3]], Encapsulation::Ipv4);
+        assert_eq!(super::legs(&v4)[2].address, "198.19.2.1/24");
     }
 }

@@ -12,8 +12,9 @@ pub(super) fn router_mac(port: usize) -> Option<&'static str> {
     TESTER.iter().rev().nth(port).copied()
 }
 
-/// Of each side: the router's own address, and the tester's, which nobody asks for.
+/// Of each side: its network, the router's own address, and the tester's, which nobody asks for.
 pub(super) struct Side {
+    pub(super) network: &'static str,
     pub(super) own: &'static str,
     pub(super) tester: &'static str,
 }
@@ -23,20 +24,24 @@ pub(super) fn sides(encapsulation: Encapsulation) -> [Side; 2] {
     match encapsulation {
         Encapsulation::Ipv6 => [
             Side {
+                network: "2001:2::/64",
                 own: "2001:2::fe/64",
                 tester: "2001:2::1",
             },
             Side {
+                network: "2001:2:0:1::/64",
                 own: "2001:2:0:1::fe/64",
                 tester: "2001:2:0:1::1",
             },
         ],
         _ => [
             Side {
+                network: "198.18.0.0/24",
                 own: "198.18.0.254/24",
                 tester: "198.18.0.1",
             },
             Side {
+                network: "198.18.1.0/24",
                 own: "198.18.1.254/24",
                 tester: "198.18.1.1",
             },

@@ -91,7 +91,7 @@ impl Graph {
         ))
     }
 
-    /// Networks of routers lie beside the tester: one on each of its ports.
+    /// Networks of routers lie beside the tester: one on each of its ports. What else is in the chain only forwards.
     fn check_router(&self, element: &Element, passes: usize) -> Result<(), String> {
         let Element { name, program, .. } = element;
         if !matches!(
@@ -105,12 +105,32 @@ impl Graph {
         if *program == Program::L3fwd && self.encapsulation != Encapsulation::Ipv4 {
             return Err(format!("{name}: l3fwd is set up for IPv4 only here"));
         }
+        let others = || self.elements.iter().filter(|other| other.name != *name);
+        if let Some(other) = others().find(|other| other.program.routes()) {
+            return Err(format!(
+                "{name} and {} both route, and there are two networks only, those of the tester; choose another program for one of them",
+                other.name
+            ));
+        }
+        if let Some(other) = others().find(|other| changes_addresses(other)) {
+            return Err(format!(
+                "{}: {} changes MAC addresses, so that frames would not find {name}, which routes; choose another program for one of them",
+                other.name, other.program
+            ));
+        }
         let is_alone = self.elements.len() == 2;
-        if passes == 1 && is_alone {
+        let is_once = passes == 1 && (is_alone || *program != Program::L3fwd);
+        if self.chains.len() == 1 && (is_once || *program == Program::LinuxRouting) {
             return Ok(());
         }
         Err(format!(
-            "{name}: {program} routes between the tester's two networks, so it stands alone between its ports, as in vNet1 or vNet3"
+            "{name}: {program} routes between the tester's two networks, {}",
+            match program {
+                Program::L3fwd => "so it stands alone between its ports, as in vNet1",
+                Program::LinuxRouting => "so there is one chain",
+                _ =>
+                    "so there is one chain that passes it once, as in vNet1, vNet3 or, for the VNF, vNet4-1VNF",
+            }
         ))
     }
 

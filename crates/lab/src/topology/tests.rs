@@ -191,6 +191,21 @@ fn links_are_what_both_ends_can() {
         ..Parameters::default()
     };
     assert_eq!(kinds("vNet4-1VNF", &bridge), ["veth", "tap", "tap", "veth"]);
+    let routing = Parameters {
+        switch: Program::LinuxRouting,
+        encapsulation: Encapsulation::Ipv6,
+        ..Parameters::default()
+    };
+    assert_eq!(
+        kinds("vNet6-1VNFch", &routing),
+        ["veth", "tap", "tap", "tap", "tap", "veth"]
+    );
+    let router = Parameters {
+        switch: Program::Quietwire,
+        vnf: Program::QuietwireRouter,
+        ..routing
+    };
+    assert_eq!(kinds("vNet4-1VNF", &router)[1], "vhost-user");
     let cards = Parameters {
         ports: ["0000:17:00.0", "0000:17:00.1"].map(str::to_owned).to_vec(),
         ..usual.clone()
@@ -244,6 +259,11 @@ fn a_relay_stands_between_guests_and_nowhere_else() {
 #[test]
 fn parameters_that_make_no_sense_are_told() {
     let usual = container(None, None);
+    let routing = Parameters {
+        switch: Program::LinuxRouting,
+        encapsulation: Encapsulation::Ipv4,
+        ..Parameters::default()
+    };
     for (name, parameters, part) in [
         ("vNet1", container(Some(2), None), "--chains is 2"),
         ("vNet4-nVNF", container(Some(0), None), "--chains is 0"),
@@ -315,6 +335,39 @@ fn parameters_that_make_no_sense_are_told() {
                 ..usual.clone()
             },
             "IPv4 only",
+        ),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                switch: Program::L3fwd,
+                ..routing.clone()
+            },
+            "as in vNet1",
+        ),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                switch: Program::QuietwireRouter,
+                ..routing.clone()
+            },
+            "passes it once",
+        ),
+        ("vNet4-nVNF", routing.clone(), "so there is one chain"),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                vnf: Program::LinuxRouting,
+                ..routing.clone()
+            },
+            "S and V both route",
+        ),
+        (
+            "vNet4-1VNF",
+            Parameters {
+                vnf: Program::TestpmdMacswap,
+                ..routing.clone()
+            },
+            "V: testpmd-macswap changes MAC addresses",
         ),
     ] {
         let message = refused(name, &parameters);

@@ -20,6 +20,18 @@ const UP_DEADLINE: Duration = Duration::from_secs(60);
 /// How long one may take to stop when asked.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Begins a command that sees the interfaces of its network namespace below /sys, as behind `ip netns exec` (sysfs(5): what a
+/// mount shows is that of the namespace in which it was made).
+const SHOWING: [&str; 7] = [
+    "unshare",
+    "--mount",
+    "--",
+    "sh",
+    "-c",
+    "mount -t sysfs sysfs /sys && exec \"$@\"",
+    "sh",
+];
+
 /// A port of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortPlan {
@@ -135,7 +147,10 @@ impl<'a> Room<'a> {
     ) -> Result<Process, LabError> {
         let mut inner = Vec::new();
         if plan.place == ElementPlace::Container {
-            inner.extend(["unshare", "--mount", "--ipc", "--uts", "--"].map(str::to_owned));
+            inner.extend(["unshare", "--ipc", "--uts"].map(str::to_owned));
+        }
+        if plan.namespace.is_some() {
+            inner.extend(SHOWING.map(str::to_owned));
         }
         let cpus = plan.cpus.union(&plan.rest).to_string();
         inner.extend(["taskset".to_owned(), "--cpu-list".to_owned(), cpus]);
