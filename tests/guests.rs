@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use quietwire_host::journal::{self, Change, Journal};
 use quietwire_host::process::{ProcessId, wait_until};
-use quietwire_host::threads::allowed_cpus;
+use quietwire_host::threads::{allowed_cpus, online_cpus, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use quietwire_lab::guest::{Accelerator, AcceleratorChoice, Guest, Image, acceleration, console};
+use quietwire_lab::{Lab, LabOptions, NeighbourPlace, NeighbourSpec};
 
 use rig::{DEADLINE, Rig, alone, image, spec};
 
@@ -365,4 +366,79 @@ fn a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(!lab.exists());
+}
+
+#[test]
+#[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
+fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let mut lab = Lab::open(LabOptions {
+        state_directory: state.clone(),
+        program: rig::quietwire().into(),
+    })
+    .unwrap();
+    let last = online_cpus(Path::new("/")).unwrap().iter().next_back();
+    let neighbours = NeighbourSpec {
+        stressors: vec!["--cpu 1 --cpu-method sqrt".to_owned()],
+        place: NeighbourPlace::Guest,
+        network: None,
+        cpus: last.into_iter().collect(),
+    };
+    neighbours.check().unwrap();
+    let commands = lab.enter_beside(Some(&neighbours)).unwrap();
+    let in_guest = commands
+        .iter()
+        .find(|line| line.starts_with("in the guest"));
+    let in_guest = in_guest.unwrap_or_else(|| panic!("{commands:?}"));
+    assert!(in_guest.contains("stress-ng --cpu 1"), "{in_guest}");
+    let lab_directory = state.join(format!("lab-{}", std::process::id()));
+    let changes = journal::read(&lab_directory.join("case-0001.jsonl")).unwrap();
+    let process = |change: &Change| match change {
+        Change::ProcessStarted { process, .. } => Some(*process),
+        _ => None,
+    };
+    let qemu = changes.iter().find_map(process).unwrap();
+    let threads = threads_of(Path::new("/"), u32::try_from(qemu.pid).unwrap()).unwrap();
+    for thread in &threads {
+        assert_eq!(thread.cpus, neighbours.cpus, "{thread:?}");
+    }
+    let at_work = lab.neighbours_at_work().unwrap().unwrap();
+    // What works in the guest is seen from without as time of its vCPU.
+    assert!(wait_until(DEADLINE, || {
+        let intensity = lab.intensity_since(&at_work).unwrap();
+        intensity.threads >= threads.len() && intensity.cpu_time_s > 0.3
+    }));
+    lab.check().unwrap();
+    lab.leave().unwrap();
+    assert!(!qemu.is_alive());
+    let set = |change: &Change| match change {
+        Change::CpusetCreated { path, .. } => Some(path.clone()),
+        _ => None,
+    };
+    let set = changes.iter().find_map(set).unwrap();
+    assert!(!set.exists(), "{}", set.display());
+    // One that ends is told.
+    lab.enter_beside(Some(&neighbours)).unwrap();
+    let changes = journal::read(&lab_directory.join("case-0002.jsonl")).unwrap();
+    changes
+        .iter()
+        .find_map(process)
+        .unwrap()
+        .end(DEADLINE)
+        .unwrap();
+    let mut said = String::new();
+    let is_told = wait_until(DEADLINE, || {
+        said = lab
+            .check()
+            .map_or_else(|error| error.to_string(), |()| String::new());
+        !said.is_empty()
+    });
+    assert!(
+        is_told && said.contains("'neighbours' ended by itself"),
+        "{said}"
+    );
+    lab.down().unwrap();
+    assert!(!lab_directory.exists());
 }

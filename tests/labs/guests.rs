@@ -17,14 +17,13 @@ use quietwire_lab::guest::Image;
 use quietwire_lab::topology::CATALOG;
 use serde_json::Value;
 
-use super::{DEADLINE, Labs, killed_at_some_moment, namespaces_of, pids};
+use super::{DEADLINE, Labs, elements, killed_at_some_moment, namespaces_of, pids};
 
 /// What leaves a shell.
 const ESCAPE: u8 = 0x1d;
 
 fn element<'a>(state: &'a Value, name: &str) -> &'a Value {
-    let elements = state["elements"].as_array().unwrap();
-    let mut named = elements.iter().filter(|element| element["name"] == name);
+    let mut named = elements(state).filter(|element| element["name"] == name);
     named.next().unwrap()
 }
 
@@ -48,8 +47,42 @@ fn carries_warnings(told: &Value) {
     assert_eq!(has(" is shared by "), !shared.is_empty());
 }
 
+/// Kills the process that keeps a lab, and cleans.
+fn goes_with_its_process(labs: &Labs, state: &Value) {
+    let owner = i32::try_from(state["owner"]["pid"].as_i64().unwrap()).unwrap();
+    let process = ProcessId::of(owner).unwrap();
+    let kill = Command::new("kill")
+        .args(["-KILL", &owner.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    assert!(wait_until(DEADLINE, || !process.is_alive()));
+    labs.done("clean", &[]);
+    assert!(namespaces_of(owner.into()).is_empty());
+    labs.assert_gone(state);
+    assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
+}
+
 #[test]
-fn guests_carry_traffic_for_one_tester_after_the_other_and_have_shells() {
+fn a_guest_beside_a_bridge_of_the_kernels_serves_one_tester_after_the_other_and_has_a_shell() {
+    let labs = Labs::new();
+    let bridge = ["vNet4-1VNF", "--switch", "linux-bridge"];
+    let state = labs.up(&[&bridge[..], &["--vnf", "firewall"]].concat());
+    let told = labs.check(&state, 1);
+    let has_vhost_net = Path::new("/dev/vhost-net").exists();
+    let warnings = told["lab"]["warnings"].to_string();
+    assert_eq!(warnings.contains("no /dev/vhost-net"), !has_vhost_net);
+    carries_warnings(&told);
+    has_a_shell(&labs, "V");
+    // The ports are there for the next one.
+    labs.check(&state, 1);
+    let said = labs.run("shell", &["S"]);
+    assert_eq!(said.status.code(), Some(2));
+    goes_with_its_process(&labs, &state);
+}
+
+#[test]
+#[ignore = "takes a minute or more; make test-labs runs it"]
+fn guests_side_by_side_carry_traffic_for_one_tester_after_the_other_and_have_shells() {
     let labs = Labs::new();
     let state = labs.up(&["vNet5-1VNF", "--vnf", "linux-bridge"]);
     assert_eq!(element(&state, "S")["place"], "guest");
@@ -57,7 +90,6 @@ fn guests_carry_traffic_for_one_tester_after_the_other_and_have_shells() {
     assert_eq!(pids(&state).len(), 3);
     carries_warnings(&labs.check(&state, 1));
     has_a_shell(&labs, "V");
-    // The ports are there for the next one.
     carries_warnings(&labs.check(&state, 1));
     let said = labs.run("shell", &["R"]);
     assert_eq!(said.status.code(), Some(2));
@@ -115,30 +147,29 @@ fn read(terminal: &mut File) -> String {
 }
 
 #[test]
+#[ignore = "takes a minute or more; make test-labs runs it"]
 fn guests_beside_open_vswitch_go_with_the_process_that_keeps_them() {
     let labs = Labs::new();
     let state = labs.up(&["vComp3-PHY2VM", "--switch", "ovs-dpdk"]);
     carries_warnings(&labs.check(&state, 1));
-    let owner = i32::try_from(state["owner"]["pid"].as_i64().unwrap()).unwrap();
-    let process = ProcessId::of(owner).unwrap();
-    let kill = Command::new("kill")
-        .args(["-KILL", &owner.to_string()])
-        .status();
-    assert!(kill.unwrap().success());
-    assert!(wait_until(DEADLINE, || !process.is_alive()));
-    labs.done("clean", &[]);
-    assert!(namespaces_of(owner.into()).is_empty());
-    labs.assert_gone(&state);
-    assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
+    goes_with_its_process(&labs, &state);
 }
 
 #[test]
 fn guests_killed_at_any_moment_leave_nothing_after_clean() {
     killed_at_some_moment(&["vNet3"], Duration::from_secs(6));
-    killed_at_some_moment(
-        &["vComp3-PHY2VM", "--switch", "linux-bridge"],
-        Duration::from_secs(3),
-    );
+}
+
+#[test]
+#[ignore = "takes a minute or more; make test-labs runs it"]
+fn guests_killed_at_many_moments_leave_nothing_after_clean() {
+    for _ in 0..3 {
+        killed_at_some_moment(&["vNet3"], Duration::from_secs(12));
+        killed_at_some_moment(
+            &["vComp3-PHY2VM", "--switch", "linux-bridge"],
+            Duration::from_secs(6),
+        );
+    }
 }
 
 /// What a firewall, a bridge or a router might do that knows nothing of quietwire: the first process of a guest.
@@ -207,43 +238,23 @@ fn an_image_of_ones_own_forwards_by_itself_and_its_console_is_kept() {
     labs.assert_gone(&state);
     let said = fs::read_to_string(kept.join("vNet3-V.console.log")).unwrap();
     assert!(said.contains("quietwire: forwarding"), "{said}");
-    // One that never says so.
+}
+
+#[test]
+#[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
+fn an_image_of_ones_own_that_never_says_that_it_forwards_is_told() {
+    let labs = Labs::new();
     let built = Image::build(Path::new(env!("CARGO_BIN_EXE_quietwire"))).unwrap();
     let image = format!("{},{}", built.kernel.display(), built.initramfs.display());
-    let words = [
-        "vNet3",
-        "--vnf",
-        "own-image",
-        "--guest-deadline",
-        "2s",
-        "--image",
-        &image,
-    ];
-    let output = labs.run("up", &words);
+    let words = ["vNet3", "--vnf", "own-image", "--image", &image];
+    let output = labs.run("up", &[&words[..], &["--guest-deadline", "20s"]].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
         said.contains("has not said 'quietwire: forwarding'"),
         "{said}"
     );
-}
-
-#[test]
-fn a_bridge_of_the_kernels_is_a_switch_beside_a_guest() {
-    let labs = Labs::new();
-    let state = labs.up(&[
-        "vNet4-1VNF",
-        "--switch",
-        "linux-bridge",
-        "--vnf",
-        "firewall",
-    ]);
-    let told = labs.check(&state, 1);
-    let has_vhost_net = Path::new("/dev/vhost-net").exists();
-    let warnings = told["lab"]["warnings"].to_string();
-    assert_eq!(warnings.contains("no /dev/vhost-net"), !has_vhost_net);
-    labs.done("down", &[]);
-    labs.assert_gone(&state);
+    assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }
 
 #[test]
@@ -298,6 +309,15 @@ fn switches_of_the_kernel_carry_traffic_beside_guests() {
         );
         carries(&["vNet6-1VNFch", "--switch", switch], 1);
     }
+    for (name, encapsulation) in [("vComp3-PHY2VM", "ipv4"), ("vNet6-1VNFch", "ipv6")] {
+        let routing = [
+            "--switch",
+            "linux-routing",
+            "--encapsulation",
+            encapsulation,
+        ];
+        carries(&[&[name], &routing[..]].concat(), 1);
+    }
 }
 
 #[test]
@@ -317,4 +337,6 @@ fn every_network_function_carries_traffic_in_a_guest() {
         carries(&[&["vNet3"], words].concat(), 1);
     }
     carries(&["vNet2", "--forwarding", "bridge"], 1);
+    let router = ["--vnf", "quietwire-router", "--encapsulation", "ipv4"];
+    carries(&[&["vNet4-1VNF"], &router[..]].concat(), 1);
 }
