@@ -48,7 +48,6 @@ demo: build ## Run the noisy-neighbours study and write its page into results/
 test: ## Lint, build and run every test; ends with what ran and what did not
 	@if [ "$(SETUP)" = scripts/setup ]; then $(SETUP) --with-tests; else $(SETUP); fi
 	@$(MAKE) --no-print-directory lint
-	cargo build --release --locked
 	@scripts/run-tests --locked
 
 test-labs: ## Bring up all topologies with guests, and whatever else takes minutes, and check them

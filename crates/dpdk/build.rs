@@ -9,6 +9,7 @@ use std::process::Command;
 /// What the bindings need of DPDK; everything else stays out.
 const FUNCTIONS: &[&str] = &[
     "qw_.*",
+    "rte_eal_get_runtime_dir",
     "rte_eal_init",
     "rte_eal_alarm_set",
     "rte_mp_disable",

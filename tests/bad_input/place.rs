@@ -267,9 +267,18 @@ impl Running {
         }
     }
 
+    /// Waits for the end, after which nothing of this process is left of DPDK either.
     pub(crate) fn ended(mut self) -> Ended {
+        let code = self.wait().code();
+        let own = format!("-{}", self.id());
+        let is_own = |path: &PathBuf| path.to_string_lossy().ends_with(&own);
+        let left: Vec<_> = entries(Path::new("/run/dpdk"))
+            .into_iter()
+            .filter(is_own)
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
         Ended {
-            code: self.wait().code(),
+            code,
             said: self.said(),
         }
     }

@@ -2,8 +2,9 @@
 //! DPDK's environment abstraction layer: started once in a process, with its CPUs named.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -107,6 +108,7 @@ impl Eal {
                 "DPDK's multi-process support stayed on; forwarding threads may run without buffer caches"
             );
         }
+        remove_runtime_directory();
         Ok(Self(Arc::new(EalInner {
             memory,
             devices: AtomicU32::new(0),
@@ -183,6 +185,17 @@ fn choose_memory(options: &EalOptions) -> Result<Memory, Error> {
                 })
             }
         }
+    }
+}
+
+/// The EAL makes a directory for files that processes share, and leaves it behind. There are none, so that it can go at
+/// once, and does not stay when this process is killed.
+fn remove_runtime_directory() {
+    // SAFETY: a call without preconditions after rte_eal_init; it gives a string that stays.
+    let directory = unsafe { CStr::from_ptr(sys::rte_eal_get_runtime_dir()) };
+    let path = Path::new(OsStr::from_bytes(directory.to_bytes()));
+    if let Err(error) = fs::remove_dir(path) {
+        tracing::warn!("DPDK's directory {} stays: {error}", path.display());
     }
 }
 

@@ -17,7 +17,8 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
         offered_rate_pps: rate,
         duration_s: 0.2,
         warm_up_s: 0.05,
-        drain_s: 0.05,
+        // Whoever has the CPU meanwhile gives it back by then.
+        drain_s: 0.5,
         frame_sizes: sizes,
         directions,
         flows: 3,
@@ -63,6 +64,14 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
     .unwrap();
     tester.wait_for_links(Duration::from_secs(10)).unwrap();
     tester
+}
+
+/// Runs a trial until the tester could send half of its frames at least, three times at most: held up for as long as the
+/// trial, it says so and has too few for figures.
+fn run_unhindered(tester: &mut Tester, trial: &Trial) -> TrialResult {
+    let mut runs = (0..3).map(|_| tester.run(trial).unwrap());
+    let is_enough = |it: &TrialResult| it.offered_frames * 2 >= it.scheduled_frames;
+    runs.find(is_enough).expect("a tester that can send")
 }
 
 /// That the figures of latency fit each other.
@@ -222,7 +231,7 @@ fn what_is_offered_is_seen_again() {
         (FrameSizes::Imix, 50e3),
     ] {
         for directions in [Directions::OneWay, Directions::Both] {
-            let result = tester.run(&trial(rate, sizes, directions)).unwrap();
+            let result = run_unhindered(&mut tester, &trial(rate, sizes, directions));
             let asked = rate * 0.2;
             assert!(result.is_valid(), "{:?}", result.validity);
             assert!(

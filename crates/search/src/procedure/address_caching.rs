@@ -82,7 +82,7 @@ impl AddressCaching {
         let (max, resolution) = (config.max_addresses, config.resolution_addresses);
         Ok(Self {
             desk: Desk::new(config.max_invalid_repeats),
-            search: Bisection::new(u64::from(max), u64::from(resolution)),
+            search: Bisection::new(u64::from(max), u64::from(resolution)).with_second_look(),
             stage: Stage::Forget,
             config,
         })

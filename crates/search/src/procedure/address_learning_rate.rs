@@ -76,7 +76,7 @@ impl AddressLearningRate {
         let (max, resolution) = (config.max_rate_pps, config.resolution_pps);
         Ok(Self {
             desk: Desk::new(config.max_invalid_repeats),
-            search: Bisection::new(u64::from(max), u64::from(resolution)),
+            search: Bisection::new(u64::from(max), u64::from(resolution)).with_second_look(),
             stage: Stage::Forget,
             config,
         })

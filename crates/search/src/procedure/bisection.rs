@@ -9,6 +9,9 @@ pub(super) struct Bisection {
     passed: u64,
     /// Smallest number that failed.
     failed: Option<u64>,
+    /// How often in a row a number has to fail until it counts as failed, and how often the present one did.
+    failures_needed: u32,
+    failures: u32,
     max: u64,
     resolution: u64,
 }
@@ -18,8 +21,19 @@ impl Bisection {
         Self {
             passed: 0,
             failed: None,
+            failures_needed: 1,
+            failures: 0,
             max,
             resolution: resolution.max(1),
+        }
+    }
+
+    /// With numbers that have to fail twice in a row: one frame that the machine held up must not end the search below what
+    /// the device does.
+    pub(super) fn with_second_look(self) -> Self {
+        Self {
+            failures_needed: 2,
+            ..self
         }
     }
 
@@ -36,6 +50,11 @@ impl Bisection {
 
     /// Takes whether the number of [`Bisection::next`] passed.
     pub(super) fn record(&mut self, passed: bool) {
+        self.failures += u32::from(!passed);
+        if !passed && self.failures < self.failures_needed {
+            return;
+        }
+        self.failures = 0;
         match (self.next(), passed) {
             (Some(tried), true) => self.passed = tried,
             (Some(tried), false) => self.failed = Some(tried),

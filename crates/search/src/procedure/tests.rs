@@ -309,7 +309,7 @@ proptest! {
         let mut method = AddressCaching::new(config).unwrap();
         let mut switch = Switch { keeps, learns_pps: 1e9, known: 0 };
         let mut count = 0;
-        let result = drive(&mut method, 3 * 18 + 3, |action| {
+        let result = drive(&mut method, 2 * 3 * 18 + 3, |action| {
             count += 1;
             // A failure in the middle starts the number over.
             if count == fails_at + 1 { failed("gap") } else { switch.sees(action) }
@@ -334,7 +334,7 @@ proptest! {
         };
         let mut method = AddressLearningRate::new(config).unwrap();
         let mut switch = Switch { keeps: u32::MAX, learns_pps: f64::from(learns_pps), known: 0 };
-        let result = drive(&mut method, 3 * 18, |action| switch.sees(action));
+        let result = drive(&mut method, 2 * 3 * 18, |action| switch.sees(action));
         let ProcedureFindings::AddressLearningRate(found) = result.findings else {
             panic!("findings of another method")
         };
@@ -343,6 +343,35 @@ proptest! {
         prop_assert!(rate + resolution_pps > learns_pps.min(100_000));
         prop_assert_eq!(found.is_limit, learns_pps >= 100_000);
     }
+}
+
+#[test]
+fn one_frame_that_is_held_up_does_not_lessen_the_capacity() {
+    let mut method = AddressCaching::new(caching()).unwrap();
+    let mut switch = Switch {
+        keeps: 50_000,
+        learns_pps: 1e9,
+        known: 0,
+    };
+    let mut probes = 0;
+    let result = drive(&mut method, 2 * 3 * 18 + 3, |action| {
+        let seen = switch.sees(action);
+        probes += u32::from(matches!(action, Action::Probe { .. }));
+        match seen {
+            // Every other probe of the switch that knew all loses one on the way.
+            Observation::Probed {
+                flooded_frames: 0, ..
+            } if probes % 2 == 1 => Observation::Probed {
+                flooded_frames: 0,
+                lost_frames: 1,
+            },
+            seen => seen,
+        }
+    });
+    let ProcedureFindings::AddressCaching(found) = result.findings else {
+        panic!("findings of another method")
+    };
+    assert_eq!(found.capacity_addresses, Some(50_000));
 }
 
 #[test]

@@ -341,7 +341,7 @@ fn key(vlan: Option<VlanId>, address: [u8; 6]) -> Key {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn does_as_the_bridge_by_the_book(
@@ -379,7 +379,7 @@ fn the_comparison_meets_every_rule() {
         *seen.borrow_mut().entry(what).or_insert(0) += 1;
     };
     let mut runner = TestRunner::new_with_rng(
-        ProptestConfig::with_cases(600),
+        ProptestConfig::with_cases(300),
         TestRng::deterministic_rng(RngAlgorithm::ChaCha),
     );
     let met = runner.run(&strategy, |(settings, steps)| {

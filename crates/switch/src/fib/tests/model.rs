@@ -61,7 +61,7 @@ fn edges6(prefix: &Ipv6Net) -> [u128; 4] {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn ipv4_is_what_the_obvious_table_says(steps in steps(prefix4())) {

@@ -181,7 +181,7 @@ fn filtered(rules: &[FilterRule]) -> (World, Vec<Arc<AtomicU64>>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn the_kernel_gets_what_the_obvious_filter_gives_it(
