@@ -84,9 +84,9 @@ impl Labs {
             None => Command::new(binary),
         };
         lab.args(["lab", "check", state["name"].as_str().unwrap(), "--json"]);
-        // Emulated guests that share a CPU let frames wait longest.
-        let has_guests = elements(state).any(|element| element["place"] == "guest");
-        let drain = if has_guests { "2s" } else { "1s" };
+        // Whoever shares a CPU lets frames wait.
+        let is_shared = state["cpus"]["shared"] != json!([]);
+        let drain = if is_shared { "2s" } else { "1s" };
         lab.args(["--rate", "500", "--duration", "500ms", "--drain", drain]);
         lab.args(["--cpus", state["cpus"]["elements"][0].as_str().unwrap()]);
         lab.args(["--no-huge", "--memory-mib", "128"]);

@@ -169,7 +169,7 @@ impl Rig {
                     "--warm-up",
                     "100ms",
                     "--drain",
-                    "1s",
+                    "500ms",
                 ])
                 .args([
                     "--memory-mib",

@@ -225,8 +225,10 @@ impl Seen {
             Validity::Valid => String::new(),
             Validity::Invalid(reasons) => format!("; the tester says: {}", reasons.join("; ")),
         };
+        let (lost, damaged, misdirected) = (self.lost, self.damaged, self.misdirected);
+        let offered: u64 = self.ports.iter().map(|(offered, _)| offered).sum();
         bail!(CheckFailed(format!(
-            "not every frame arrived as it was sent{why}"
+            "not every frame arrived as it was sent: of {offered}, {lost} were lost, {damaged} damaged, {misdirected} misdirected{why}"
         )))
     }
 }
