@@ -74,6 +74,32 @@ impl Labs {
     /// Traffic through all chains both ways; every frame has to arrive as it was sent. The rate is low: all elements but the
     /// tester have one CPU together. Interfaces of the kernel's are seen from within the tester's namespace.
     fn check(&self, state: &Value, chains: usize) -> Value {
+        const TRIALS: usize = 4;
+        let mut output = self.trial(state);
+        for _ in 1..TRIALS {
+            // A tester that got no CPU says nothing of the lab.
+            let said = String::from_utf8_lossy(&output.stderr);
+            if output.status.success() || !said.contains("; the tester says:") {
+                break;
+            }
+            output = self.trial(state);
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let result = &told["result"];
+        let ports = result["ports"].as_array().unwrap();
+        assert_eq!(ports.len(), 2 * chains);
+        for port in ports {
+            assert!(port["offered_frames"].as_u64().unwrap() > 0, "{port}");
+            assert!(port["received_frames"].as_u64().unwrap() > 0, "{port}");
+        }
+        assert_eq!(result["lost_frames"], 0);
+        assert_eq!(result["damaged_frames"], 0);
+        told
+    }
+
+    fn trial(&self, state: &Value) -> Output {
         let binary = env!("CARGO_BIN_EXE_quietwire");
         let mut lab = match state["tester"]["namespace"].as_str() {
             Some(namespace) => {
@@ -90,20 +116,7 @@ impl Labs {
         lab.args(["--rate", "500", "--duration", "500ms", "--drain", drain]);
         lab.args(["--cpus", state["cpus"]["elements"][0].as_str().unwrap()]);
         lab.args(["--no-huge", "--memory-mib", "128"]);
-        let output = self.with_state(&mut lab);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let result = &told["result"];
-        let ports = result["ports"].as_array().unwrap();
-        assert_eq!(ports.len(), 2 * chains);
-        for port in ports {
-            assert!(port["offered_frames"].as_u64().unwrap() > 0, "{port}");
-            assert!(port["received_frames"].as_u64().unwrap() > 0, "{port}");
-        }
-        assert_eq!(result["lost_frames"], 0);
-        assert_eq!(result["damaged_frames"], 0);
-        told
+        self.with_state(&mut lab)
     }
 
     /// Nothing is left of what such a state tells of.
