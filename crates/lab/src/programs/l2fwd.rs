@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::vdev::{EXAMPLE_READY, eal_options, is_worker, start, threads};
+use super::vdev::{EXAMPLE_READY, MEMORY_MIB, eal_options, is_worker, start, threads};
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
@@ -30,7 +30,7 @@ impl L2fwd {
     fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let binary = self.binary.clone().unwrap_or_else(|| BINARY.into());
         let mut command = vec![binary.display().to_string()];
-        command.extend(eal_options(plan)?);
+        command.extend(eal_options(plan, MEMORY_MIB)?);
         command.extend([
             "--".to_owned(),
             "-p".to_owned(),
@@ -64,10 +64,7 @@ impl Forwarder for L2fwd {
     fn probe(&self) -> Result<String, Unavailable> {
         match &self.binary {
             Some(_) => Ok(dpdk_version()),
-            None => Err(not_installed(
-                BINARY,
-                "it is one of DPDK's examples, which Debian has as source only",
-            )),
+            None => Err(not_installed(BINARY, "scripts/build-l3fwd builds it")),
         }
     }
 

@@ -13,6 +13,8 @@ use crate::error::{LabError, io_error};
 use crate::up::{Plan, Process, Room};
 
 const BINARY: &str = "dpdk-l3fwd";
+/// Memory that it takes, MiB: `scripts/build-l3fwd` gives its tables room for two million routes.
+const MEMORY_MIB: u64 = 1024;
 /// Networks of RFC 2544, appendix C.2.2; it takes neither file empty, and IPv6 addresses only with all their digits.
 const RULES: [(&str, &str); 2] = [
     ("ipv4", "R198.18.0.0/24 0\nR198.18.1.0/24 1\n"),
@@ -39,7 +41,7 @@ impl L3fwd {
     fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let binary = self.binary.clone().unwrap_or_else(|| BINARY.into());
         let mut command = vec![binary.display().to_string()];
-        command.extend(eal_options(plan)?);
+        command.extend(eal_options(plan, MEMORY_MIB)?);
         let own = ["--", "-P", "--parse-ptype", "--lookup=lpm", "-p"].map(str::to_owned);
         command.extend(own);
         command.push(format!("{:#x}", mask(plan.ports.len())));

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::vdev::{eal_options, is_worker, start, threads};
+use super::vdev::{MEMORY_MIB, eal_options, is_worker, start, threads};
 use super::{Forwarder, Unavailable, dpdk_version, find, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
@@ -32,7 +32,7 @@ impl Testpmd {
 
     fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let mut command = vec![BINARY.to_owned()];
-        command.extend(eal_options(plan)?);
+        command.extend(eal_options(plan, MEMORY_MIB)?);
         let buffers = 4096 * plan.ports.len().max(2);
         // Ports are laid in pairs, in the order of the joins. It has no use for a terminal with --stats-period only.
         let own = [

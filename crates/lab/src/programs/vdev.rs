@@ -8,13 +8,13 @@ use crate::adapters::DeviceThread;
 use crate::error::LabError;
 use crate::up::{Attachment, Plan, Process, Room};
 
-/// Memory of a program, MiB.
-const MEMORY_MIB: u64 = 128;
+/// Memory that a program takes which has no tables to speak of, MiB.
+pub(super) const MEMORY_MIB: u64 = 128;
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u64 = 2;
 
 /// Options of the environment layer (EAL): the main thread on the CPUs of the rest, one worker on each CPU of the element.
-pub(super) fn eal_options(plan: &Plan) -> Result<Vec<String>, LabError> {
+pub(super) fn eal_options(plan: &Plan, memory_mib: u64) -> Result<Vec<String>, LabError> {
     let rest = plan.rest.first().map_or(0, |cpu| cpu.0);
     let mut lcores = vec![format!("0@{rest}")];
     lcores.extend(
@@ -30,9 +30,9 @@ pub(super) fn eal_options(plan: &Plan) -> Result<Vec<String>, LabError> {
         format!("--file-prefix={}", plan.tag),
         "--no-telemetry".to_owned(),
         "-m".to_owned(),
-        MEMORY_MIB.to_string(),
+        memory_mib.to_string(),
     ];
-    options.extend(memory_options(MEMORY_MIB));
+    options.extend(memory_options(memory_mib));
     let ports = plan.ports.iter().enumerate();
     let devices: Vec<String> = ports
         .map(|(index, port)| device(index, &port.attachment))
