@@ -110,6 +110,9 @@ throughput = [1, 2]
 [[case]]
 name = "quietwire"
 [[case]]
+name = "quietwire-veth"
+link = "veth"
+[[case]]
 name = "linux-bridge"
 switch = "linux-bridge"
 [[case]]
@@ -150,7 +153,7 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
         cycles.is_null() || cycles["reckoned"] == "cpu_time",
         "{cycles}"
     );
-    for name in ["quietwire", "linux-bridge", "ovs-netdev"] {
+    for name in ["quietwire", "quietwire-veth", "linux-bridge", "ovs-netdev"] {
         let seen = case(summary, name);
         assert!(seen["max_rate_pps"].as_f64().unwrap() > 0.0, "{seen}");
         assert!(
@@ -221,4 +224,114 @@ fn every_ready_made_study_tells_what_it_would_do() {
     assert_eq!(fs::read_dir(place.directory.path()).unwrap().count(), 0);
     let wrong = place.study(&["run", "no-such-study"]);
     assert_eq!(wrong.status.code(), Some(2));
+}
+
+const TENANTS: &str = r#"
+name = "tenants"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet4-nVNF"
+vnf = "testpmd-io"
+place = "container"
+[tester]
+cpu = "0"
+realtime = false
+[trials]
+duration-s = 0.2
+warm-up-s = 0.1
+drain-s = 0.3
+max-rate-pps = 100_000
+[tenants]
+rate-pps = 500
+loss-ratio = 0.9
+most = 2
+"#;
+
+#[test]
+fn tenants_are_added_until_the_goal_breaks_or_there_are_as_many_as_asked_for() {
+    let place = Workplace::new();
+    fs::write(place.path("study.toml"), TENANTS).unwrap();
+    let told = place.run("study.toml", &[]);
+    assert_eq!(told["summary"]["state"]["state"], "finished");
+    let tenants = &told["summary"]["sizes"][0]["tenants"];
+    assert_eq!(tenants["found"][0]["is_through"], true, "{tenants}");
+    let rows = tenants["rows"].as_array().unwrap();
+    assert_eq!(rows[0]["tenants"], 1);
+    for row in rows {
+        assert_eq!(row["cycles"]["reckoned"], "counted", "{row}");
+        assert!(
+            row["cycles_per_tenant_hz"]["median"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+    }
+}
+
+/// A device with cards that no machine has, isolation that few have, and one that this machine has.
+const LACKING: &str = r#"
+name = "lacking"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+link = "vhost-user"
+[tester]
+cpu = "0"
+realtime = false
+ports = ["ffff:fe:00.0", "ffff:fe:00.1"]
+[trials]
+duration-s = 0.2
+max-rate-pps = 10_000
+[latency]
+rate-pps = 1000
+duration-s = 0.1
+repeats = 1
+[[case]]
+name = "cards"
+ports = ["ffff:ff:00.0", "ffff:ff:00.1"]
+[[case]]
+name = "functions"
+ports = ["ffff:ff:00.0", "ffff:ff:00.1"]
+isolation = "sr-iov"
+[[case]]
+name = "image"
+topology = "vNet3"
+vnf = "own-image"
+image = { kernel = "no-kernel", initramfs = "no-initramfs" }
+[[case]]
+name = "firewall"
+topology = "vNet4-1VNF"
+place = "container"
+vnf = "firewall"
+link = "memif"
+rules = """
+[[rule]]
+name = "all"
+action = "accept"
+"""
+"#;
+
+#[test]
+fn what_a_machine_lacks_for_a_case_is_told_and_the_others_are_run() {
+    let place = Workplace::new();
+    fs::write(place.path("study.toml"), LACKING).unwrap();
+    let told = place.run("study.toml", &[]);
+    let left_out = told["summary"]["unavailable"].as_array().unwrap();
+    let why = |name: &str| {
+        let mut all = left_out.iter();
+        all.find(|case| case["name"] == name).unwrap()["reason"]
+            .as_str()
+            .unwrap()
+    };
+    assert!(
+        why("cards").contains("ffff:ff:00.0: there is no such device"),
+        "{left_out:?}"
+    );
+    assert!(why("functions").contains("SR-IOV") || why("functions").contains("virtual functions"));
+    assert!(
+        why("image").contains("no-kernel is no file"),
+        "{left_out:?}"
+    );
+    let seen = case(&told["summary"], "firewall");
+    assert!(seen["round_trip"].is_object(), "{seen}");
 }

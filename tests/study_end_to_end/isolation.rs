@@ -159,6 +159,45 @@ fn every_isolation_case_is_run_or_unavailable_with_the_reason() {
 }
 
 #[test]
+fn an_isolation_is_applied_around_whatever_topology_a_case_has() {
+    let _turn = turn();
+    let place = Workplace::new();
+    let before = settings();
+    let cases = [
+        ("pinned", "off-forwarding-cpus"),
+        ("isolated", "everywhere"),
+    ]
+    .map(|(isolation, neighbours)| case(isolation, neighbours, isolation))
+    .concat();
+    let text = format!("{HEAD}[neighbours]\nkinds = [\"cpu\"]\n{cases}");
+    let text = text.replace("link = \"memif\"", "link = \"vhost-user\"");
+    fs::write(place.path("study.toml"), text).unwrap();
+    let told = json(&place.study(&["--json"]).output().unwrap());
+    place.assert_nothing_left();
+    assert_eq!(changes(), 0);
+    assert_eq!(settings(), before);
+    let summary = &told["summary"];
+    let left_out = summary["unavailable"].as_array().unwrap();
+    // Where CPU sets are missing, it says so.
+    assert!(
+        left_out
+            .iter()
+            .all(|case| case["name"] == "isolated" && case["has_failed"] == false)
+    );
+    for (name, settings) in entries(&place) {
+        if settings["unavailable"].is_string() {
+            continue;
+        }
+        let commands = settings["commands"].to_string();
+        let is_isolated = name == "isolated";
+        assert_eq!(commands.contains("/proc/irq/"), is_isolated, "{commands}");
+        let parts = settings["isolation_parts"].to_string();
+        assert_eq!(parts.contains("isolated"), is_isolated, "{parts}");
+        assert!(settings["lab"]["elements"].is_array());
+    }
+}
+
+#[test]
 fn an_isolation_that_was_killed_is_taken_back() {
     let _turn = turn();
     let place = Workplace::new();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A lab that is up: one at a time on a machine, with one case at a time in it.
 
+mod beside;
+
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -20,6 +22,8 @@ use crate::device::{Device, DeviceSpec};
 use crate::error::{LabError, io_error};
 use crate::isolation::{Applied, running_machine};
 use crate::neighbours::{AtWork, Entrance, Intensity, NeighbourSpec, Neighbours, Surroundings};
+
+pub use beside::Begun;
 
 /// Where labs keep their state when nothing else is asked for.
 pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
@@ -234,31 +238,6 @@ impl Lab {
         entered
     }
 
-    /// Brings up a case whose device is up already, elsewhere: its neighbours, if any. What comes back is every command.
-    ///
-    /// # Errors
-    /// What did not come up; all of it is undone then.
-    pub fn enter_beside(
-        &mut self,
-        neighbours: Option<&NeighbourSpec>,
-    ) -> Result<Vec<String>, LabError> {
-        self.begin()?;
-        let mut commands = Vec::new();
-        let started = self
-            .make_room()
-            .and_then(|(directory, tag)| match neighbours {
-                Some(spec) => self.start_neighbours(spec, &directory, &tag, &mut commands),
-                None => Ok(()),
-            });
-        if let Err(error) = started {
-            if let Err(also) = self.leave() {
-                tracing::error!("{also}");
-            }
-            return Err(error);
-        }
-        Ok(commands)
-    }
-
     /// Begins a case: nothing of it is there yet but its journal.
     fn begin(&mut self) -> Result<(), LabError> {
         self.leave()?;
@@ -333,6 +312,32 @@ impl Lab {
         Ok(())
     }
 
+    /// Applies a partition for the case; the CPU set that its device is to be in, whose CPUs these are.
+    fn isolate(
+        &mut self,
+        plan: &Plan,
+        cpus: &CpuList,
+        tag: &str,
+        commands: &mut Vec<String>,
+    ) -> Result<Cpuset, LabError> {
+        let name = format!("case-{:04}{MARKER}", self.cases);
+        let marker = self.directory.join(name);
+        let running = being_entered(&mut self.running)?;
+        let applied = running
+            .partition
+            .insert(Applied::apply(&running_machine(), plan, &marker)?);
+        commands.extend(applied.settings.iter().cloned());
+        match &applied.device_set {
+            Some(set) => Ok(set.clone()),
+            None => Ok(Cpusets::find(Path::new("/"))?.create(
+                &mut running.journal,
+                &format!("{tag}-device"),
+                cpus,
+                TasksOnUndo::Kill,
+            )?),
+        }
+    }
+
     fn build(&mut self, case: &Case) -> Result<Entered, LabError> {
         let (directory, tag) = self.make_room()?;
         let running = being_entered(&mut self.running)?;
@@ -366,22 +371,11 @@ impl Lab {
             device_set = Some(set);
         }
         if let Some(plan) = &case.partition {
-            let marker = self
-                .directory
-                .join(format!("case-{:04}{MARKER}", self.cases));
-            let applied = Applied::apply(&running_machine(), plan, &marker)?;
-            commands.extend(applied.settings.iter().cloned());
-            device_set = match &applied.device_set {
-                Some(set) => Some(set.clone()),
-                None => Some(Cpusets::find(Path::new("/"))?.create(
-                    journal,
-                    &format!("{tag}-device"),
-                    &case.device.roles().all(),
-                    TasksOnUndo::Kill,
-                )?),
-            };
-            running.partition = Some(applied);
+            let cpus = case.device.roles().all();
+            device_set = Some(self.isolate(plan, &cpus, &tag, &mut commands)?);
         }
+        let running = being_entered(&mut self.running)?;
+        let journal = &mut running.journal;
         let places = Places {
             sockets: (0..case.device.ports)
                 .map(|port| directory.join(format!("p{port}.sock")))

@@ -26,7 +26,7 @@ pub use cycles::CycleCount;
 pub use device::{DeviceSpec, ForwardingMode};
 pub use error::{Fault, LabError};
 pub use isolation::{Applied, IsolationCase, IsolationPart, Setup, isolation_cases};
-pub use lab::{Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
+pub use lab::{Begun, Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
 pub use neighbours::{
     AtWork, Intensity, NeighbourKind, NeighbourPlace, NeighbourSpec, NetworkNeighbour, Placement,
     neighbour_kinds,

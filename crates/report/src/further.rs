@@ -10,6 +10,7 @@ use crate::format::{self, THIN};
 use crate::summary::{
     LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates, SizeSummary, soak_end,
 };
+use crate::tenants;
 
 /// A table of one method, over all cases and rounds.
 pub(crate) struct FurtherTable {
@@ -151,7 +152,13 @@ pub(crate) fn tables(size: &SizeSummary) -> Vec<FurtherTable> {
             }
         };
     let tables = KINDS.into_iter().map(of);
-    tables.filter(|table| !table.rows.is_empty()).collect()
+    let tables = tables.filter(|table| !table.rows.is_empty());
+    size.tenants
+        .as_ref()
+        .and_then(tenants::table)
+        .into_iter()
+        .chain(tables)
+        .collect()
 }
 
 fn with_place(case: &str, result: &MethodResult, rows: Rows) -> Vec<Vec<String>> {

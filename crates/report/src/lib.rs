@@ -13,6 +13,7 @@ mod further;
 mod page;
 mod summary;
 mod table;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,8 @@ pub use summary::{
     Applications, CaseSummary, CpuShare, CyclesPerFrame, GoalSummary, Health, HighestLoad,
     LatencyAtLoad, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures, MethodResult,
     NeighbourShare, PercentileValue, PublishedRow, Reckoned, RepeatedRates, RoundTrip,
-    SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, ThreadShare, UnavailableCase,
+    SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt, TenantsFound,
+    TenantsSummary, ThreadShare, UnavailableCase,
 };
 pub use table::text_table;
 
@@ -68,5 +70,6 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
         "study_file_sha256": results.file_sha256,
         "runs": runs,
         "summary": summary,
+        "consoles": results.consoles,
     }))
 }

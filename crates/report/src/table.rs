@@ -50,8 +50,10 @@ pub fn text_table(summary: &Summary, width: u16) -> String {
     }
     for case in &summary.unavailable {
         text.push_str(&format!(
-            "{}: unavailable on this machine: {}\n",
-            case.name, case.reason
+            "{}: {} on this machine: {}\n",
+            case.name,
+            words::left_out(case).to_lowercase(),
+            case.reason
         ));
     }
     // A terminal's fonts may lack the narrow space.

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{CaseSummary, SearchOutcome, State, Summary, html, json, text_table};
 use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{
-    OpenMode, Progress, StepKind, Store, StudyFile, StudyResults, TrialEvent, run_study,
+    CaseLeftOut, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults, TrialEvent,
+    run_study,
 };
 
 const STUDY: &str = include_str!("../../../studies/noisy-neighbours.toml");
@@ -751,4 +752,88 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     let (summary, page) = checked(&whole());
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
     assert!(!page.contains("Cycles a frame"));
+}
+
+#[test]
+fn tenants_are_told_with_what_they_cost() {
+    let text = r#"
+name = "tenants"
+title = "Tenants"
+[device]
+switch = "quietwire"
+topology = "vNet4-nVNF"
+place = "container"
+[tester]
+cpu = "0"
+[trials]
+duration-s = 1
+[tenants]
+rate-pps = 1_000_000
+loss-ratio = 0.01
+most = 16
+"#;
+    let bench = || {
+        let mut bench = SimulatedBench::new(7, 0);
+        bench.invalid_ratio = 0.0;
+        bench
+    };
+    let mut results = results_of(text, bench(), usize::MAX);
+    for step in &mut results.steps {
+        for trial in &mut step.trials {
+            trial.activity["elements"] = serde_json::json!([{
+                "name": "S", "role": "switch", "counted": { "cycles": 6_000_000_000_u64, "frames": 20_000_000 },
+                "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
+            }]);
+        }
+    }
+    let (summary, page) = checked(&results);
+    assert_eq!(summary.state, State::Finished);
+    let tenants = summary.sizes[0].tenants.as_ref().unwrap();
+    let found = &tenants.found[0];
+    assert_eq!((found.held, found.broke, &found.bound), (6, Some(7), &None));
+    let rows: Vec<_> = tenants
+        .rows
+        .iter()
+        .map(|row| (row.tenants, row.holds))
+        .collect();
+    let all = [
+        (1, true),
+        (2, true),
+        (4, true),
+        (6, true),
+        (7, false),
+        (8, false),
+    ];
+    assert_eq!(rows, all);
+    let cycles = tenants.rows[1].cycles.as_ref().unwrap();
+    assert_eq!(cycles.cycles.median, 300.0);
+    // 1.2 s with the warm-up, two tenants.
+    let each = tenants.rows[1].cycles_per_tenant_hz.as_ref().unwrap();
+    assert!((each.median / 2.5e9 - 1.0).abs() < 1e-9, "{each:?}");
+    assert!(page.contains("6 tenants hold at") && page.contains("and 7 do not"));
+    assert!(text_table(&summary, 160).contains("each tenant"));
+
+    // Until it is through, nothing is said of the most; what bounds it otherwise is told.
+    let (summary, page) = checked(&results_of(text, bench(), 3));
+    assert_ne!(summary.state, State::Finished);
+    assert!(!page.contains("tenants hold at"));
+    let mut bench = bench();
+    let why = CaseLeftOut::Failed("no memory".to_owned());
+    bench.left_out = Some(("tenants-4".to_owned(), why));
+    let (summary, page) = checked(&results_of(text, bench, usize::MAX));
+    assert!(page.contains("3 tenants hold at") && page.contains("no memory"));
+    assert!(summary.unavailable[0].has_failed && page.contains("Failed: "));
+}
+
+#[test]
+fn consoles_are_on_the_page_and_in_the_document() {
+    let mut bench = SimulatedBench::new(11, 0);
+    bench.console = Some("one\n".repeat(200) + "the <last> line\n");
+    let results = results_of(STUDY, bench, usize::MAX);
+    let (_, page) = checked(&results);
+    assert!(page.contains("What guests' consoles said") && page.contains("the &lt;last&gt; line"));
+    let told = json(&results).unwrap();
+    let said = told["consoles"][0]["said"].as_str().unwrap();
+    assert_eq!(said.lines().count(), 201);
+    assert!(!checked(&whole()).1.contains("What guests' consoles said"));
 }

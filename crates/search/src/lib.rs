@@ -47,6 +47,7 @@ mod loss_ratio;
 mod loss_sweep;
 mod method;
 mod mlrsearch;
+mod most;
 pub mod procedure;
 mod repeat;
 mod single_run;
@@ -77,6 +78,7 @@ pub use mlrsearch::{
     DurationSums, LoadClass, MlrBound, MlrEnd, MlrFindings, MlrGoal, MlrGoalResult,
     MlrIrregularity, MlrSearch, MlrSearchConfig,
 };
+pub use most::Most;
 pub use repeat::{Repeat, RepeatConfig, RepeatFindings, Repeated, RepeatedRun};
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
 pub use soak::{CriticalLoad, Soak, SoakConfig, SoakEnd, SoakFindings};

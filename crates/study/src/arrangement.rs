@@ -70,7 +70,7 @@ pub(crate) fn setup(file: &StudyFile) -> Setup {
             .service_cpus
             .union(&device.control_cpus)
             .union(&file.tester.cpu),
-        ports: Vec::new(),
+        ports: device.ports.clone(),
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study is run on: whoever has the device, the neighbours and the tester implements [`Bench`].
 
+use std::collections::BTreeMap;
+
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_tester::{CitedCalibration, LatencySummary, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,18 @@ use crate::file::{ApplicationPlan, Case, FrameSize};
 
 /// What can go wrong on a bench; told to people as it is.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a case could not be had after all, as was found out when it was set up or while something was measured in it. Others may
+/// still be had: the study goes on with those.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CaseLeftOut {
+    /// The machine lacks something; why, in a clause.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The device did not come up, or did not stay up; what happened, in a clause.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// A case to set up: what the study file says of it, and for which frame size.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +104,15 @@ pub trait Bench {
     /// # Errors
     /// What could not be set up. Whatever was, is undone then.
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError>;
+
+    /// What the consoles of the guests of the case that is set up said so far, by the names of their elements. Asked before it is
+    /// left: they go with it.
+    ///
+    /// # Errors
+    /// A console that cannot be read.
+    fn consoles(&mut self) -> Result<BTreeMap<String, String>, BenchError> {
+        Ok(BTreeMap::new())
+    }
 
     /// Undoes what [`Bench::enter_case`] did.
     ///

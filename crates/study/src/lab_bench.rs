@@ -2,11 +2,14 @@
 //! The real [`Bench`]: a lab with the device and its neighbours, the tester in this process, the monitor beside it.
 
 mod application;
+mod demand;
 mod elements;
 mod error;
+mod functions;
 mod subject;
 mod topology;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,8 +18,8 @@ use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::{
-    Applied, Case, DeviceSpec, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
-    NeighbourKind, NeighbourSpec, NetworkNeighbour, Place,
+    Applied, Case, DeviceSpec, Fault, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
+    NeighbourSpec, Place, Setup,
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -25,12 +28,13 @@ use quietwire_tester::{
 use serde_json::{Value, json};
 
 use crate::arrangement::Arrangement;
-use crate::bench::{ApplicationSeen, Bench, BenchError, CaseSpec, Environment, Measured, Seen};
-use crate::executor::act;
-use crate::file::{
-    ApplicationPlan, FrameSize, Idle, Mode, Neighbours, NeighboursIn, StudyFile, Switch,
+use crate::bench::{
+    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Measured, Seen,
 };
+use crate::executor::act;
+use crate::file::{ApplicationPlan, FrameSize, Idle, Mode, NeighboursIn, StudyFile, Switch};
 use crate::run::frames;
+use demand::{addresses, frame_size_max, memory_mib, neighbours};
 use subject::{LabDevice, Look, NotAlone, Subject, told};
 use topology::UpDevice;
 
@@ -58,9 +62,6 @@ pub struct LabBench {
     opened: u32,
 }
 
-/// Memory for the buffers of the tester and of the device each, MiB. Jumbo frames need more.
-const MEMORY_MIB: u32 = 192;
-const MEMORY_JUMBO_MIB: u32 = 512;
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u32 = 2;
 /// Ports of the device, and where addresses are looked for: there a third one sees what is flooded.
@@ -73,6 +74,8 @@ const CALIBRATION_S: f64 = 0.5;
 /// By how much the rate is lowered when the tester cannot keep to it, and how often at most.
 const CALIBRATION_STEP: f64 = 0.9;
 const CALIBRATION_TRIALS_MAX: u32 = 20;
+/// How often it is tried without a schedule while nothing at all comes through.
+const UNPACED_TRIALS_MAX: u32 = 5;
 /// Share of that rate which is 100 % of the load: what a virtual machine can do changes from minute to minute, and a
 /// rate that the tester itself cannot keep says nothing about the device.
 const CALIBRATION_MARGIN: f64 = 0.8;
@@ -92,9 +95,11 @@ impl LabBench {
         check_cpus(file, &online)?;
         check_neighbours(file, &online)?;
         let machine = Inventory::read(Path::new("/"));
-        let arranged = |case| Arrangement::of(file, case, &machine).unwrap_or_default();
-        let has_partition = |case| arranged(case).partition.is_some();
-        if !file.runs_in_topologies() && file.cases.iter().any(has_partition) {
+        let has_partition = |case: &crate::Case| {
+            let arranged = topology::arrangement(file, case, &machine);
+            arranged.is_ok_and(|arranged| arranged.partition.is_some())
+        };
+        if file.cases.iter().any(has_partition) {
             Applied::check_free()?;
         }
         let mut lab = Lab::open(options.clone())?;
@@ -112,7 +117,7 @@ impl LabBench {
             } else {
                 HugePages::Never
             },
-            pci_devices: Vec::new(),
+            pci_devices: topology::cards(file),
             file_prefix: format!("quietwire-study-{}", std::process::id()),
         })?;
         Ok(Self {
@@ -169,10 +174,9 @@ impl LabBench {
     }
 
     /// What an isolation case is made of here; nothing where the file names none.
-    fn isolation_parts(&self, spec: &CaseSpec) -> Option<Vec<IsolationPart>> {
+    fn isolation_parts(&self, spec: &CaseSpec, setup: &Setup) -> Option<Vec<IsolationPart>> {
         let isolation = spec.case.isolation()?;
-        let setup = crate::arrangement::setup(&self.file);
-        isolation.parts_on(&self.machine, Some(&setup)).ok()
+        isolation.parts_on(&self.machine, Some(setup)).ok()
     }
 
     fn device(&self, spec: &CaseSpec) -> DeviceSpec {
@@ -219,11 +223,18 @@ impl LabBench {
             ..frames.clone()
         };
         let place = &self.place;
-        pause();
-        let unpaced = place.enter(|| tester.run_unpaced(&trial))??;
-        let mut rate_pps = unpaced
-            .achieved_rate_pps
-            .min(unpaced.forwarding_rate_pps * DEVICE_SHARE);
+        let mut rate_pps = 1.0;
+        // A device that was not let to work just then says nothing; one that forwards nothing of too much is asked for what the
+        // tester can offer.
+        for _ in 0..UNPACED_TRIALS_MAX {
+            pause();
+            let unpaced = place.enter(|| tester.run_unpaced(&trial))??;
+            rate_pps = unpaced.achieved_rate_pps;
+            if unpaced.forwarding_rate_pps > 0.0 {
+                rate_pps = rate_pps.min(unpaced.forwarding_rate_pps * DEVICE_SHARE);
+                break;
+            }
+        }
         for _ in 0..CALIBRATION_TRIALS_MAX {
             trial.offered_rate_pps = rate_pps.max(1.0);
             pause();
@@ -290,7 +301,7 @@ impl LabBench {
             online
         };
         let seen = device.with_ends(|ends| application::measure(plan, ends, &cpus))??;
-        let (uris, place) = (device.uris(), device.place()?);
+        let (uris, place) = (device.uris(&self.file), device.place()?);
         let preparation = device.preparation();
         let tester = topology::opened(&place, self.next_tester(&uris, preparation))?;
         self.tester = Some(tester);
@@ -320,7 +331,7 @@ impl LabBench {
         let record = json!({
             "commands": &entered.commands,
             "isolation": spec.case.isolation,
-            "isolation_parts": self.isolation_parts(spec),
+            "isolation_parts": self.isolation_parts(spec, &crate::arrangement::setup(&self.file)),
             "neighbours_cpus": case.neighbours.as_ref().map(|neighbours| &neighbours.cpus),
             "threads": &entered.threads,
             "confined": entered.confined.as_ref().map(|confined| json!({
@@ -340,8 +351,11 @@ impl LabBench {
         let setup = topology::setup(&self.file, &spec.case, &online)?;
         let arranged = Arrangement::of_setup(&spec.case, &self.machine, &setup)
             .map_err(LabBenchError::Unavailable)?;
-        let device = UpDevice::up(&self.file, &spec.case, &self.options, &online)?;
-        let (uris, place) = (device.uris(), device.place()?);
+        let cpus = setup.forwarding.union(&setup.apparatus);
+        let begun = self.lab.begin_beside(arranged.partition.as_ref(), &cpus)?;
+        let set = begun.device_set.clone();
+        let device = UpDevice::up(&self.file, spec, &self.options, &online, set)?;
+        let (uris, place) = (device.uris(&self.file), device.place()?);
         let (lab, preparation) = (device.record(), device.preparation());
         self.subject = Some(Subject::Topology(Box::new(device)));
         let mut tester = topology::opened(&place, self.next_tester(&uris, preparation))?;
@@ -351,10 +365,11 @@ impl LabBench {
         self.place = place;
         self.tester = Some(tester);
         let neighbours = arranged.neighbours.map(|cpus| self.neighbours(spec, cpus));
-        let commands = self.lab.enter_beside(neighbours.as_ref())?;
+        let commands = self.lab.join_beside(begun, neighbours.as_ref())?;
         Ok(json!({
             "commands": commands,
             "isolation": spec.case.isolation,
+            "isolation_parts": self.isolation_parts(spec, &setup),
             "neighbours_cpus": neighbours.as_ref().map(|neighbours| &neighbours.cpus),
             "lab": lab,
             "tester": self.tester_record(&uris),
@@ -378,20 +393,40 @@ impl LabBench {
         topology::tester_record(&self.file, uris, priority, has_huge_pages)
     }
 
+    /// What goes wrong with a device of the lab's is its case's: others may still be had. What quietwire's switch alone fails at, it
+    /// fails at in every case.
+    fn of_case(&self, error: LabBenchError, is_set_up: bool) -> BenchError {
+        // Told in one paragraph, since it stands among the reasons of others.
+        let told = || one_line(&error.to_string());
+        match error.fault() {
+            Fault::Lacks if is_set_up => CaseLeftOut::Unavailable(told()).into(),
+            Fault::Failed if self.file.runs_in_topologies() && !error.concerns_all() => {
+                CaseLeftOut::Failed(told()).into()
+            }
+            _ => error.into(),
+        }
+    }
+
     fn leave(&mut self) -> Result<(), LabBenchError> {
         // Ports first, so that the device's end sees an orderly goodbye.
         self.tester = None;
         self.frames = None;
         self.entered = None;
         self.place = Place::Here;
-        // Neighbours before the device that they are beside.
-        let left = self.lab.leave();
+        // What is around the device last: it may be in the CPU set of a partition.
         let down = match self.subject.take() {
             Some(Subject::Topology(device)) => device.down(),
             Some(Subject::Alone(_)) | None => Ok(()),
         };
-        Ok(left.and(down)?)
+        let left = self.lab.leave();
+        Ok(down.and(left)?)
     }
+}
+
+/// A text of several lines as one, its lines apart by bars.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" | ")
 }
 
 /// Opens the tester's ports and waits for the other side of each.
@@ -438,7 +473,14 @@ impl Bench for LabBench {
     }
 
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
-        Ok(self.enter(case)?)
+        self.enter(case).map_err(|error| self.of_case(error, true))
+    }
+
+    fn consoles(&mut self) -> Result<BTreeMap<String, String>, BenchError> {
+        match &self.subject {
+            Some(Subject::Topology(device)) => Ok(device.consoles()?),
+            Some(Subject::Alone(_)) | None => Ok(BTreeMap::new()),
+        }
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {
@@ -446,7 +488,8 @@ impl Bench for LabBench {
     }
 
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError> {
-        Ok(self.highest_rate(frame_size)?)
+        self.highest_rate(frame_size)
+            .map_err(|error| self.of_case(error, false))
     }
 
     fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
@@ -454,7 +497,8 @@ impl Bench for LabBench {
     }
 
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
-        Ok(self.measure(trial)?)
+        self.measure(trial)
+            .map_err(|error| self.of_case(error, false))
     }
 
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
@@ -462,7 +506,8 @@ impl Bench for LabBench {
     }
 
     fn apply(&mut self, plan: &ApplicationPlan) -> Result<ApplicationSeen, BenchError> {
-        Ok(self.have_applied(plan)?)
+        self.have_applied(plan)
+            .map_err(|error| self.of_case(error, false))
     }
 }
 
@@ -491,43 +536,6 @@ fn numbers(cpus: &CpuList) -> Vec<u32> {
     cpus.iter().map(|cpu| cpu.0).collect()
 }
 
-/// MAC addresses of one sending port at most.
-fn addresses(file: &StudyFile) -> u32 {
-    let frames = file.traffic.frames.as_ref();
-    let of_case = |case: &crate::Case| file.traffic_of(case).mac_addresses;
-    let of_cases = || file.cases.iter().map(of_case).max().unwrap_or(1);
-    frames.map_or_else(of_cases, |frames| frames.flow_count())
-}
-
-fn frame_size_max(file: &StudyFile) -> u16 {
-    file.traffic
-        .frame_sizes
-        .iter()
-        .map(|size| size.0.largest())
-        .max()
-        .unwrap_or(0)
-}
-
-fn memory_mib(file: &StudyFile) -> u32 {
-    /// Octets that an ordinary buffer holds.
-    const ORDINARY: u16 = 2048;
-    /// Ports of the tester that the ordinary memory is for, and what each pair more takes, MiB.
-    const ORDINARY_PORTS: usize = 4;
-    const MEMORY_PAIR_MIB: u32 = 48;
-    let ports = |case: &crate::Case| {
-        let graph = file.device_of(case).graph();
-        graph.map_or(0, |graph| 2 * graph.chains.len())
-    };
-    let most = file.cases.iter().map(ports).max().unwrap_or(0);
-    let pairs = most.saturating_sub(ORDINARY_PORTS).div_ceil(2);
-    let more = MEMORY_PAIR_MIB * u32::try_from(pairs).unwrap_or(u32::MAX);
-    if frame_size_max(file) > ORDINARY {
-        MEMORY_JUMBO_MIB + 4 * more
-    } else {
-        MEMORY_MIB + more
-    }
-}
-
 fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
     let device = &file.device;
     for (cpus, role, key) in [
@@ -550,38 +558,6 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
         }
     }
     Ok(())
-}
-
-/// Octets with FCS of what neighbours send through the device.
-const NETWORK_FRAME_SIZE: u16 = 64;
-
-/// These neighbours, on these CPUs.
-fn neighbours(said: &Neighbours, cpus: CpuList) -> NeighbourSpec {
-    NeighbourSpec {
-        stressors: stressors(said, cpus.len()),
-        place: said.place,
-        network: said.network_pps.map(|rate_pps| NetworkNeighbour {
-            rate_pps,
-            frame_size: NETWORK_FRAME_SIZE,
-        }),
-        cpus,
-    }
-}
-
-/// What stress-ng is told for neighbours that may use so many CPUs.
-fn stressors(neighbours: &Neighbours, cpus: usize) -> Vec<String> {
-    let usual = u32::try_from(cpus).unwrap_or(u32::MAX);
-    let count = neighbours.count.unwrap_or(usual);
-    let kinds = neighbours.kinds.iter();
-    let of_kinds = kinds
-        .filter_map(|name| NeighbourKind::named(name))
-        .flat_map(|kind| kind.stressors(count));
-    neighbours
-        .stressors
-        .iter()
-        .cloned()
-        .chain(of_kinds)
-        .collect()
 }
 
 fn check_neighbours(file: &StudyFile, online: &CpuList) -> Result<(), LabError> {

@@ -28,14 +28,14 @@ mod store;
 mod tests;
 
 pub use bench::{
-    ApplicationSeen, Bench, BenchError, CaseSpec, Environment, Measured, Seen, TcpSeen,
+    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Measured, Seen, TcpSeen,
 };
 pub use file::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Case, Device,
     FileError, ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection, LatencyProbe, Link,
     LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent, Pinning, Published,
     PublishedFigure, Ratio, ResetPlan, Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch,
-    SystemRecoveryPlan, TesterSettings, Topology, Traffic, Trials,
+    SystemRecoveryPlan, TenantsPlan, TesterSettings, Topology, Traffic, Trials,
 };
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
@@ -46,7 +46,8 @@ pub use plan::{Estimate, StepKind, StepPlan};
 pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
 pub use ready::{Ready, ready, ready_made};
 pub use results::{
-    CaseEntry, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
+    CaseEntry, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
+    StudyResults, TrialRecord,
 };
 pub use run::{RunError, StudyEnd, run_study};
 pub use store::{OpenMode, Store, StoreError};

@@ -46,21 +46,39 @@ impl Outlook {
         let mut set_up_s = 0.0;
         let mut available = 0;
         let mut cases = Vec::new();
-        for case in &file.cases {
+        let mut tenants = 0;
+        // One number of tenants stands for all.
+        let shown = file
+            .cases
+            .iter()
+            .filter(|case| case.tenants.is_none_or(|count| count == 1));
+        for case in shown {
             let device = file.device_of(case);
             let unavailable = unavailable(file, case, options, &machine);
             if unavailable.is_none() {
-                available += 1;
+                let times = match case.tenants {
+                    None => {
+                        available += 1;
+                        1
+                    }
+                    Some(_) => {
+                        tenants = file.tenants_tried();
+                        tenants
+                    }
+                };
                 let guests = device.graph().map_or(0, |graph| graph.guest_count());
-                set_up_s += SET_UP_S + GUEST_S * guests as f64;
+                set_up_s += (SET_UP_S + GUEST_S * guests as f64) * times as f64;
             }
             cases.push(CaseOutlook {
-                name: case.name.clone(),
+                name: match file.tenants.filter(|_| case.tenants.is_some()) {
+                    Some(plan) => format!("{}…{}", case.name, plan.most),
+                    None => case.name.clone(),
+                },
                 device: device.described(),
                 unavailable,
             });
         }
-        let estimate = Estimate::of_cases(file, available);
+        let estimate = Estimate::of_cases(file, available, tenants);
         Self {
             cases,
             trials: estimate.trials,

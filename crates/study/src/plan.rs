@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::ApplicationSeen;
 use crate::file::{
-    ApplicationPlan, Goal, LatencyProbe, Percent, Search, SearchMethod, StudyFile, Sweep,
+    ApplicationPlan, Case, Goal, LatencyProbe, Percent, Search, SearchMethod, StudyFile, Sweep,
+    TenantsPlan,
 };
 
 /// Most trials of one search: far over what any sensible one takes.
@@ -62,6 +63,8 @@ pub enum StepKind {
     AddressLearningRate,
     /// What applications see.
     Application,
+    /// Whether the loss goal holds with so many tenants.
+    Tenants,
 }
 
 impl std::fmt::Display for StepKind {
@@ -81,6 +84,7 @@ impl std::fmt::Display for StepKind {
             Self::AddressCaching => f.write_str("address caching"),
             Self::AddressLearningRate => f.write_str("address learning rate"),
             Self::Application => f.write_str("applications"),
+            Self::Tenants => f.write_str("tenants"),
         }
     }
 }
@@ -106,6 +110,8 @@ enum Source {
     /// With the names of all goals.
     Procedure(procedures::Asked, Vec<String>),
     Application(ApplicationPlan),
+    /// With how many there are.
+    Tenants(TenantsPlan, u32),
 }
 
 /// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
@@ -119,17 +125,37 @@ pub struct Estimate {
 }
 
 impl StepPlan {
-    /// The steps of every case at every frame size, in order: each goal's search, the sweep, the latency trials, and the
-    /// further methods, some of which take their rates from what was found before.
+    /// The steps of a case at every frame size, in order: where it is one of `[tenants]`, whether the loss goal holds; then those of
+    /// all cases.
     #[must_use]
-    pub fn of(file: &StudyFile) -> Vec<Self> {
-        let step = |kind, duration_s, source| Self {
+    pub fn of_case(file: &StudyFile, case: &Case) -> Vec<Self> {
+        let tenants = file.tenants.zip(case.tenants);
+        let own = tenants.map(|(plan, count)| {
+            Self::new(
+                file,
+                StepKind::Tenants,
+                file.trials.duration_s,
+                Source::Tenants(plan, count),
+            )
+        });
+        own.into_iter().chain(Self::of(file)).collect()
+    }
+
+    fn new(file: &StudyFile, kind: StepKind, duration_s: f64, source: Source) -> Self {
+        Self {
             kind,
             source,
             duration_s,
             invalid_repeats: file.trials.invalid_repeats,
             drain_s: file.trials.drain_s,
-        };
+        }
+    }
+
+    /// The steps that all cases have at every frame size, in order: each goal's search, the sweep, the latency trials, and the
+    /// further methods, some of which take their rates from what was found before.
+    #[must_use]
+    pub fn of(file: &StudyFile) -> Vec<Self> {
+        let step = |kind, duration_s, source| Self::new(file, kind, duration_s, source);
         let mut steps = Vec::new();
         if let Some(search) = &file.search
             && search.method == SearchMethod::MlrSearch
@@ -219,16 +245,29 @@ impl StepPlan {
                 };
                 Ok(Machine::Method(Box::new(LossSweep::new(config)?)))
             }
-            Source::Latency(latency) => Ok(Machine::Repeats(Repeats {
-                request: TrialRequest {
-                    rate_pps: latency_rate(latency, max_rate_pps),
-                    duration_s: self.duration_s,
-                },
-                left: latency.repeats,
-                invalid_in_a_row: 0,
-                max_invalid_repeats: self.invalid_repeats,
-            })),
+            Source::Latency(latency) => {
+                let rate_pps = latency_rate(latency, max_rate_pps);
+                Ok(self.repeats(rate_pps, latency.repeats, None))
+            }
+            Source::Tenants(plan, count) => {
+                let rate_pps = plan.offered_pps(*count);
+                Ok(self.repeats(rate_pps, plan.trials, Some(plan.loss_ratio)))
+            }
         }
+    }
+
+    /// The same trial a number of times, or until it is enough.
+    fn repeats(&self, rate_pps: f64, repeats: u32, enough: Option<f64>) -> Machine {
+        Machine::Repeats(Repeats {
+            request: TrialRequest {
+                rate_pps,
+                duration_s: self.duration_s,
+            },
+            left: repeats,
+            enough,
+            invalid_in_a_row: 0,
+            max_invalid_repeats: self.invalid_repeats,
+        })
     }
 
     fn common(&self, max_rate_pps: f64) -> methods::Common {
@@ -276,6 +315,7 @@ impl StepPlan {
             Source::Procedure(asked, _) => return asked.bound(RATE_GUESS_PPS, self.drain_s),
             Source::Sweep(sweep) => u32::try_from(sweep.loads_percent.len()).unwrap_or(u32::MAX),
             Source::Latency(latency) => latency.repeats,
+            Source::Tenants(plan, _) => plan.trials,
             Source::Application(_) => {
                 return Estimate {
                     trials: 0,
@@ -372,20 +412,27 @@ impl Estimate {
     /// Of a whole study.
     #[must_use]
     pub fn of(file: &StudyFile) -> Self {
-        Self::of_cases(file, file.cases.len())
+        Self::of_cases(file, file.plain_cases().count(), file.tenants_tried())
     }
 
-    /// Of so many of a study's cases.
+    /// Of so many of a study's cases, and of so many numbers of tenants.
     #[must_use]
-    pub fn of_cases(file: &StudyFile, cases: usize) -> Self {
+    pub fn of_cases(file: &StudyFile, cases: usize, tenants: usize) -> Self {
         let around_s = file.trials.warm_up_s + file.trials.drain_s;
         let sizes = u32::try_from(file.traffic.frame_sizes.len()).unwrap_or(u32::MAX);
-        let cases = u32::try_from(cases).unwrap_or(u32::MAX);
-        let times = sizes.saturating_mul(cases).saturating_mul(file.rounds);
-        StepPlan::of(file)
-            .iter()
-            .map(|step| step.bound(around_s).times(times))
-            .fold(Self::default(), Self::plus)
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let rounds = sizes.saturating_mul(file.rounds);
+        let all = |steps: Vec<StepPlan>| {
+            let bounds = steps.iter().map(|step| step.bound(around_s));
+            bounds.fold(Self::default(), Self::plus).times(rounds)
+        };
+        let plain = all(StepPlan::of(file)).times(number(cases));
+        match file.tenants_case(1) {
+            Some((_, case)) => {
+                plain.plus(all(StepPlan::of_case(file, case)).times(number(tenants)))
+            }
+            None => plain,
+        }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -479,10 +526,12 @@ impl Machine {
     }
 }
 
-/// The same trial, a number of times; an invalid one is made again so many times, then given up.
+/// The same trial, a number of times or until one is good enough; an invalid one is made again so many times, then given up.
 pub(crate) struct Repeats {
     request: TrialRequest,
     left: u32,
+    /// Part lost at which no other trial is wanted; none where all are.
+    enough: Option<f64>,
     invalid_in_a_row: u32,
     max_invalid_repeats: u32,
 }
@@ -496,6 +545,10 @@ impl Repeats {
         } else {
             self.invalid_in_a_row = 0;
             self.left = self.left.saturating_sub(1);
+        }
+        let is_enough = |loss: f64| self.enough.is_some_and(|enough| loss <= enough);
+        if matches!(outcome, Outcome::Valid { loss_ratio, .. } if is_enough(*loss_ratio)) {
+            self.left = 0;
         }
     }
 }

@@ -10,6 +10,10 @@ const AROUND_S: f64 = 0.1;
 /// Step and resolution of searches, percent of the maximum rate: a few trials each.
 const STEP_PERCENT: f64 = 50.0;
 const RESOLUTION_PERCENT: f64 = 25.0;
+/// How often an invalid trial is made again.
+const INVALID_REPEATS: u32 = 2;
+/// Most tenants.
+const TENANTS: u32 = 4;
 /// Loads of a sweep.
 const LOADS: usize = 2;
 
@@ -27,7 +31,7 @@ impl StudyFile {
         file.trials.duration_s = file.trials.duration_s.min(DURATION_S);
         file.trials.warm_up_s = file.trials.warm_up_s.min(AROUND_S);
         file.trials.drain_s = file.trials.drain_s.min(AROUND_S);
-        file.trials.invalid_repeats = file.trials.invalid_repeats.min(1);
+        file.trials.invalid_repeats = file.trials.invalid_repeats.min(INVALID_REPEATS);
         if let Some(search) = &mut file.search {
             search.repeats = search.repeats.map(|_| 2);
             search.best_of = None;
@@ -56,6 +60,12 @@ impl StudyFile {
         }
         if let Some(plan) = &mut file.loss_distribution {
             plan.trials = plan.trials.min(2);
+        }
+        // They are made of the plan again.
+        file.cases.retain(|case| case.tenants.is_none());
+        if let Some(plan) = &mut file.tenants {
+            plan.trials = 1;
+            plan.most = plan.most.min(TENANTS);
         }
         if let Some(plan) = &mut file.application {
             plan.tcp_s = 1;

@@ -4,10 +4,11 @@
 use quietwire_search::Findings;
 use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_tester::{Trial, TrialResult};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::bench::{ApplicationSeen, Environment};
-use crate::file::{Case, FrameSize, StudyFile};
+use crate::file::{Case, FrameSize, StudyFile, TenantsPlan};
 use crate::plan::StepKind;
 
 /// Everything in a store.
@@ -29,6 +30,21 @@ pub struct StudyResults {
     pub max_rates: Vec<MaxRateRecord>,
     /// Steps in the order in which they were begun.
     pub steps: Vec<StepRecord>,
+    /// What guests' consoles said, in the order in which their cases were left.
+    pub consoles: Vec<ConsoleRecord>,
+}
+
+/// What the console of a guest said while its case was set up once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConsoleRecord {
+    /// Which round, from 0.
+    pub round: u32,
+    /// Name of the case.
+    pub case_name: String,
+    /// The element that is the guest.
+    pub element: String,
+    /// All of it, boot included.
+    pub said: String,
 }
 
 /// What 100 % of the load is for one frame size.
@@ -68,6 +84,9 @@ pub enum RunEnd {
 /// Stands, with the reason, among the settings of a case that could not be had.
 pub(crate) const UNAVAILABLE: &str = "unavailable";
 
+/// Stands beside it: whether the case did not come up or stay up, where the machine lacks nothing.
+pub(crate) const FAILED: &str = "failed";
+
 /// One time that a case was set up, or that it was found out that the machine cannot have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseEntry {
@@ -86,6 +105,13 @@ impl CaseEntry {
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.settings.get(UNAVAILABLE)?.as_str()
+    }
+
+    /// Whether the case could not be had for another reason than that the machine lacks something: its device did not come up, or
+    /// did not stay up.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.settings.get(FAILED).and_then(Value::as_bool) == Some(true)
     }
 }
 
@@ -133,6 +159,13 @@ pub struct TrialRecord {
     pub activity: Value,
 }
 
+/// Whether the loss goal of `[tenants]` held in these trials, which are those of one number of tenants.
+pub(crate) fn holds(plan: &TenantsPlan, trials: &[TrialRecord]) -> bool {
+    let is_good =
+        |trial: &TrialRecord| trial.result.is_valid() && trial.result.loss_ratio <= plan.loss_ratio;
+    trials.iter().any(is_good)
+}
+
 /// One thing that was done for a procedure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeedRecord {
@@ -154,10 +187,43 @@ impl StudyResults {
     /// Why the machine of the last run that tried could not have a case; none where it was set up.
     #[must_use]
     pub fn unavailable(&self, case_name: &str) -> Option<&str> {
+        self.last_entry(case_name)?.unavailable()
+    }
+
+    /// Whether a case could not be had, though the machine lacks nothing for it: its device did not come up, or did not stay up.
+    #[must_use]
+    pub fn has_failed(&self, case_name: &str) -> bool {
+        self.last_entry(case_name)
+            .is_some_and(CaseEntry::has_failed)
+    }
+
+    fn last_entry(&self, case_name: &str) -> Option<&CaseEntry> {
         let mut of_case = self.entries.iter().rev();
-        of_case
-            .find(|entry| entry.case_name == case_name)?
-            .unavailable()
+        of_case.find(|entry| entry.case_name == case_name)
+    }
+
+    /// Whether the loss goal of `[tenants]` held in a case of it, at all frame sizes; none where that was not seen to its end.
+    #[must_use]
+    pub fn held(&self, case: &Case, round: u32) -> Option<bool> {
+        let plan = self.file.tenants?;
+        let of_size = |size: &FrameSize| {
+            let mut steps = self.steps.iter();
+            let step = steps.find(|step| {
+                step.kind == StepKind::Tenants
+                    && (step.round, step.frame_size) == (round, *size)
+                    && step.case_name == case.name
+            });
+            step.filter(|step| step.is_finished)
+                .map(|step| holds(&plan, &step.trials))
+        };
+        let mut sizes = self.file.traffic.frame_sizes.iter();
+        sizes.try_fold(true, |all, size| Some(all && of_size(size)?))
+    }
+
+    /// Whether anything is known of a case: it was set up once, or found to be unavailable.
+    #[must_use]
+    pub fn was_tried(&self, case: &Case) -> bool {
+        self.last_entry(&case.name).is_some()
     }
 
     /// What 100 % of the load is in a case, frames per second; none where it was not found yet.

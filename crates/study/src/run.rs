@@ -4,6 +4,8 @@
 //! Steps decide from stored outcomes alone, so resuming is replaying: each step is fed what the store holds, and
 //! whatever it then asks for is run.
 
+mod rounds;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -103,10 +105,8 @@ pub fn run_study(
     stop: &AtomicBool,
 ) -> Result<StudyEnd, RunError> {
     store.begin_run(&bench.environment())?;
-    let steps = StepPlan::of(file);
     let mut runner = Runner {
         file,
-        steps: &steps,
         store,
         bench,
         progress,
@@ -152,7 +152,6 @@ struct Place<'a> {
 
 struct Runner<'a> {
     file: &'a StudyFile,
-    steps: &'a [StepPlan],
     store: &'a mut Store,
     bench: &'a mut dyn Bench,
     progress: &'a mut dyn Progress,
@@ -168,49 +167,11 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn rounds(&mut self) -> Result<StudyEnd, RunError> {
-        self.leave_out()?;
-        for round in 0..self.file.rounds {
-            for (position, case) in self.file.cases.iter().enumerate() {
-                if self.unavailable.contains(&position) {
-                    continue;
-                }
-                let spec = CaseSpec {
-                    case: case.clone(),
-                    position,
-                    round,
-                };
-                let end = self.case(&spec)?;
-                self.leave()?;
-                if end == StudyEnd::Interrupted {
-                    return Ok(end);
-                }
-            }
-        }
-        Ok(StudyEnd::Finished)
-    }
-
-    /// Finds the cases that the machine cannot have, and stores why.
-    fn leave_out(&mut self) -> Result<(), RunError> {
-        for (position, case) in self.file.cases.iter().enumerate() {
-            let spec = CaseSpec {
-                case: case.clone(),
-                position,
-                round: 0,
-            };
-            if let Some(reason) = self.bench.unavailable(&spec) {
-                self.store.add_unavailable(&case.name, &reason)?;
-                self.progress.unavailable(&spec, &reason);
-                self.unavailable.push(position);
-            }
-        }
-        Ok(())
-    }
-
     fn case(&mut self, spec: &CaseSpec) -> Result<StudyEnd, RunError> {
+        let steps = StepPlan::of_case(self.file, &spec.case);
         for frame_size in &self.file.traffic.frame_sizes {
             let mut found = Vec::new();
-            for step in self.steps {
+            for step in &steps {
                 if self.step(spec, *frame_size, step, &mut found)? == StudyEnd::Interrupted {
                     return Ok(StudyEnd::Interrupted);
                 }
@@ -515,9 +476,20 @@ impl Runner<'_> {
             return Ok(());
         };
         self.progress.leaving(&spec);
-        self.bench
-            .leave_case()
-            .map_err(|source| of_bench(&spec, "undoing the case", source))
+        let kept = self.keep_consoles(&spec);
+        let left = self.bench.leave_case();
+        let left = left.map_err(|source| of_bench(&spec, "undoing the case", source));
+        both(kept, left)
+    }
+
+    fn keep_consoles(&mut self, spec: &CaseSpec) -> Result<(), RunError> {
+        let said = self.bench.consoles();
+        let said = said.map_err(|source| of_bench(spec, "reading the guests' consoles", source))?;
+        for (element, said) in said {
+            let (round, name) = (spec.round, &spec.case.name);
+            self.store.add_console(round, name, &element, &said)?;
+        }
+        Ok(())
     }
 
     fn tell(

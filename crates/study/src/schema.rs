@@ -2,7 +2,7 @@
 //! The tables of a store. A change here needs a new [`VERSION`].
 
 /// `PRAGMA user_version` of a store that this program writes.
-pub(crate) const VERSION: i64 = 4;
+pub(crate) const VERSION: i64 = 5;
 
 /// The earliest that it reads.
 pub(crate) const VERSION_MIN: i64 = 2;
@@ -10,7 +10,7 @@ pub(crate) const VERSION_MIN: i64 = 2;
 /// `PRAGMA application_id`: "QWst", so that `file` and we ourselves can tell a store from other SQLite files.
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
 
-/// What a new store has, beside [`CREATE_MAX_RATE`] and [`CREATE_EVENTS`].
+/// What a new store has, beside [`CREATE_MAX_RATE`], [`CREATE_EVENTS`] and [`CREATE_CONSOLE`].
 pub(crate) const CREATE: &str = "
 -- One row: what was to be done.
 CREATE TABLE study (
@@ -102,5 +102,18 @@ CREATE TABLE deed (
     observation_json TEXT NOT NULL,
     activity_zstd BLOB NOT NULL,
     UNIQUE (step_id, sequence)
+) STRICT;
+";
+
+/// The table of consoles, which is there from schema 5 on.
+pub(crate) const CREATE_CONSOLE: &str = "
+-- One row for each guest of a case, each time that the case was left: all that its console said.
+CREATE TABLE console (
+    id INTEGER PRIMARY KEY,
+    run_id INTEGER NOT NULL REFERENCES run (id),
+    round INTEGER NOT NULL,
+    case_name TEXT NOT NULL,
+    element TEXT NOT NULL,
+    said_zstd BLOB NOT NULL
 ) STRICT;
 ";

@@ -2,6 +2,8 @@
 //! A bench made of arithmetic: for tests of the loop and of whatever works on stored results. It says in every machine
 //! inventory that it is one.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -14,7 +16,7 @@ use quietwire_tester::{
 };
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
+use crate::bench::{Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Measured, Seen};
 use crate::file::{FrameSize, NeighboursIn};
 
 /// What the simulated tester can send, frames per second.
@@ -45,6 +47,10 @@ pub struct SimulatedBench {
     pub fails_at: Option<u64>,
     /// A case that it cannot have, with the reason.
     pub unavailable: Option<(String, String)>,
+    /// A case that does not come up, and why.
+    pub left_out: Option<(String, CaseLeftOut)>,
+    /// What the console of a guest says in every case; none without guests.
+    pub console: Option<String>,
     /// Cases entered and left so far.
     pub entered_and_left: (u32, u32),
 }
@@ -68,6 +74,8 @@ impl SimulatedBench {
             invalid_ratio: 0.05,
             fails_at: None,
             unavailable: None,
+            left_out: None,
+            console: None,
             entered_and_left: (0, 0),
         }
     }
@@ -323,11 +331,23 @@ impl Bench for SimulatedBench {
         if self.case.is_some() {
             return Err("a case was entered and the last one not left".into());
         }
+        if let Some((_, why)) = self
+            .left_out
+            .as_ref()
+            .filter(|(name, _)| *name == case.case.name)
+        {
+            return Err(why.clone().into());
+        }
         self.entered_and_left.0 += 1;
         self.case = Some(case.clone());
         Ok(
             json!({ "commands": [["simulate", case.case.name]], "partition": case.case.keeps_others_off() }),
         )
+    }
+
+    fn consoles(&mut self) -> Result<BTreeMap<String, String>, BenchError> {
+        let said = self.console.iter().cloned();
+        Ok(said.map(|said| ("V".to_owned(), said)).collect())
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {

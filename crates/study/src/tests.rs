@@ -5,6 +5,7 @@ use std::io::Read as _;
 mod calibrated;
 mod methods;
 mod procedures;
+mod tenants;
 mod unavailable;
 
 use std::os::unix::process::ExitStatusExt as _;

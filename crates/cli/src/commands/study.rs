@@ -85,6 +85,9 @@ struct ReportArgs {
     /// Where the page is written.
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
+    /// Write what guests' consoles said into files here, CASE-ROUND-ELEMENT.log; the directory is made when it is not there.
+    #[arg(long, value_name = "DIRECTORY")]
+    consoles: Option<PathBuf>,
     /// Print the results as JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -100,9 +103,27 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
                 check_place("--html", path)?;
                 make_parent(path)?;
             }
+            if let Some(directory) = &args.consoles {
+                write_consoles(&results, directory)?;
+            }
             show(&results, args.html.as_deref(), args.json)
         }
     }
+}
+
+/// One file for each guest, each time that its case was set up.
+fn write_consoles(results: &StudyResults, directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("making the directory {}", directory.display()))?;
+    for console in &results.consoles {
+        let (case, element) = (&console.case_name, &console.element);
+        let name = format!("{case}-{}-{element}.log", console.round + 1);
+        let path = directory.join(name);
+        fs::write(&path, &console.said).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let count = results.consoles.len();
+    say(format!("consoles: {count} in {}", directory.display()));
+    Ok(())
 }
 
 fn run_study_of(args: &RunArgs) -> Result<()> {
@@ -168,7 +189,14 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     show(&results, Some(&html_path), args.json)?;
     say(format!("store: {}", store_path.display()));
     let is_missing = |case: &quietwire_study::Case| results.unavailable(&case.name).is_some();
+    let cases = file.cases.iter().map(|case| case.name.as_str());
+    let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
     match end {
+        StudyEnd::Finished if !failed.is_empty() => Err(CheckFailed(format!(
+            "{} did not come up, or did not stay up; why is above, and the same command with --resume instead of --fresh tries again",
+            failed.join(", ")
+        ))
+        .into()),
         StudyEnd::Finished if file.cases.iter().all(is_missing) => Err(Lacking(
             "this machine can have none of the study's cases; the reasons are above".to_owned(),
         )

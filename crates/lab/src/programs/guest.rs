@@ -383,13 +383,14 @@ impl Forwarder for InGuest {
         }
         let (spec, image) = (self.spec(plan)?, self.image(plan)?);
         self.told = self.about(plan)?;
+        let set = room.set.clone();
         let guest = Guest::begin(
             room.journal(),
             &spec,
             &image,
             &self.hypervisor.acceleration,
             &plan.directory,
-            None,
+            set.as_ref(),
         )?;
         room.commands.push(guest.command());
         self.guest = Some(guest);

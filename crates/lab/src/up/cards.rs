@@ -37,6 +37,14 @@ pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
     Ok(())
 }
 
+/// The element whose card DPDK cannot drive, and why not; cards that an element cannot have are no matter of the machine's.
+pub(super) fn lacking(root: &Path, graph: &Graph) -> Option<(String, Unavailable)> {
+    match check(root, graph) {
+        Err(LabError::Unavailable { name, why }) => Some((name, why)),
+        _ => None,
+    }
+}
+
 fn can_have(element: &Element, address: &str) -> Result<(), LabError> {
     let Element { name, program, .. } = element;
     if !program.is_of_the_kernel() {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quietwire_host::cpuset::Cpuset;
 use quietwire_host::process::wait_until;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,9 @@ pub struct UpOptions {
     /// About its guests.
     #[serde(default)]
     pub guests: GuestOptions,
+    /// The CPU set that all its processes are in, where a partition keeps everything else out of it. It holds all CPUs in `cpus`.
+    #[serde(skip)]
+    pub set: Option<Cpuset>,
 }
 
 /// What is asked of all guests of a lab.
@@ -231,6 +235,7 @@ fn build(
     let wiring = wiring::Wiring::of(graph, &directory, claim.tag());
     let mut commands = Vec::new();
     let mut room = Room::new(claim.journal(), &mut commands);
+    room.set.clone_from(&options.set);
     place::make_namespaces(graph, &wiring, &mut room)?;
     place::make_links(graph, &wiring, &mut room)?;
     for (index, forwarder, version) in forwarders {
@@ -342,6 +347,11 @@ fn finish_guests(
 /// An element that this machine cannot have, and why, as far as is known without starting or building anything.
 #[must_use]
 pub fn lacking(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailable)> {
+    let of_elements = || lacking_element(graph, quietwire);
+    cards::lacking(Path::new("/"), graph).or_else(of_elements)
+}
+
+fn lacking_element(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailable)> {
     graph.elements.iter().find_map(|element| {
         let why = match (element.role, element.place) {
             (Role::Tester, _) => None,

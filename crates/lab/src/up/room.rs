@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use quietwire_host::CpuList;
+use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
 
 use super::wiring::Attachment;
@@ -112,11 +113,17 @@ pub(crate) struct Room<'a> {
     journal: &'a mut Journal,
     /// Every command, in order.
     pub(crate) commands: &'a mut Vec<String>,
+    /// The CPU set that every process is in from its first instruction on; none for that of this process.
+    pub(crate) set: Option<Cpuset>,
 }
 
 impl<'a> Room<'a> {
     pub(crate) fn new(journal: &'a mut Journal, commands: &'a mut Vec<String>) -> Self {
-        Self { journal, commands }
+        Self {
+            journal,
+            commands,
+            set: None,
+        }
     }
 
     /// The journal, for what writes down its changes itself.
@@ -166,7 +173,7 @@ impl<'a> Room<'a> {
         let place = Place::of(plan.namespace.as_deref())?;
         let command = place.command(&inner)?;
         let log = plan.directory.join(log);
-        let child = spawn::spawn(self.journal, &command, None, &log)?;
+        let child = spawn::spawn(self.journal, &command, self.set.as_ref(), &log)?;
         self.commands.push(command.join(" "));
         Ok(Process {
             child,

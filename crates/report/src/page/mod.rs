@@ -53,7 +53,8 @@ fn page(results: &StudyResults, summary: &Summary) -> Markup {
 }
 
 fn header(results: &StudyResults, summary: &Summary) -> Markup {
-    let cases = results.file.cases.len();
+    let is_one = |case: &&quietwire_study::Case| case.tenants.is_none() || results.was_tried(case);
+    let cases = results.file.cases.iter().filter(is_one).count();
     html! {
         header {
             p.kicker { "quietwire study · " (summary.name) }
@@ -124,7 +125,7 @@ fn unavailable(summary: &Summary) -> Markup {
                 @for case in &summary.unavailable {
                     div {
                         dt { (case.name) }
-                        dd { (case.description) ". " b { "Unavailable: " } (case.reason) "." }
+                        dd { (case.description) ". " b { (words::left_out(case)) ": " } (case.reason) "." }
                     }
                 }
             }

@@ -89,6 +89,7 @@ pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
                     pre { (pretty(&entry.settings)) }
                 }
             }
+            @if !results.consoles.is_empty() { (consoles(results)) }
             details {
                 summary { "The study file" }
                 p.note { "SHA-256 " code { (results.file_sha256) } }
@@ -96,6 +97,27 @@ pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
             }
         }
     }
+}
+
+/// Lines of a console that the page shows: the last ones tell what went on, and those before them how the guest came up.
+const CONSOLE_LINES: usize = 60;
+
+fn consoles(results: &StudyResults) -> Markup {
+    html! {
+        details {
+            summary { "What guests' consoles said (" (results.consoles.len()) ")" }
+            p.note { "The last " (CONSOLE_LINES) " lines of each. " code { "quietwire study report STORE --consoles DIRECTORY" } " writes all of each into a file." }
+            @for console in &results.consoles {
+                h3 { (console.case_name) ", round " (console.round + 1) ", " (console.element) }
+                pre { (last_lines(&console.said, CONSOLE_LINES)) }
+            }
+        }
+    }
+}
+
+fn last_lines(text: &str, most: usize) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
 fn of_run(index: usize, run: &RunRecord) -> Markup {

@@ -7,8 +7,9 @@ use maud::{Markup, html};
 use crate::format::{self, THIN};
 use crate::summary::{
     CyclesPerFrame, GoalSummary, HighestLoad, Reckoned, RoundTrip, SearchOutcome, SizeSummary,
-    Spread, State, Summary,
+    Spread, State, Summary, UnavailableCase,
 };
+use crate::tenants;
 
 /// What is to be said of a study that was made short.
 pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse searches, to see that it runs. These are no figures of the device.";
@@ -127,6 +128,15 @@ pub(crate) fn mean_round_trip(trip: &RoundTrip) -> String {
     )
 }
 
+/// Why a case has no figures, in a word or two.
+pub(crate) fn left_out(case: &UnavailableCase) -> &'static str {
+    if case.has_failed {
+        "Failed"
+    } else {
+        "Unavailable"
+    }
+}
+
 /// What a frame cost, with how that was reckoned where nobody counted it: `251`, `≈ 251 from CPU time`.
 pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
     let Some(known) = cycles else {
@@ -170,6 +180,7 @@ fn of_baseline(percent: f64) -> String {
 /// The answer, sentence by sentence.
 pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
     let mut sentences = Vec::new();
+    sentences.extend(size.tenants.iter().flat_map(tenants::sentences));
     sentences.extend(throughput(size));
     sentences.extend(round_trip(size));
     sentences.extend(spread(size));

@@ -12,7 +12,8 @@ use super::Spread;
 pub enum Reckoned {
     /// The switch counts the cycles that go into frames.
     Counted,
-    /// CPU time over the frames forwarded, in trials in which it lost some and so had no time to spare.
+    /// CPU time over the frames forwarded; of a process, which may poll, in trials in which it lost some and so had no time to
+    /// spare.
     CpuTime,
 }
 
@@ -73,10 +74,12 @@ fn counted(element: &ElementActivity) -> Option<f64> {
     (count.frames > 0 && count.cycles > 0).then(|| count.cycles as f64 / count.frames as f64)
 }
 
-/// A process that polls is busy all the time that it is looked at; the kernel works only while frames come, warm-up included.
+/// A process that polls is busy all the time that it is looked at, and only one that loses frames has no time to spare; the kernel
+/// works only while frames come, warm-up included, and for as long as they take.
 fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
     let result = &trial.result;
-    if result.lost_frames == 0 || element.cpu_time_s <= 0.0 {
+    let has_spare_time = result.lost_frames == 0 && !element.is_kernels;
+    if has_spare_time || element.cpu_time_s <= 0.0 {
         return None;
     }
     let looked_at_s = if element.is_kernels {
@@ -86,4 +89,15 @@ fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
     };
     let frames = result.forwarding_rate_pps * looked_at_s;
     (frames > 0.0).then(|| element.cpu_time_s * element.tsc_hz as f64 / frames)
+}
+
+/// Cycles that the switch counted in a second while frames came, for each of so many; none where it counts none.
+pub(super) fn per_second(trials: &[&TrialRecord], parts: f64) -> Option<Spread> {
+    let valid = trials.iter().filter(|trial| trial.result.is_valid());
+    let told = valid.filter_map(|trial| {
+        let count = element_of(trial)?.counted?;
+        let came_s = trial.request.warm_up_s + trial.result.elapsed_s;
+        (count.cycles > 0 && came_s > 0.0).then(|| count.cycles as f64 / came_s / parts)
+    });
+    Spread::of(told.collect())
 }

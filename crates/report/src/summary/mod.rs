@@ -7,6 +7,7 @@ mod cycles;
 mod further;
 mod latency;
 mod published;
+mod tenants;
 mod throughput;
 
 use quietwire_study::{
@@ -24,6 +25,7 @@ pub(crate) use further::soak_end;
 pub use further::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
 pub use latency::{PercentileValue, RoundTrip};
 pub use published::{MeasuredRatios, PublishedRow};
+pub use tenants::{TenantsAt, TenantsFound, TenantsSummary};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
 /// What a whole study came to.
@@ -64,8 +66,10 @@ pub struct UnavailableCase {
     pub name: String,
     /// What it is, in words.
     pub description: String,
-    /// Why the machine cannot have it.
+    /// Why the machine cannot have it, or what happened.
     pub reason: String,
+    /// Whether the machine lacks nothing for it: its device did not come up, or did not stay up.
+    pub has_failed: bool,
 }
 
 /// How far a study got.
@@ -91,6 +95,8 @@ pub struct SizeSummary {
     pub max_rate_pps: Option<f64>,
     /// The cases, in the file's order.
     pub cases: Vec<CaseSummary>,
+    /// How many tenants there may be; none where none were added.
+    pub tenants: Option<TenantsSummary>,
     /// What others published, and what answers to it here. Ratios.
     pub published: Vec<PublishedRow>,
 }
@@ -227,6 +233,8 @@ impl Summary {
 /// Cases that are not left out, in the file's order.
 pub(crate) fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
     let cases = results.file.cases.iter();
+    let is_one = |case: &&Case| case.tenants.is_none() || results.was_tried(case);
+    let cases = cases.filter(is_one);
     cases.filter(|case| results.unavailable(&case.name).is_none())
 }
 
@@ -237,6 +245,7 @@ fn unavailable(results: &StudyResults) -> Vec<UnavailableCase> {
             name: case.name.clone(),
             description: description(&results.file, case),
             reason: results.unavailable(&case.name)?.to_owned(),
+            has_failed: results.has_failed(&case.name),
         })
     });
     left_out.collect()
@@ -248,14 +257,12 @@ fn invalid<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> usize {
 
 fn state(results: &StudyResults) -> State {
     let file = &results.file;
-    let planned = file.rounds as usize
-        * measured(results).count()
-        * file.traffic.frame_sizes.len()
-        * StepPlan::of(file).len();
+    let of_cases = measured(results).map(|case| StepPlan::of_case(file, case).len());
+    let planned = file.rounds as usize * file.traffic.frame_sizes.len() * of_cases.sum::<usize>();
     let finished = results.steps.iter().filter(|step| step.is_finished).count();
     match results.runs.last().and_then(|run| run.end.as_ref()) {
         Some((RunEnd::Failed(reason), _)) => State::Failed(reason.clone()),
-        _ if finished >= planned => State::Finished,
+        _ if finished >= planned && tenants::is_through(results) => State::Finished,
         Some((RunEnd::Interrupted, _)) => State::Interrupted,
         _ => State::Unfinished,
     }
@@ -289,6 +296,7 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
     Ok(SizeSummary {
         frame_size: size.to_string(),
         max_rate_pps,
+        tenants: tenants::of_size(results, size),
         published: published::rows(results, &cases),
         cases,
     })

@@ -6,6 +6,7 @@ mod methods;
 mod procedures;
 mod published;
 mod search;
+mod tenants;
 mod topology;
 
 use std::collections::HashSet;
@@ -27,6 +28,8 @@ use super::{
 const DURATION_S_MAX: f64 = 3600.0;
 /// Most rounds and repeats.
 const REPEATS_MAX: u32 = 10_000;
+/// Most trials at one number of tenants.
+const TRIALS_AT_NUMBER_MAX: u32 = 100;
 /// Most workers of a stressor.
 const NEIGHBOURS_MAX: u32 = 1024;
 /// Largest ring that DPDK's drivers for these links take.
@@ -42,6 +45,7 @@ pub(super) fn first_fault(file: &StudyFile) -> Option<Fault> {
 fn whole(file: &StudyFile) -> Checked {
     name(&file.name, &[Key("name")])?;
     between(file.rounds, 1, REPEATS_MAX, &[Key("rounds")])?;
+    tenants::tenants(file)?;
     device(file)?;
     one_tester_cpu(file)?;
     traffic(file)?;
@@ -72,6 +76,7 @@ fn whole(file: &StudyFile) -> Checked {
         file.address_caching.is_some(),
         file.address_learning_rate.is_some(),
         file.application.is_some(),
+        file.tenants.is_some(),
     ];
     if !measures.contains(&true) {
         return fault(

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use quietwire_host::cpu::CpuList;
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::{
-    ElementPlace, Encapsulation, Forwarding, Graph, Parameters, Program, Role, TopologyError,
+    ElementPlace, Encapsulation, Forwarding, Graph, OwnImage, Parameters, Program, Role,
+    TopologyError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,15 @@ pub struct Device {
     /// Under what guests run; KVM where they boot under it, where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorChoice>,
+    /// Rules of firewalls, as files of rules have them; those that are usual where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
+    /// What guests of network functions boot; the image that is built for them where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<OwnImage>,
+    /// Network cards of the device, by their PCI addresses, two for each chain; none for links within the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
     /// CPUs of elements, by their names. Those that are not named get one each of the forwarding CPUs, and take turns where
     /// there are too few.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -94,6 +104,9 @@ impl Device {
             && self.encapsulation.is_none()
             && self.place.is_none()
             && self.accelerator.is_none()
+            && self.rules.is_none()
+            && self.image.is_none()
+            && self.ports.is_empty()
             && self.cpus.is_empty()
     }
 
@@ -126,7 +139,9 @@ impl Device {
                 Mode::Bridge => Forwarding::Bridge,
             },
             link: self.link.and_then(Link::kind),
-            ..usual
+            ports: self.ports.clone(),
+            rules: self.rules.clone(),
+            image: self.image.clone(),
         })
     }
 }
@@ -174,6 +189,9 @@ impl Case {
             || self.encapsulation.is_some()
             || self.place.is_some()
             || self.accelerator.is_some()
+            || self.rules.is_some()
+            || self.image.is_some()
+            || self.ports.is_some()
     }
 }
 
@@ -193,6 +211,9 @@ impl StudyFile {
             encapsulation: case.encapsulation.or(device.encapsulation),
             place: case.place.or(device.place),
             accelerator: case.accelerator.or(device.accelerator),
+            rules: case.rules.clone().or(device.rules),
+            image: case.image.clone().or(device.image),
+            ports: case.ports.clone().unwrap_or(device.ports),
             ..device
         }
     }

@@ -8,6 +8,7 @@ mod locate;
 mod methods;
 mod procedures;
 mod published;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -16,7 +17,7 @@ use std::path::Path;
 
 use quietwire_host::cpu::CpuList;
 use quietwire_lab::guest::AcceleratorChoice;
-use quietwire_lab::topology::{ElementPlace, Encapsulation, Program};
+use quietwire_lab::topology::{ElementPlace, Encapsulation, OwnImage, Program};
 use quietwire_lab::{IsolationCase, IsolationPart, NeighbourPlace};
 use quietwire_search::{ConfigError, LossRatio, MlrGoal};
 use quietwire_tester::Directions;
@@ -32,6 +33,7 @@ pub use procedures::{
     AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, ResetPlan, SystemRecoveryPlan,
 };
 pub use published::{Published, PublishedFigure, Ratio};
+pub use tenants::TenantsPlan;
 pub use values::{
     FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch,
     Topology,
@@ -86,14 +88,17 @@ pub struct StudyFile {
     pub address_learning_rate: Option<AddressLearningRatePlan>,
     /// What applications see of the device; nothing without it.
     pub application: Option<ApplicationPlan>,
+    /// Tenants added until the loss goal breaks; none without it.
+    pub tenants: Option<TenantsPlan>,
     /// The neighbours that cases may have.
     #[serde(default)]
     pub neighbours: Neighbours,
     /// What others published, to stand beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
-    /// The cases to compare. The first is the one that the others are set against.
-    #[serde(rename = "case")]
+    /// The cases to compare. The first is the one that the others are set against. Those of `[tenants]` are the last, whether they
+    /// are tried or not.
+    #[serde(rename = "case", default)]
     pub cases: Vec<Case>,
 }
 
@@ -109,6 +114,10 @@ pub struct TesterSettings {
     /// Huge pages to use, MiB; 0 for none.
     #[serde(default)]
     pub huge_pages_mib: u32,
+    /// Network cards of the tester, by their PCI addresses, in the order of those of the device that cables join them to; none
+    /// where device and tester are joined within the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
 }
 
 /// `[traffic]`: what is offered.
@@ -267,7 +276,7 @@ impl Neighbours {
 }
 
 /// `[[case]]`: one of the cases to compare.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Case {
     /// Its name, in letters, digits, `-`, `_` and `.`.
@@ -318,6 +327,15 @@ pub struct Case {
     /// Under what guests run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorChoice>,
+    /// Rules of firewalls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
+    /// What guests of network functions boot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<OwnImage>,
+    /// Network cards of the device; an empty list for links within the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<String>>,
     /// Flows for each sending port, where they are not those of `[traffic]`; so for the two that follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<u16>,
@@ -327,6 +345,9 @@ pub struct Case {
     /// IP destinations for each sending port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_destinations: Option<u32>,
+    /// Of a case that `[tenants]` makes: how many there are.
+    #[serde(skip)]
+    pub tenants: Option<u32>,
 }
 
 impl Case {
@@ -428,8 +449,9 @@ impl StudyFile {
     /// # Errors
     /// [`FileError`], with file, line and key.
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let file: Self = toml::from_str(text)
+        let mut file: Self = toml::from_str(text)
             .map_err(|error| locate::of_toml(text, path, error.message(), error.span()))?;
+        file.add_tenants();
         match check::first_fault(&file) {
             None => Ok(file),
             Some(fault) => Err(locate::of_fault(text, path, fault)),

@@ -74,6 +74,21 @@ pub enum LabBenchError {
 }
 
 impl LabBenchError {
+    /// Whether it is no matter of one case: something was not undone, others have the machine, or this is no order of calls.
+    pub(super) fn concerns_all(&self) -> bool {
+        matches!(
+            self,
+            Self::NoCase
+                | Self::Lab(
+                    LabError::Undo(_)
+                        | LabError::Busy { .. }
+                        | LabError::OtherPartition { .. }
+                        | LabError::Apply(_)
+                        | LabError::Aborted
+                )
+        )
+    }
+
     /// Whose fault it is.
     #[must_use]
     pub fn fault(&self) -> Fault {

@@ -2,19 +2,24 @@
 //! Devices that are topologies of the lab's: brought up for a case, looked at during trials, taken down after it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use quietwire_dpdk::pci::{self, Problem};
+use quietwire_host::cpuset::Cpuset;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::topology::{Assignment, Graph, TESTER, TopologyError, assign};
 use quietwire_lab::up::{Ends, GuestOptions, UpLab, UpOptions, lacking};
-use quietwire_lab::{Fault, LabError, LabOptions, Place, Setup};
+use quietwire_lab::{Fault, IsolationPart, LabError, LabOptions, Place, Setup};
 use quietwire_tester::{Preparation, Tester, Trial};
 use serde_json::{Value, json};
 
 use super::LabBenchError;
 use super::elements::Element;
+use super::functions;
 use crate::arrangement::Arrangement;
+use crate::bench::CaseSpec;
 use crate::file::{Case, Device, StudyFile, Switch};
 
 /// Name of the lab, of which a study has one at a time.
@@ -85,7 +90,7 @@ pub(super) fn setup(
     Ok(Setup {
         apparatus: given.rest.union(&file.tester.cpu).difference(&forwarding),
         forwarding,
-        ports: Vec::new(),
+        ports: device.ports,
     })
 }
 
@@ -103,34 +108,95 @@ pub(crate) fn unavailable(
     if !file.runs_in_topologies() {
         return Arrangement::of(file, case, machine).err();
     }
+    if let Err(why) = arrangement(file, case, machine) {
+        return Some(why);
+    }
     // What makes no sense was refused when the file was checked.
     let graph = device.graph().ok()?;
+    if let Some(why) = lacks_image(&device) {
+        return Some(why);
+    }
+    let has_cards = !device.ports.is_empty();
+    // Virtual functions are there only once the isolation that makes them is applied.
+    let graph = match case.isolation() {
+        Some(isolation) if isolation.has(IsolationPart::VirtualFunctions) => Device {
+            ports: Vec::new(),
+            ..device
+        }
+        .graph()
+        .unwrap_or(graph),
+        _ => graph,
+    };
     if let Some((element, why)) = lacking(&graph, &options.program) {
         return Some(format!("{element}: {}", why.0));
     }
-    let online = machine.cpus_online.clone().unwrap_or_default();
-    match setup(file, case, &online) {
-        Ok(setup) => match Arrangement::of_setup(case, machine, &setup) {
-            Ok(arranged) if arranged.partition.is_some() => Some(NOT_APPLIED.to_owned()),
-            Ok(_) => None,
-            Err(why) => Some(why),
-        },
-        Err(error) => Some(error.to_string()),
-    }
+    has_cards.then(|| lacks_cards(file)).flatten()
 }
 
-/// Why a topology has no partition.
-const NOT_APPLIED: &str = "its isolation is applied to quietwire's switch alone (vNet1 over memif), not to other topologies";
+/// What a case asks of a machine, in whichever way its device is brought up.
+///
+/// # Errors
+/// Why the machine cannot have the case, in a clause.
+pub(super) fn arrangement(
+    file: &StudyFile,
+    case: &Case,
+    machine: &Inventory,
+) -> Result<Arrangement, String> {
+    if !file.runs_in_topologies() {
+        return Arrangement::of(file, case, machine);
+    }
+    let online = machine.cpus_online.clone().unwrap_or_default();
+    let setup = setup(file, case, &online).map_err(|error| error.to_string())?;
+    Arrangement::of_setup(case, machine, &setup)
+}
+
+/// Why an image of the user's own cannot be booted.
+fn lacks_image(device: &Device) -> Option<String> {
+    let image = device.image.as_ref()?;
+    let mut files = [&image.kernel, &image.initramfs].into_iter();
+    let missing = files.find(|file| !file.is_file())?;
+    Some(format!("its image: {} is no file", missing.display()))
+}
+
+/// Why the tester cannot have its network cards.
+fn lacks_cards(file: &StudyFile) -> Option<String> {
+    let mut cards = file.tester.ports.iter();
+    cards.find_map(|address| {
+        let what = lacks_card(address)?;
+        Some(format!("the tester: its network card {address}: {what}"))
+    })
+}
+
+fn lacks_card(address: &str) -> Option<String> {
+    let (Problem::Wrong(what) | Problem::NotReady(what)) =
+        pci::check(Path::new("/"), address).err()?;
+    Some(what)
+}
+
+/// Network cards of the tester that DPDK can drive; cases are unavailable without the others.
+pub(super) fn cards(file: &StudyFile) -> Vec<String> {
+    let cards = file.tester.ports.iter();
+    cards
+        .filter(|address| lacks_card(address).is_none())
+        .cloned()
+        .collect()
+}
 
 impl UpDevice {
     /// Brings a case's device up.
     pub(super) fn up(
         file: &StudyFile,
-        case: &Case,
+        spec: &CaseSpec,
         options: &LabOptions,
         online: &CpuList,
+        set: Option<Cpuset>,
     ) -> Result<Self, LabBenchError> {
-        let device = file.device_of(case);
+        let mut device = file.device_of(&spec.case);
+        let isolation = spec.case.isolation();
+        if isolation.is_some_and(|isolation| isolation.has(IsolationPart::VirtualFunctions)) {
+            device.ports = functions::of_ports(Path::new("/"), &device.ports)
+                .map_err(LabBenchError::Unavailable)?;
+        }
         let graph = device.graph()?;
         let cpus = assignment(file, &device, &graph, online)?;
         let lab = UpLab::up(&UpOptions {
@@ -143,14 +209,19 @@ impl UpDevice {
                 accelerator: device.accelerator.unwrap_or_default(),
                 deadline_s: None,
             },
+            set,
         })?;
         Ok(Self { lab })
     }
 
-    /// Where the tester finds the ports of all chains, in pairs.
-    pub(super) fn uris(&self) -> Vec<String> {
-        let chains = self.lab.state().tester.chains.iter();
-        chains.flatten().cloned().collect()
+    /// Where the tester finds the ports of all chains, in pairs: network cards of its own, where cables join it to the device's.
+    pub(super) fn uris(&self, file: &StudyFile) -> Vec<String> {
+        let chains = &self.lab.state().tester.chains;
+        if chains.is_empty() {
+            let cards = file.tester.ports.iter();
+            return cards.map(|address| format!("pci:{address}")).collect();
+        }
+        chains.iter().flatten().cloned().collect()
     }
 
     /// Where the tester has to be when it opens them.
@@ -171,6 +242,11 @@ impl UpDevice {
     /// Whatever there is to be known of it, for the record.
     pub(super) fn record(&self) -> Value {
         serde_json::to_value(self.lab.state()).unwrap_or(Value::Null)
+    }
+
+    /// What the consoles of its guests said so far.
+    pub(super) fn consoles(&self) -> Result<BTreeMap<String, String>, LabError> {
+        self.lab.state().consoles()
     }
 
     /// Its elements, as they are looked at during trials.

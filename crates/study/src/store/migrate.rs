@@ -30,8 +30,8 @@ impl From<StoreError> for Failure {
 
 impl Store {
     /// From schema 2, which had the histograms in the text of a result, and the machine's activity as text; and from
-    /// schema 3, in which a maximum rate held for all cases and there were no applications. All of it or nothing; a store that could not be rewritten is
-    /// as it was.
+    /// schema 3, in which a maximum rate held for all cases and there were no applications; and from schema 4, which kept no
+    /// consoles. All of it or nothing; a store that could not be rewritten is as it was.
     ///
     /// # Errors
     /// [`StoreError`]: no room, or it is damaged.
@@ -48,13 +48,10 @@ impl Store {
                 deeds_from_2(&transaction)?;
                 transaction.execute_batch("DROP TABLE trial_2; DROP TABLE deed_2;")?;
             }
-            transaction.execute_batch("ALTER TABLE step ADD COLUMN application_json TEXT;")?;
-            transaction.execute_batch("ALTER TABLE max_rate RENAME TO max_rate_3;")?;
-            transaction.execute_batch(schema::CREATE_MAX_RATE)?;
-            transaction.execute_batch(
-                "INSERT INTO max_rate SELECT '', frame_size, max_rate_pps, origin FROM max_rate_3 ORDER BY rowid; \
-                 DROP TABLE max_rate_3;",
-            )?;
+            if found < 4 {
+                rates_and_steps_from_3(&transaction)?;
+            }
+            transaction.execute_batch(schema::CREATE_CONSOLE)?;
             transaction.pragma_update(None, "user_version", schema::VERSION)?;
             transaction.commit()?;
             Ok(())
@@ -68,6 +65,17 @@ impl Store {
             },
         })
     }
+}
+
+fn rates_and_steps_from_3(transaction: &Transaction<'_>) -> Result<(), Failure> {
+    transaction.execute_batch("ALTER TABLE step ADD COLUMN application_json TEXT;")?;
+    transaction.execute_batch("ALTER TABLE max_rate RENAME TO max_rate_3;")?;
+    transaction.execute_batch(schema::CREATE_MAX_RATE)?;
+    transaction.execute_batch(
+        "INSERT INTO max_rate SELECT '', frame_size, max_rate_pps, origin FROM max_rate_3 ORDER BY rowid; \
+         DROP TABLE max_rate_3;",
+    )?;
+    Ok(())
 }
 
 fn trials_from_2(transaction: &Transaction<'_>) -> Result<(), Failure> {

@@ -92,6 +92,7 @@ impl Store {
             transaction.execute_batch(schema::CREATE)?;
             transaction.execute_batch(schema::CREATE_MAX_RATE)?;
             transaction.execute_batch(schema::CREATE_EVENTS)?;
+            transaction.execute_batch(schema::CREATE_CONSOLE)?;
             transaction.execute(
                 "INSERT INTO study (id, name, title, file_text, file_sha256, started_unix_ns) VALUES (1, ?, ?, ?, ?, ?)",
                 (&file.name, &file.title, text, sha256(text), unix_ns()),

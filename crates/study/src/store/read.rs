@@ -8,12 +8,13 @@ use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use serde::de::DeserializeOwned;
 
-use super::write::APPLICATION;
+use super::write::{APPLICATION, CONSOLE};
 use super::{Store, StoreError, compact};
 use crate::bench::{ApplicationSeen, Environment};
 use crate::file::{FrameSize, StudyFile};
 use crate::results::{
-    CaseEntry, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord,
+    CaseEntry, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
+    StudyResults, TrialRecord,
 };
 
 /// A trial or a deed as it is stored, its documents not yet understood.
@@ -76,6 +77,7 @@ impl Store {
             entries: self.entries()?,
             max_rates: self.max_rates()?,
             steps: self.steps(&run_index)?,
+            consoles: self.consoles()?,
             runs,
         })
     }
@@ -214,11 +216,44 @@ impl Store {
         let what = "the machine's activity";
         let text = match stored {
             Activity::Text(text) => text,
-            Activity::Packed(packed) => compact::decompressed(&packed)
-                .and_then(|plain| String::from_utf8(plain).map_err(|error| error.to_string()))
-                .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))?,
+            Activity::Packed(packed) => self.unpacked(what, &packed)?,
         };
         self.parsed(what, &text)
+    }
+
+    fn unpacked(&self, what: &str, packed: &[u8]) -> Result<String, StoreError> {
+        compact::decompressed(packed)
+            .and_then(|plain| String::from_utf8(plain).map_err(|error| error.to_string()))
+            .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))
+    }
+
+    /// None were kept until schema 4.
+    fn consoles(&self) -> Result<Vec<ConsoleRecord>, StoreError> {
+        if self.schema < 5 {
+            return Ok(Vec::new());
+        }
+        let rows = self.rows(
+            "SELECT round, case_name, element, said_zstd FROM console ORDER BY id",
+            [],
+            |row| {
+                Ok((
+                    row.get::<_, u32>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get::<_, String>(2)?,
+                    row.get::<_, Vec<u8>>(3)?,
+                ))
+            },
+        )?;
+        rows.into_iter()
+            .map(|(round, case_name, element, said)| {
+                Ok(ConsoleRecord {
+                    round,
+                    case_name,
+                    element,
+                    said: self.unpacked(CONSOLE, &said)?,
+                })
+            })
+            .collect()
     }
 
     fn steps(&self, run_index: &HashMap<i64, usize>) -> Result<Vec<StepRecord>, StoreError> {

@@ -110,7 +110,7 @@ fn another_study_file_is_refused() {
 fn a_later_schema_is_refused_and_left_alone() {
     let (_directory, path) = scratch();
     drop(open(&path, OpenMode::New).unwrap());
-    pragma(&path, "PRAGMA user_version = 5");
+    pragma(&path, "PRAGMA user_version = 6");
     for error in [
         open(&path, OpenMode::Resume).unwrap_err(),
         Store::open_to_read(&path).unwrap_err(),
@@ -119,8 +119,8 @@ fn a_later_schema_is_refused_and_left_alone() {
             matches!(
                 error,
                 StoreError::Newer {
-                    found: 5,
-                    known: 4,
+                    found: 6,
+                    known: 5,
                     ..
                 }
             ),

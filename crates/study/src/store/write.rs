@@ -9,13 +9,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json as json_value};
 
 use super::{Store, StoreError, compact, unix_ns};
-use crate::bench::{Environment, Measured};
+use crate::bench::{CaseLeftOut, Environment, Measured};
 use crate::file::FrameSize;
 use crate::plan::{Found, StepKind};
-use crate::results::{RunEnd, UNAVAILABLE};
+use crate::results::{FAILED, RunEnd, UNAVAILABLE};
 
 /// What it is called where it cannot be stored, or read.
 pub(super) const APPLICATION: &str = "what applications saw";
+
+/// What it is called where it cannot be stored, or read.
+pub(super) const CONSOLE: &str = "what a guest's console said";
 
 /// The text to store for a value, known to give the same value when it is read.
 fn json<T: Serialize + DeserializeOwned + PartialEq>(
@@ -110,13 +113,35 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that the machine of this run cannot have a case: in place of the settings stands why.
-    pub(crate) fn add_unavailable(
+    /// Notes that a case could not be had in this run: in place of the settings stands why.
+    pub(crate) fn add_left_out(
         &mut self,
+        round: u32,
         case_name: &str,
-        reason: &str,
+        why: &CaseLeftOut,
     ) -> Result<(), StoreError> {
-        self.add_entry(0, case_name, &json_value!({ UNAVAILABLE: reason }))
+        let has_failed = matches!(why, CaseLeftOut::Failed(_));
+        let settings = json_value!({ UNAVAILABLE: why.to_string(), FAILED: has_failed });
+        self.add_entry(round, case_name, &settings)
+    }
+
+    /// Keeps what the console of a guest said.
+    pub(crate) fn add_console(
+        &mut self,
+        round: u32,
+        case_name: &str,
+        element: &str,
+        said: &str,
+    ) -> Result<(), StoreError> {
+        let said = packed_text(CONSOLE, said)?;
+        let run_id = self.run_id;
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT INTO console (run_id, round, case_name, element, said_zstd) VALUES (?, ?, ?, ?, ?)",
+                (run_id, round, case_name, element, said),
+            )
+        })?;
+        Ok(())
     }
 
     /// What 100 % of the load is, by the case that it was found in.

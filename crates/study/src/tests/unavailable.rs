@@ -41,3 +41,63 @@ fn a_case_that_cannot_be_had_is_stored_with_the_reason_and_not_run() {
     assert_eq!(results.unavailable("noisy"), None);
     assert_eq!(results.steps.len(), 2 * 2 * 4);
 }
+
+#[test]
+fn a_case_that_does_not_come_up_is_stored_as_failed_and_the_others_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.sqlite");
+    let stop = AtomicBool::new(false);
+    for (why, has_failed) in [
+        (CaseLeftOut::Failed("it ended at once".to_owned()), true),
+        (
+            CaseLeftOut::Unavailable("it is not installed".to_owned()),
+            false,
+        ),
+    ] {
+        let path = directory.path().join(format!("{has_failed}.sqlite"));
+        let mut bench = SimulatedBench::new(SEED, 0);
+        bench.left_out = Some(("quiet".to_owned(), why.clone()));
+        let mut told = Told::default();
+        let mut store = open(&path, OpenMode::New);
+        let end = run_study(&small(), &mut store, &mut bench, &mut told, &stop).unwrap();
+        assert_eq!(end, StudyEnd::Finished);
+        assert_eq!(told.0, [("quiet".to_owned(), why.to_string())]);
+        let results = store.results().unwrap();
+        assert_eq!(results.unavailable("quiet"), Some(&*why.to_string()));
+        assert_eq!(results.has_failed("quiet"), has_failed);
+        assert!(!results.has_failed("noisy"));
+        // Not even its steps were begun; it was tried once, and not again in the second round.
+        assert!(results.trials().all(|(step, _)| step.case_name == "noisy"));
+        assert_eq!(bench.entered_and_left, (2, 2));
+    }
+
+    // Any other error ends the study.
+    let mut bench = SimulatedBench::new(SEED, 0);
+    bench.fails_at = Some(3);
+    let mut store = open(&path, OpenMode::New);
+    assert!(go(&mut store, &mut bench).is_err());
+}
+
+#[test]
+fn what_consoles_said_is_kept_each_time_that_a_case_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.sqlite");
+    let mut bench = SimulatedBench::new(SEED, 0);
+    bench.console = Some("Linux version 6.1\nagent: ready\n".to_owned());
+    let mut store = open(&path, OpenMode::New);
+    go(&mut store, &mut bench).unwrap();
+    drop(store);
+    let results = Store::open_to_read(&path).unwrap().results().unwrap();
+    let consoles = &results.consoles;
+    let of: Vec<_> = consoles
+        .iter()
+        .map(|one| (one.round, &*one.case_name, &*one.element))
+        .collect();
+    let both = |round| [(round, "quiet", "V"), (round, "noisy", "V")];
+    assert_eq!(of, [both(0), both(1)].concat());
+    assert!(
+        consoles
+            .iter()
+            .all(|one| one.said.ends_with("agent: ready\n"))
+    );
+}

@@ -94,6 +94,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
                 }),
             deadline_s: args.guest_deadline.map(|deadline| deadline.as_secs_f64()),
         },
+        set: None,
     };
     let mut keeper = Command::new(program);
     // It outlives this process, and must not hold open what this one writes to.

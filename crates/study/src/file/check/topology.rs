@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study of topologies may get wrong: parts that do not go together, and keys that only quietwire's switch alone has.
 
+use std::path::Path;
+
+use quietwire_switch::config::rules::RuleFile;
+
+use super::super::locate::At;
 use super::super::locate::At::{Index, Key};
 use super::super::{Case, Idle, StudyFile};
 use super::{Checked, fault, rings};
@@ -22,6 +27,8 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
                 fault(&[Key("device")], message)
             };
         }
+        rules(file, case, index)?;
+        cards(file, case, index)?;
         if case.pinning.is_some() {
             return fault(&at("pinning"), ALONE);
         }
@@ -30,6 +37,45 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
         }
     }
     Ok(())
+}
+
+/// Rules are read now, and not only when the firewall starts.
+fn rules(file: &StudyFile, case: &Case, index: usize) -> Checked {
+    let Some(text) = file.device_of(case).rules else {
+        return Ok(());
+    };
+    RuleFile::parse(Path::new("rules"), &text).map_or_else(
+        |error| {
+            fault(
+                &own(case.rules.is_some(), index, "rules"),
+                error.to_string(),
+            )
+        },
+        |_| Ok(()),
+    )
+}
+
+/// Cards of the device are joined to the tester's by cables, one to one.
+fn cards(file: &StudyFile, case: &Case, index: usize) -> Checked {
+    let device = file.device_of(case);
+    let (own_cards, testers) = (device.ports.len(), file.tester.ports.len());
+    if own_cards == 0 || own_cards == testers {
+        return Ok(());
+    }
+    fault(
+        &own(case.ports.is_some(), index, "ports"),
+        format!(
+            "the device has {own_cards} network cards, and the tester {testers}; name in [tester] ports the cards that cables join them to"
+        ),
+    )
+}
+
+/// Where a key of a case's device is said.
+fn own(is_in_case: bool, index: usize, key: &'static str) -> Vec<At> {
+    match is_in_case {
+        true => vec![Key("case"), Index(index), Key(key)],
+        false => vec![Key("device"), Key(key)],
+    }
 }
 
 fn only_alone(file: &StudyFile) -> Checked {

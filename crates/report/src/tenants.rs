@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How many tenants there may be, in words and as a table.
+
+use crate::format;
+use crate::further::FurtherTable;
+use crate::page::words;
+use crate::summary::{TenantsAt, TenantsFound, TenantsSummary};
+
+const HEAD: &[&str] = &[
+    "tenants",
+    "offered in all, Mpps",
+    "lost",
+    "goal",
+    "cycles a frame",
+    "million cycles a second, each tenant",
+];
+const LEAD: &str = "Tenants were added until more was lost than the goal allows, twice as many each time and then halfway between. Cycles are the switch's at that load: for each frame that came in there, and in a second for each tenant.";
+
+/// The table; none where nothing was tried.
+pub(crate) fn table(summary: &TenantsSummary) -> Option<FurtherTable> {
+    let rows: Vec<_> = summary.rows.iter().map(row).collect();
+    (!rows.is_empty()).then_some(FurtherTable {
+        title: "Tenants",
+        lead: LEAD,
+        head: HEAD,
+        rows,
+    })
+}
+
+fn row(at: &TenantsAt) -> Vec<String> {
+    let none = || "–".to_owned();
+    let million = |hz: f64| format::number(hz / 1e6);
+    vec![
+        at.case.clone(),
+        (at.round + 1).to_string(),
+        at.tenants.to_string(),
+        format::mpps(at.offered_pps),
+        at.loss_ratio.map_or_else(none, format::loss),
+        match (at.holds, at.loss_ratio) {
+            (true, _) => "holds",
+            (false, Some(_)) => "breaks",
+            (false, None) => "the tester failed",
+        }
+        .to_owned(),
+        words::cycles(at.cycles.as_ref()),
+        at.cycles_per_tenant_hz
+            .as_ref()
+            .map_or_else(none, |each| million(each.median)),
+    ]
+}
+
+/// What was found, a sentence a round.
+pub(crate) fn sentences(summary: &TenantsSummary) -> Vec<String> {
+    let found = summary.found.iter();
+    let is_one = summary.found.len() == 1;
+    let round = |found: &TenantsFound| match is_one {
+        true => String::new(),
+        false => format!("Round {}: ", found.round + 1),
+    };
+    let told = found.filter(|found| found.is_through);
+    told.map(|found| round(found) + &sentence(summary, found))
+        .collect()
+}
+
+fn sentence(summary: &TenantsSummary, found: &TenantsFound) -> String {
+    let goal = format!(
+        "{} each ({})",
+        format::rate(summary.rate_pps),
+        words::allows(summary.loss_ratio)
+    );
+    let tenants = |count: u32| match count {
+        1 => "1 tenant".to_owned(),
+        _ => format!("{count} tenants"),
+    };
+    match (found.held, found.broke, &found.bound) {
+        (0, _, Some(why)) => format!("Of one tenant nothing is known: {why}."),
+        (0, ..) => format!("Not even one tenant holds at {goal}."),
+        (held, Some(broke), Some(why)) => format!(
+            "{} hold at {goal}; that is no limit of the switch's, since of {broke} nothing is known: {why}.",
+            tenants(held)
+        ),
+        (held, Some(broke), None) => {
+            format!("{} hold at {goal}, and {broke} do not.", tenants(held))
+        }
+        (held, None, _) => format!(
+            "{} hold at {goal}, the most that were to be tried: where the goal breaks was not seen.",
+            tenants(held)
+        ),
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `[tenants]`: chains added to a topology until the loss goal breaks. Each number of them that may be tried is a case.
+
+use quietwire_lab::topology::CHAINS_MAX;
+use quietwire_search::Most;
+use serde::{Deserialize, Serialize};
+
+use super::{Case, StudyFile};
+
+/// `[tenants]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TenantsPlan {
+    /// What each is offered, frames per second, summed over directions.
+    pub rate_pps: f64,
+    /// Part of all frames that may be lost, 0 or more and under 1.
+    pub loss_ratio: f64,
+    /// Trials at each number: the goal breaks once so many in a row have lost too much.
+    #[serde(default = "trials")]
+    pub trials: u32,
+    /// The most that are tried.
+    #[serde(default = "most")]
+    pub most: u32,
+}
+
+fn trials() -> u32 {
+    3
+}
+
+fn most() -> u32 {
+    CHAINS_MAX
+}
+
+impl TenantsPlan {
+    /// What all of so many are offered, frames per second.
+    #[must_use]
+    pub fn offered_pps(&self, tenants: u32) -> f64 {
+        self.rate_pps * f64::from(tenants)
+    }
+}
+
+/// Name of the case of so many tenants.
+fn case_name(tenants: u32) -> String {
+    format!("tenants-{tenants}")
+}
+
+impl StudyFile {
+    /// Adds a case for each number of tenants that may be tried.
+    pub(super) fn add_tenants(&mut self) {
+        let most = self.tenants.map_or(0, |plan| plan.most.min(CHAINS_MAX));
+        self.cases.extend((1..=most).map(|tenants| Case {
+            name: case_name(tenants),
+            chains: Some(tenants),
+            tenants: Some(tenants),
+            ..Case::default()
+        }));
+    }
+
+    /// The case of so many tenants, with its position.
+    pub(crate) fn tenants_case(&self, tenants: u32) -> Option<(usize, &Case)> {
+        let mut cases = self.cases.iter().enumerate();
+        cases.find(|(_, case)| case.tenants == Some(tenants))
+    }
+
+    /// The cases that are in the file as they are.
+    pub fn plain_cases(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| case.tenants.is_none())
+    }
+
+    /// Numbers of tenants that are tried at most.
+    pub(crate) fn tenants_tried(&self) -> usize {
+        self.tenants
+            .map_or(0, |plan| Most::bound(plan.most) as usize)
+    }
+}

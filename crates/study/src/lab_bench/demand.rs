@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much of everything a study asks for: memory, room for frames and addresses, neighbours.
+
+use quietwire_host::CpuList;
+use quietwire_lab::{NeighbourKind, NeighbourSpec, NetworkNeighbour};
+
+use crate::file::{Neighbours, StudyFile};
+
+/// Memory for the buffers of the tester and of the device each, MiB. Jumbo frames need more.
+const MEMORY_MIB: u32 = 192;
+const MEMORY_JUMBO_MIB: u32 = 512;
+
+/// MAC addresses of one sending port at most.
+pub(super) fn addresses(file: &StudyFile) -> u32 {
+    let frames = file.traffic.frames.as_ref();
+    let of_case = |case: &crate::Case| file.traffic_of(case).mac_addresses;
+    let of_cases = || file.cases.iter().map(of_case).max().unwrap_or(1);
+    frames.map_or_else(of_cases, |frames| frames.flow_count())
+}
+
+pub(super) fn frame_size_max(file: &StudyFile) -> u16 {
+    file.traffic
+        .frame_sizes
+        .iter()
+        .map(|size| size.0.largest())
+        .max()
+        .unwrap_or(0)
+}
+
+pub(super) fn memory_mib(file: &StudyFile) -> u32 {
+    /// Octets that an ordinary buffer holds.
+    const ORDINARY: u16 = 2048;
+    /// Ports of the tester that the ordinary memory is for, and what each pair more takes, MiB.
+    const ORDINARY_PORTS: usize = 4;
+    const MEMORY_PAIR_MIB: u32 = 48;
+    let ports = |case: &crate::Case| {
+        let graph = file.device_of(case).graph();
+        graph.map_or(0, |graph| 2 * graph.chains.len())
+    };
+    let most = file.cases.iter().map(ports).max().unwrap_or(0);
+    let pairs = most.saturating_sub(ORDINARY_PORTS).div_ceil(2);
+    let more = MEMORY_PAIR_MIB * u32::try_from(pairs).unwrap_or(u32::MAX);
+    if frame_size_max(file) > ORDINARY {
+        MEMORY_JUMBO_MIB + 4 * more
+    } else {
+        MEMORY_MIB + more
+    }
+}
+
+/// Octets with FCS of what neighbours send through the device.
+const NETWORK_FRAME_SIZE: u16 = 64;
+
+/// These neighbours, on these CPUs.
+pub(super) fn neighbours(said: &Neighbours, cpus: CpuList) -> NeighbourSpec {
+    NeighbourSpec {
+        stressors: stressors(said, cpus.len()),
+        place: said.place,
+        network: said.network_pps.map(|rate_pps| NetworkNeighbour {
+            rate_pps,
+            frame_size: NETWORK_FRAME_SIZE,
+        }),
+        cpus,
+    }
+}
+
+/// What stress-ng is told for neighbours that may use so many CPUs.
+fn stressors(neighbours: &Neighbours, cpus: usize) -> Vec<String> {
+    let usual = u32::try_from(cpus).unwrap_or(u32::MAX);
+    let count = neighbours.count.unwrap_or(usual);
+    let kinds = neighbours.kinds.iter();
+    let of_kinds = kinds
+        .filter_map(|name| NeighbourKind::named(name))
+        .flat_map(|kind| kind.stressors(count));
+    neighbours
+        .stressors
+        .iter()
+        .cloned()
+        .chain(of_kinds)
+        .collect()
+}
