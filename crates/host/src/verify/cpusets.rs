@@ -144,8 +144,9 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let expected = format!("no set but our own with processes on the isolated CPUs {allowed}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for set in below(&sets.mount) {
-        // What is below a set of ours is whose it is.
-        if set.ancestors().any(is_ours) {
+        // What is below a set of ours is whose it is; what is above all sets is no set, whatever its name.
+        let within = set.strip_prefix(&sets.mount).unwrap_or(&set);
+        if within.ancestors().any(is_ours) {
             continue;
         }
         let Ok(inside) = processes(&set) else {
