@@ -386,7 +386,8 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
         cpus: last.into_iter().collect(),
     };
     neighbours.check().unwrap();
-    let commands = lab.enter_beside(Some(&neighbours)).unwrap();
+    let begun = lab.begin_beside(None, &CpuList::new()).unwrap();
+    let commands = lab.join_beside(begun, Some(&neighbours)).unwrap();
     let in_guest = commands
         .iter()
         .find(|line| line.starts_with("in the guest"));
@@ -419,7 +420,8 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
     let set = changes.iter().find_map(set).unwrap();
     assert!(!set.exists(), "{}", set.display());
     // One that ends is told.
-    lab.enter_beside(Some(&neighbours)).unwrap();
+    let begun = lab.begin_beside(None, &CpuList::new()).unwrap();
+    lab.join_beside(begun, Some(&neighbours)).unwrap();
     let changes = journal::read(&lab_directory.join("case-0002.jsonl")).unwrap();
     changes
         .iter()

@@ -5,6 +5,8 @@
 
 #[path = "partition/data_planes.rs"]
 mod data_planes;
+#[path = "partition/labs.rs"]
+mod labs;
 #[path = "partition/made.rs"]
 mod made;
 #[path = "partition/rig.rs"]

@@ -39,6 +39,11 @@ pub enum LabError {
         /// What it noted.
         owner: String,
     },
+    /// Labs are up whose CPUs an isolation case would take.
+    #[error(
+        "an isolation case would take their CPUs from labs that are up ({0}); `quietwire lab down NAME` takes one down"
+    )]
+    LabsUp(String),
     /// A partition is applied that is none of the lab's.
     #[error(
         "a partition is applied to this machine already, which `quietwire partition status` shows, and an isolation case would change it; `quietwire partition rollback` takes it back"
@@ -190,7 +195,7 @@ pub enum LabError {
     #[error("{0}")]
     BadIperf(String),
     /// It was to end.
-    #[error("the measurement was aborted")]
+    #[error("interrupted")]
     Aborted,
     /// No directory where the state is to be.
     #[error("the state directory {} is not a directory; give another with --state-directory", .0.display())]

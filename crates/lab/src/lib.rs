@@ -17,6 +17,7 @@ mod neighbours;
 mod place;
 mod programs;
 mod spawn;
+mod stop;
 pub mod topology;
 pub mod up;
 
@@ -33,3 +34,4 @@ pub use neighbours::{
 };
 pub use place::Place;
 pub use programs::{FIREWALL_RULES, Unavailable, availability};
+pub use stop::Stop;

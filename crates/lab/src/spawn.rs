@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
@@ -90,6 +90,14 @@ fn orphaned_never(command: &[String]) -> Vec<String> {
     all.push(std::process::id().to_string());
     all.extend_from_slice(words);
     all
+}
+
+/// Asks a child to end, and does not wait for that. Whether it was heard shows when it is made to.
+pub(crate) fn ask_to_end(child: &Child) {
+    if let Some(process) = i32::try_from(child.id()).ok().and_then(ProcessId::of) {
+        // It has ended, or [`stop`] says why it cannot be ended.
+        let _ = kill(Pid::from_raw(process.pid), Signal::SIGTERM);
+    }
 }
 
 /// Ends a child: asked first, then made to, with all that it forked. True when it ended by itself.

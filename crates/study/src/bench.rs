@@ -25,6 +25,11 @@ pub enum CaseLeftOut {
     Failed(String),
 }
 
+/// What was under way on the bench was given up, since the study is to end: no failure, and nothing to store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
 /// A case to set up: what the study file says of it, and for which frame size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseSpec {

@@ -17,9 +17,10 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
+use quietwire_lab::up::known;
 use quietwire_lab::{
     Applied, Case, DeviceSpec, Fault, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
-    NeighbourSpec, Place, Setup,
+    NeighbourSpec, Place, Setup, Stop,
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -29,7 +30,8 @@ use serde_json::{Value, json};
 
 use crate::arrangement::Arrangement;
 use crate::bench::{
-    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Measured, Seen,
+    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured,
+    Seen,
 };
 use crate::executor::act;
 use crate::file::{ApplicationPlan, FrameSize, Idle, Mode, NeighboursIn, StudyFile, Switch};
@@ -53,6 +55,8 @@ pub struct LabBench {
     lab: Lab,
     file: StudyFile,
     options: LabOptions,
+    /// A device that comes up is given up once this is wanted.
+    stop: Stop,
     machine: Inventory,
     entered: Option<CaseSpec>,
     /// Where the tester's ports are.
@@ -83,11 +87,11 @@ const CALIBRATION_MARGIN: f64 = 0.8;
 const DEVICE_SHARE: f64 = 1.25;
 
 impl LabBench {
-    /// Brings up the lab and the tester's EAL for a study.
+    /// Brings up the lab and the tester's EAL for a study. A device that comes up is given up once `stop` is wanted.
     ///
     /// # Errors
     /// [`LabBenchError`]; nothing is left behind.
-    pub fn open(file: &StudyFile, options: LabOptions) -> Result<Self, LabBenchError> {
+    pub fn open(file: &StudyFile, options: LabOptions, stop: Stop) -> Result<Self, LabBenchError> {
         if file.device.switch == Switch::Other {
             return Err(LabBenchError::NotOurs);
         }
@@ -99,10 +103,14 @@ impl LabBench {
             let arranged = topology::arrangement(file, case, &machine);
             arranged.is_ok_and(|arranged| arranged.partition.is_some())
         };
-        if file.cases.iter().any(has_partition) {
+        let partitions = file.cases.iter().any(has_partition);
+        if partitions {
             Applied::check_free()?;
         }
         let mut lab = Lab::open(options.clone())?;
+        if partitions {
+            check_no_lab_is_up(&options.state_directory)?;
+        }
         if file.tester.huge_pages_mib > 0 {
             reserve(&mut lab, file.tester.huge_pages_mib)?;
         }
@@ -127,6 +135,7 @@ impl LabBench {
             lab,
             file: file.clone(),
             options,
+            stop,
             machine,
             entered: None,
             place: Place::Here,
@@ -303,7 +312,8 @@ impl LabBench {
         let seen = device.with_ends(|ends| application::measure(plan, ends, &cpus))??;
         let (uris, place) = (device.uris(&self.file), device.place()?);
         let preparation = device.preparation();
-        let tester = topology::opened(&place, self.next_tester(&uris, preparation))?;
+        let stop = self.stop.clone();
+        let tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
         self.tester = Some(tester);
         Ok(seen)
     }
@@ -354,13 +364,14 @@ impl LabBench {
         let cpus = setup.forwarding.union(&setup.apparatus);
         let begun = self.lab.begin_beside(arranged.partition.as_ref(), &cpus)?;
         let set = begun.device_set.clone();
-        let device = UpDevice::up(&self.file, spec, &self.options, &online, set)?;
+        let device = UpDevice::up(&self.file, spec, &self.options, &online, set, &self.stop)?;
         let (uris, place) = (device.uris(&self.file), device.place()?);
         let (lab, preparation) = (device.record(), device.preparation());
         self.subject = Some(Subject::Topology(Box::new(device)));
-        let mut tester = topology::opened(&place, self.next_tester(&uris, preparation))?;
+        let stop = self.stop.clone();
+        let mut tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
         if let Some(frames) = &self.frames {
-            place.enter(|| topology::wait_until_through(&mut tester, frames))??;
+            place.enter(|| topology::wait_until_through(&mut tester, frames, &stop))??;
         }
         self.place = place;
         self.tester = Some(tester);
@@ -398,6 +409,9 @@ impl LabBench {
     fn of_case(&self, error: LabBenchError, is_set_up: bool) -> BenchError {
         // Told in one paragraph, since it stands among the reasons of others.
         let told = || one_line(&error.to_string());
+        if error.is_interruption() {
+            return Interrupted.into();
+        }
         match error.fault() {
             Fault::Lacks if is_set_up => CaseLeftOut::Unavailable(told()).into(),
             Fault::Failed if self.file.runs_in_topologies() && !error.concerns_all() => {
@@ -420,6 +434,19 @@ impl LabBench {
         };
         let left = self.lab.leave();
         Ok(down.and(left)?)
+    }
+}
+
+/// A partition would take their CPUs from labs that are up.
+fn check_no_lab_is_up(state_directory: &Path) -> Result<(), LabError> {
+    let labs = known(state_directory)?.into_iter();
+    let up: Vec<String> = labs
+        .filter(|lab| lab.owner.is_some())
+        .map(|lab| lab.name)
+        .collect();
+    match up.is_empty() {
+        true => Ok(()),
+        false => Err(LabError::LabsUp(up.join(", "))),
     }
 }
 

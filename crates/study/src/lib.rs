@@ -28,7 +28,8 @@ mod store;
 mod tests;
 
 pub use bench::{
-    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Measured, Seen, TcpSeen,
+    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured,
+    Seen, TcpSeen,
 };
 pub use file::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Case, Device,

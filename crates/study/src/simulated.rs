@@ -16,7 +16,9 @@ use quietwire_tester::{
 };
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Measured, Seen};
+use crate::bench::{
+    Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured, Seen,
+};
 use crate::file::{FrameSize, NeighboursIn};
 
 /// What the simulated tester can send, frames per second.
@@ -49,6 +51,8 @@ pub struct SimulatedBench {
     pub unavailable: Option<(String, String)>,
     /// A case that does not come up, and why.
     pub left_out: Option<(String, CaseLeftOut)>,
+    /// A case that is given up while it comes up, since the study is to end.
+    pub given_up: Option<String>,
     /// What the console of a guest says in every case; none without guests.
     pub console: Option<String>,
     /// Cases entered and left so far.
@@ -75,6 +79,7 @@ impl SimulatedBench {
             fails_at: None,
             unavailable: None,
             left_out: None,
+            given_up: None,
             console: None,
             entered_and_left: (0, 0),
         }
@@ -337,6 +342,9 @@ impl Bench for SimulatedBench {
             .filter(|(name, _)| *name == case.case.name)
         {
             return Err(why.clone().into());
+        }
+        if self.given_up.as_ref() == Some(&case.case.name) {
+            return Err(Interrupted.into());
         }
         self.entered_and_left.0 += 1;
         self.case = Some(case.clone());

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use quietwire_lab::{LabOptions, STATE_DIRECTORY};
+use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
     Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StoreError, StudyEnd, StudyFile,
@@ -163,7 +163,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let made = begun.as_ref().map_or(Ok(0), made_so_far)?;
     let outlook = args.tester.is_none().then(|| Outlook::of(&file, &options));
     let mut bench = match &args.tester {
-        None => Opened::Lab(Box::new(LabBench::open(&file, options)?)),
+        None => Opened::Lab(Box::new(LabBench::open(&file, options, Stop::from(&stop))?)),
         Some(tester) => Opened::Generator(Box::new(tester.bench(&file, made)?)),
     };
     let store = begun

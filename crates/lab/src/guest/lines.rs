@@ -9,8 +9,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::stop::Stop;
+
 /// Longest line that is taken, octets with its end.
 pub(crate) const LINE_MAX: usize = 4 << 20;
+
+/// How often it is looked whether everything is to end.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Characters of a line shown in an error.
 const EXCERPT: usize = 120;
@@ -27,6 +32,9 @@ pub(crate) enum LineError {
     /// Nothing came in time.
     #[error("it did not answer in {0:?}")]
     Silent(Duration),
+    /// Everything is to end.
+    #[error("interrupted")]
+    Stopped,
     /// A line without end.
     #[error("it sent a line of more than {LINE_MAX} octets")]
     TooLong,
@@ -59,6 +67,7 @@ pub(crate) fn excerpt(line: &[u8]) -> String {
 pub(crate) struct Lines {
     stream: UnixStream,
     held: Vec<u8>,
+    stop: Stop,
 }
 
 impl Lines {
@@ -67,7 +76,16 @@ impl Lines {
         Ok(Self {
             stream,
             held: Vec::new(),
+            stop: Stop::default(),
         })
+    }
+
+    /// The same, which gives up waiting once `stop` is wanted.
+    pub(crate) fn unless(self, stop: &Stop) -> Self {
+        Self {
+            stop: stop.clone(),
+            ..self
+        }
     }
 
     /// Sends one line.
@@ -110,14 +128,17 @@ impl Lines {
             if left.is_zero() {
                 return Err(LineError::Silent(patience));
             }
-            self.more(left, patience)?;
+            if self.stop.is_wanted() {
+                return Err(LineError::Stopped);
+            }
+            self.more(left.min(LOOK))?;
         }
     }
 
-    fn more(&mut self, left: Duration, patience: Duration) -> Result<(), LineError> {
+    fn more(&mut self, patience: Duration) -> Result<(), LineError> {
         let mut buffer = [0; 65536];
         self.stream
-            .set_read_timeout(Some(left))
+            .set_read_timeout(Some(patience))
             .map_err(LineError::Io)?;
         match self.stream.read(&mut buffer) {
             Ok(0) => Err(LineError::Closed),
@@ -126,8 +147,7 @@ impl Lines {
                 Ok(())
             }
             Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(LineError::Silent(patience)),
-                ErrorKind::Interrupted => Ok(()),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(()),
                 ErrorKind::ConnectionReset => Err(LineError::Closed),
                 _ => Err(LineError::Io(error)),
             },
@@ -138,6 +158,8 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     use super::*;
@@ -180,6 +202,27 @@ mod tests {
         ));
         let endless = vec![b'x'; LINE_MAX + 1];
         assert!(matches!(heard(&endless, true), Err(LineError::TooLong)));
+    }
+
+    #[test]
+    fn a_silent_peer_is_not_waited_for_once_everything_is_to_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let flag = Arc::new(AtomicBool::new(true));
+        let lines = Lines::connect(&socket).unwrap();
+        let mut lines = lines.unless(&Stop::from(&flag));
+        let (mut peer, _) = listener.accept().unwrap();
+        assert!(matches!(lines.receive(LONG), Err(LineError::Stopped)));
+        // A peer that is slow is heard meanwhile.
+        flag.store(false, Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(2 * LOOK);
+                peer.write_all(b"1\n").unwrap();
+            });
+            assert_eq!(lines.receive(LONG).unwrap(), 1);
+        });
     }
 
     #[test]

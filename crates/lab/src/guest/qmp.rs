@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::lines::{LineError, Lines};
+use crate::stop::Stop;
 
 /// How long the monitor may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
@@ -28,8 +29,8 @@ fn said(error: LineError) -> String {
 }
 
 impl Monitor {
-    pub(crate) fn connect(socket: &Path, patience: Duration) -> Result<Self, String> {
-        let mut lines = Lines::connect(socket).map_err(said)?;
+    pub(crate) fn connect(socket: &Path, patience: Duration, stop: &Stop) -> Result<Self, String> {
+        let mut lines = Lines::connect(socket).map_err(said)?.unless(stop);
         let greeting = lines.receive(patience).map_err(said)?;
         let version = &greeting["QMP"]["version"];
         let part = |name: &str| number(&version["qemu"][name]);
@@ -117,7 +118,11 @@ mod tests {
                     writeln!(out, "{answer}").unwrap();
                 }
             });
-            ask(Monitor::connect(&socket, Duration::from_secs(20)))
+            ask(Monitor::connect(
+                &socket,
+                Duration::from_secs(20),
+                &Stop::default(),
+            ))
         })
     }
 

@@ -25,6 +25,7 @@ use crate::error::{LabError, io_error};
 use crate::lab::make_directory;
 use crate::place::Place;
 use crate::spawn;
+use crate::stop::Stop;
 
 /// How long a guest may take to go when it is told to.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -126,7 +127,7 @@ impl Guest {
         set: Option<&Cpuset>,
     ) -> Result<Self, LabError> {
         let mut guest = Self::begin(journal, spec, image, acceleration, directory, set)?;
-        guest.wait_until_up()?;
+        guest.wait_until_up(&Stop::default())?;
         Ok(guest)
     }
 
@@ -175,14 +176,15 @@ impl Guest {
     /// Lets the guest boot, as soon as its ports have their other ends, and waits until its agent answers.
     ///
     /// # Errors
-    /// [`LabError::Guest`] with the console's last lines when it does not come up before its deadline, counted from its start.
-    pub fn wait_until_up(&mut self) -> Result<(), LabError> {
+    /// [`LabError::Guest`] with the console's last lines when it does not come up before its deadline, counted from its start;
+    /// [`LabError::Aborted`].
+    pub fn wait_until_up(&mut self, stop: &Stop) -> Result<(), LabError> {
         let (spec, began) = (self.spec.clone(), self.began);
-        let (qemu, vcpus) = self.release(&spec, began)?;
+        let (qemu, vcpus) = self.release(&spec, began, stop)?;
         let hello = match spec.up_sign {
-            UpSign::Agent => Some(self.greet(&spec, began)?),
+            UpSign::Agent => Some(self.greet(&spec, began, stop)?),
             UpSign::Console => {
-                self.hear(&spec, began)?;
+                self.hear(&spec, began, stop)?;
                 None
             }
         };
@@ -211,8 +213,9 @@ impl Guest {
         &mut self,
         spec: &GuestSpec,
         began: Instant,
+        stop: &Stop,
     ) -> Result<(String, Vec<VcpuThread>), LabError> {
-        let mut monitor = self.monitor(spec, began)?;
+        let mut monitor = self.monitor(spec, began, stop)?;
         let threads = monitor.vcpu_threads().map_err(|why| self.failed(why))?;
         if threads.len() != spec.vcpu_cpus.len() {
             return Err(self.failed(format!(
@@ -236,10 +239,16 @@ impl Guest {
     }
 
     /// Waits for the monitor. QEMU has one when all its ports have their other ends.
-    fn monitor(&mut self, spec: &GuestSpec, began: Instant) -> Result<Monitor, LabError> {
+    fn monitor(
+        &mut self,
+        spec: &GuestSpec,
+        began: Instant,
+        stop: &Stop,
+    ) -> Result<Monitor, LabError> {
         let mut why = "QEMU has no monitor yet".to_owned();
         loop {
             self.check()?;
+            stop.check()?;
             let left = spec.up_deadline.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(self.failed(format!(
@@ -249,7 +258,7 @@ impl Guest {
             }
             if self.places.monitor_socket.exists() {
                 // Made before it listens: whoever is too early tries again.
-                match Monitor::connect(&self.places.monitor_socket, left) {
+                match Monitor::connect(&self.places.monitor_socket, left, stop) {
                     Ok(monitor) => return Ok(monitor),
                     Err(error) => why = error,
                 }
@@ -294,9 +303,10 @@ impl Guest {
     }
 
     /// Waits until an image without an agent says on its console that it forwards.
-    fn hear(&mut self, spec: &GuestSpec, began: Instant) -> Result<(), LabError> {
+    fn hear(&mut self, spec: &GuestSpec, began: Instant, stop: &Stop) -> Result<(), LabError> {
         loop {
             self.check()?;
+            stop.check()?;
             if self.console()?.contains(FORWARDING) {
                 return Ok(());
             }
@@ -311,12 +321,13 @@ impl Guest {
     }
 
     /// Waits for the agent.
-    fn greet(&mut self, spec: &GuestSpec, began: Instant) -> Result<Hello, LabError> {
+    fn greet(&mut self, spec: &GuestSpec, began: Instant, stop: &Stop) -> Result<Hello, LabError> {
         let left = spec.up_deadline.saturating_sub(began.elapsed());
-        let greeted = Agent::connect(&self.name, &self.places.agent_socket, left);
+        let greeted = Agent::connect_unless(stop, &self.name, &self.places.agent_socket, left);
         match greeted {
             Ok(agent) => Ok(agent.hello().clone()),
             Err(error) => {
+                stop.check()?;
                 let is_late = began.elapsed() >= spec.up_deadline;
                 if !is_late {
                     // The channel has broken, or what is there is no agent: perhaps since the guest is about to end.
@@ -404,6 +415,11 @@ impl Guest {
         let path = &self.places.console_log;
         let text = fs::read(path).map_err(io_error(path, "reading the console's log"))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Asks it to end, and does not wait for that.
+    pub(crate) fn ask_to_end(&self) {
+        spawn::ask_to_end(&self.child);
     }
 
     /// Ends it. It holds nothing that would have to be written.

@@ -104,6 +104,20 @@ impl Applied {
         Err(LabError::Partitioned)
     }
 
+    /// Sees whether another lab has a partition applied, which goes as soon as its case is left.
+    ///
+    /// # Errors
+    /// [`LabError::OtherPartition`].
+    pub(crate) fn check_no_other() -> Result<(), LabError> {
+        let directory = running_machine().state_directory;
+        match fs::read_to_string(directory.join(LOCK)) {
+            Ok(owner) if !owner.is_empty() && try_lock(&directory)?.is_none() => {
+                Err(LabError::OtherPartition { owner })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn make(&mut self, target: &Target<'_>, plan: &Plan) -> Result<(), LabError> {
         let report = apply::apply(target, plan, None)?;
         let mut failed = Vec::new();

@@ -51,19 +51,6 @@ impl Lab {
         })
     }
 
-    /// Brings up a case whose device is up already, with nothing isolated: its neighbours, if any. What comes back is every
-    /// setting and command.
-    ///
-    /// # Errors
-    /// What did not come up; everything around the device is undone then.
-    pub fn enter_beside(
-        &mut self,
-        neighbours: Option<&NeighbourSpec>,
-    ) -> Result<Vec<String>, LabError> {
-        let begun = self.begin_beside(None, &CpuList::new())?;
-        self.join_beside(begun, neighbours)
-    }
-
     /// Starts the neighbours of such a case, if any, now that its device is up. What comes back is every setting and command.
     ///
     /// # Errors

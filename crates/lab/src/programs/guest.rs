@@ -397,8 +397,9 @@ impl Forwarder for InGuest {
         Ok(())
     }
 
-    fn connect(&mut self, _plan: &Plan, _room: &mut Room<'_>) -> Result<(), LabError> {
-        self.guest.as_mut().map_or(Ok(()), Guest::wait_until_up)
+    fn connect(&mut self, _plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        let guest = self.guest.as_mut();
+        guest.map_or(Ok(()), |guest| guest.wait_until_up(&room.stop))
     }
 
     fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
@@ -491,6 +492,12 @@ impl Forwarder for InGuest {
             shell_socket: guest.places().shell_socket.clone(),
             console_log: guest.places().console_log.clone(),
         })
+    }
+
+    fn ask_to_end(&mut self) {
+        if let Some(guest) = &self.guest {
+            guest.ask_to_end();
+        }
     }
 
     fn stop(&mut self) -> Result<(), LabError> {

@@ -15,7 +15,7 @@ mod own_image;
 mod quietwire;
 mod testpmd;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vdev;
 mod vpp;
 
@@ -104,6 +104,13 @@ pub(crate) trait Forwarder: std::fmt::Debug {
     /// The guest that it is in.
     fn guest(&self) -> Option<GuestSide> {
         None
+    }
+
+    /// Asks its processes to end, and does not wait for that.
+    fn ask_to_end(&mut self) {
+        for process in self.processes() {
+            process.ask_to_end();
+        }
     }
 
     /// Ends it.

@@ -11,7 +11,7 @@ use super::*;
 use crate::topology::{ElementPlace, Encapsulation, Forwarding};
 use crate::up::{Attachment, PortPlan};
 
-pub(super) fn plan(directory: &Path) -> Plan {
+pub(crate) fn plan(directory: &Path) -> Plan {
     let cpus = quietwire_host::threads::online_cpus(Path::new("/")).unwrap();
     let port = |index: usize| PortPlan {
         attachment: Attachment::Memif {

@@ -7,7 +7,10 @@ mod ends;
 mod place;
 mod registry;
 mod room;
+mod set;
 mod state;
+#[cfg(test)]
+mod tests;
 mod wiring;
 
 use std::collections::BTreeMap;
@@ -23,6 +26,7 @@ use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::guest::AcceleratorChoice;
 use crate::programs::{Forwarder, Hypervisor, InGuest, Unavailable, forwarder};
+use crate::stop::Stop;
 use crate::topology::{Assignment, ElementPlace, Graph, Program, Role};
 
 pub use ends::Ends;
@@ -52,12 +56,18 @@ pub struct UpOptions {
     pub graph: Graph,
     /// Who has which CPUs.
     pub cpus: Assignment,
+    /// Whether a partition's plan gave it its CPUs: it may use those that the partition isolates.
+    #[serde(default)]
+    pub by_plan: bool,
     /// About its guests.
     #[serde(default)]
     pub guests: GuestOptions,
     /// The CPU set that all its processes are in, where a partition keeps everything else out of it. It holds all CPUs in `cpus`.
     #[serde(skip)]
     pub set: Option<Cpuset>,
+    /// Nothing more is brought up once this is wanted.
+    #[serde(skip)]
+    pub stop: Stop,
 }
 
 /// What is asked of all guests of a lab.
@@ -97,7 +107,7 @@ impl Running {
             forwarder.connect(plan, room)?;
             forwarder.program(plan, room)
         })?;
-        wait_for_sockets(&self.plan)
+        wait_for_sockets(&self.plan, &room.stop)
     }
 }
 
@@ -113,7 +123,7 @@ impl UpLab {
     /// Brings a topology up: switches first, so that others find their sockets.
     ///
     /// # Errors
-    /// [`LabError::NameTaken`], [`LabError::Unavailable`] before anything is started, or what did not come up; all of it is
+    /// [`LabError::NameTaken`], [`LabError::Unavailable`] before anything is started, [`LabError::Aborted`], or what did not come up; all of it is
     /// undone then.
     pub fn up(options: &UpOptions) -> Result<Self, LabError> {
         let mut claim = Claim::take(&options.state_directory, &options.name)?;
@@ -207,6 +217,11 @@ impl Drop for UpLab {
 
 fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError> {
     let mut outcome = Ok(());
+    // All are asked before the first is waited for: what has ended has to be let onto its CPU once more before the kernel
+    // gives it up, and those that poll there may keep it from that for a minute.
+    for running in running.iter_mut().rev() {
+        running.forwarder.ask_to_end();
+    }
     for mut running in running.drain(..).rev() {
         outcome = outcome.and(running.forwarder.stop());
     }
@@ -231,14 +246,17 @@ fn build(
     cards::check(Path::new("/"), graph)?;
     let hypervisor = Hypervisor::of(graph, &options.guests, &options.program)?;
     let forwarders = forwarders(options, hypervisor.as_ref())?;
+    let set = set::of_lab(options, claim)?;
     let directory = claim.directory().to_owned();
     let wiring = wiring::Wiring::of(graph, &directory, claim.tag());
     let mut commands = Vec::new();
     let mut room = Room::new(claim.journal(), &mut commands);
-    room.set.clone_from(&options.set);
+    room.set = set;
+    room.stop = options.stop.clone();
     place::make_namespaces(graph, &wiring, &mut room)?;
     place::make_links(graph, &wiring, &mut room)?;
     for (index, forwarder, version) in forwarders {
+        options.stop.check()?;
         let plan = wiring.plan(options, index);
         room.make_directory(&plan.directory)?;
         let is_guest = plan.place == ElementPlace::Guest;
@@ -339,7 +357,7 @@ fn finish_guests(
     }
     for guest in running.iter_mut().filter(is_guest) {
         guest.step(room, |forwarder, plan, room| forwarder.program(plan, room))?;
-        wait_for_sockets(&guest.plan)?;
+        wait_for_sockets(&guest.plan, &room.stop)?;
     }
     stand_in.map_or(Ok(()), |mut stand_in| stand_in.forwarder.stop())
 }
@@ -362,12 +380,14 @@ fn lacking_element(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailab
     })
 }
 
-fn wait_for_sockets(plan: &Plan) -> Result<(), LabError> {
+fn wait_for_sockets(plan: &Plan, stop: &Stop) -> Result<(), LabError> {
     for port in &plan.ports {
         let Some(socket) = port.attachment.own_socket() else {
             continue;
         };
-        if !wait_until(SOCKETS_DEADLINE, || socket.exists()) {
+        let is_over = wait_until(SOCKETS_DEADLINE, || socket.exists() || stop.is_wanted());
+        stop.check()?;
+        if !is_over {
             return Err(LabError::Device {
                 name: plan.name.clone(),
                 what: format!("made no socket {} in 20 s", socket.display()),

@@ -14,6 +14,7 @@ use super::wiring::Attachment;
 use crate::error::{LabError, io_error};
 use crate::place::Place;
 use crate::spawn::{self, last_words};
+use crate::stop::Stop;
 use crate::topology::{ElementPlace, Encapsulation, Forwarding, OwnImage, Program};
 
 /// How long a program may take to come up. Several of them may have one CPU.
@@ -90,6 +91,11 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Asks it to end, and does not wait for that.
+    pub(crate) fn ask_to_end(&self) {
+        spawn::ask_to_end(&self.child);
+    }
+
     /// Asks it to end, and makes it.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
         spawn::stop(&mut self.child, STOP_PATIENCE)
@@ -115,6 +121,8 @@ pub(crate) struct Room<'a> {
     pub(crate) commands: &'a mut Vec<String>,
     /// The CPU set that every process is in from its first instruction on; none for that of this process.
     pub(crate) set: Option<Cpuset>,
+    /// Nothing is waited for any more once this is wanted.
+    pub(crate) stop: Stop,
 }
 
 impl<'a> Room<'a> {
@@ -123,6 +131,7 @@ impl<'a> Room<'a> {
             journal,
             commands,
             set: None,
+            stop: Stop::default(),
         }
     }
 
@@ -209,6 +218,7 @@ impl<'a> Room<'a> {
                 }
             }
             let Err(why) = look() else { return Ok(()) };
+            self.stop.check()?;
             if began.elapsed() >= UP_DEADLINE {
                 let what = format!("did not {what} in {} s: {why}", UP_DEADLINE.as_secs());
                 return Err(match processes.last() {

@@ -84,9 +84,13 @@ impl LabBenchError {
                         | LabError::Busy { .. }
                         | LabError::OtherPartition { .. }
                         | LabError::Apply(_)
-                        | LabError::Aborted
                 )
         )
+    }
+
+    /// Whether nothing failed but that everything is to end.
+    pub(super) fn is_interruption(&self) -> bool {
+        matches!(self, Self::Lab(LabError::Aborted))
     }
 
     /// Whose fault it is.

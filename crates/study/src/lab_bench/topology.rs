@@ -11,7 +11,7 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::topology::{Assignment, Graph, TESTER, TopologyError, assign};
 use quietwire_lab::up::{Ends, GuestOptions, UpLab, UpOptions, lacking};
-use quietwire_lab::{Fault, IsolationPart, LabError, LabOptions, Place, Setup};
+use quietwire_lab::{Fault, IsolationPart, LabError, LabOptions, Place, Setup, Stop};
 use quietwire_tester::{Preparation, Tester, Trial};
 use serde_json::{Value, json};
 
@@ -190,6 +190,7 @@ impl UpDevice {
         options: &LabOptions,
         online: &CpuList,
         set: Option<Cpuset>,
+        stop: &Stop,
     ) -> Result<Self, LabBenchError> {
         let mut device = file.device_of(&spec.case);
         let isolation = spec.case.isolation();
@@ -205,11 +206,13 @@ impl UpDevice {
             program: options.program.clone(),
             graph,
             cpus,
+            by_plan: false,
             guests: GuestOptions {
                 accelerator: device.accelerator.unwrap_or_default(),
                 deadline_s: None,
             },
             set,
+            stop: stop.clone(),
         })?;
         Ok(Self { lab })
     }
@@ -304,10 +307,12 @@ fn numbers(cpus: &CpuList) -> Vec<u32> {
 /// Opens the tester where its ports are, again until elements that were not ready yet let it.
 pub(super) fn opened(
     place: &Place,
+    stop: &Stop,
     open: impl Fn() -> Result<Tester, LabBenchError> + Send + Sync,
 ) -> Result<Tester, LabBenchError> {
     let began = Instant::now();
     loop {
+        stop.check()?;
         match place.enter(&open)? {
             Err(error) if error.fault() == Fault::Failed && began.elapsed() < READY_DEADLINE => {
                 tracing::debug!("the tester's ports are tried again: {error}");
@@ -319,13 +324,21 @@ pub(super) fn opened(
 }
 
 /// Sends a little until something comes out of every port that frames are for.
-pub(super) fn wait_until_through(tester: &mut Tester, frames: &Trial) -> Result<(), LabBenchError> {
+pub(super) fn wait_until_through(
+    tester: &mut Tester,
+    frames: &Trial,
+    stop: &Stop,
+) -> Result<(), LabBenchError> {
     let probe = Trial {
         offered_rate_pps: READY_RATE_PPS * tester.port_count() as f64,
         ..frames.clone()
     };
-    if tester.wait_until_through(&probe, READY_DEADLINE)? {
-        return Ok(());
+    let began = Instant::now();
+    while began.elapsed() < READY_DEADLINE {
+        stop.check()?;
+        if tester.wait_until_through(&probe, AGAIN)? {
+            return Ok(());
+        }
     }
     Err(LabBenchError::NotThrough {
         waited_s: READY_DEADLINE.as_secs(),

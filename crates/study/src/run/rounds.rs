@@ -5,10 +5,18 @@
 use quietwire_search::Most;
 
 use super::{RunError, Runner, StudyEnd};
-use crate::bench::{CaseLeftOut, CaseSpec};
-use crate::file::TenantsPlan;
+use crate::bench::{CaseLeftOut, CaseSpec, Interrupted};
+use crate::file::{Case, TenantsPlan};
 use crate::plan::StepKind;
 use crate::results::holds;
+
+fn spec_of(case: &Case, position: usize, round: u32) -> CaseSpec {
+    CaseSpec {
+        case: case.clone(),
+        position,
+        round,
+    }
+}
 
 impl RunError {
     /// Why the case is to be left out, where that is all there is to it.
@@ -17,6 +25,11 @@ impl RunError {
             Self::Bench { source, .. } => source.downcast_ref(),
             _ => None,
         }
+    }
+
+    /// Whether nothing failed but that the study is to end.
+    fn is_interruption(&self) -> bool {
+        matches!(self, Self::Bench { source, .. } if source.is::<Interrupted>())
     }
 }
 
@@ -28,12 +41,7 @@ impl Runner<'_> {
                 if case.tenants.is_some() || self.unavailable.contains(&position) {
                     continue;
                 }
-                let spec = CaseSpec {
-                    case: case.clone(),
-                    position,
-                    round,
-                };
-                if self.one(&spec)? == StudyEnd::Interrupted {
+                if self.one(&spec_of(case, position, round))? == StudyEnd::Interrupted {
                     return Ok(StudyEnd::Interrupted);
                 }
             }
@@ -53,15 +61,10 @@ impl Runner<'_> {
             let Some((position, case)) = self.file.tenants_case(count) else {
                 break;
             };
-            if !self.unavailable.contains(&position) {
-                let spec = CaseSpec {
-                    case: case.clone(),
-                    position,
-                    round,
-                };
-                if self.one(&spec)? == StudyEnd::Interrupted {
-                    return Ok(StudyEnd::Interrupted);
-                }
+            if !self.unavailable.contains(&position)
+                && self.one(&spec_of(case, position, round))? == StudyEnd::Interrupted
+            {
+                return Ok(StudyEnd::Interrupted);
             }
             let can_be_had = !self.unavailable.contains(&position);
             search.record(count, can_be_had && self.held(plan, round, &case.name)?);
@@ -86,11 +89,7 @@ impl Runner<'_> {
             if case.tenants.is_some_and(|count| count > 1) {
                 continue;
             }
-            let spec = CaseSpec {
-                case: case.clone(),
-                position,
-                round: 0,
-            };
+            let spec = spec_of(case, position, 0);
             if let Some(reason) = self.bench.unavailable(&spec) {
                 self.note_left_out(&spec, &CaseLeftOut::Unavailable(reason))?;
             }
@@ -109,6 +108,7 @@ impl Runner<'_> {
     fn one(&mut self, spec: &CaseSpec) -> Result<StudyEnd, RunError> {
         let end = match self.case(spec) {
             Ok(end) => end,
+            Err(error) if error.is_interruption() => StudyEnd::Interrupted,
             Err(error) => match error.left_out() {
                 Some(why) => {
                     self.note_left_out(spec, why)?;

@@ -79,6 +79,30 @@ fn a_case_that_does_not_come_up_is_stored_as_failed_and_the_others_go_on() {
 }
 
 #[test]
+fn a_case_that_is_given_up_for_the_end_is_interrupted_and_made_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.sqlite");
+    let mut bench = SimulatedBench::new(SEED, 0);
+    bench.given_up = Some("noisy".to_owned());
+    let mut told = Told::default();
+    let stop = AtomicBool::new(false);
+    let mut store = open(&path, OpenMode::New);
+    let end = run_study(&small(), &mut store, &mut bench, &mut told, &stop).unwrap();
+    assert_eq!(end, StudyEnd::Interrupted);
+    assert!(told.0.is_empty());
+    let results = store.results().unwrap();
+    assert_eq!(results.unavailable("noisy"), None);
+    assert_eq!(bench.entered_and_left, (1, 1));
+    drop(store);
+
+    bench.given_up = None;
+    let mut store = open(&path, OpenMode::Resume);
+    let end = go(&mut store, &mut bench).unwrap();
+    assert_eq!(end, StudyEnd::Finished);
+    assert_eq!(store.results().unwrap().steps.len(), 2 * 2 * 4);
+}
+
+#[test]
 fn what_consoles_said_is_kept_each_time_that_a_case_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sqlite");

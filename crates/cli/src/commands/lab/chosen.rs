@@ -179,6 +179,11 @@ impl TopologyArgs {
         Ok((graph, cpus))
     }
 
+    /// Whether a partition's plan gives them.
+    pub(super) fn has_plan(&self) -> bool {
+        self.plan.is_some()
+    }
+
     fn graph(&self) -> Result<Graph> {
         let path = Path::new(&self.topology);
         if path.extension().is_some_and(|ending| ending == "toml") {

@@ -2,6 +2,7 @@
 //! `quietwire lab up` and `down`: labs that stay up, each kept by a process of its own.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use quietwire_lab::STATE_DIRECTORY;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::describe;
 use quietwire_lab::up::{GuestOptions, LabState, UpLab, UpOptions, find, take_down};
+use quietwire_lab::{STATE_DIRECTORY, Stop};
 use serde::{Deserialize, Serialize};
 
 use super::chosen::TopologyArgs;
@@ -67,6 +69,9 @@ pub(super) struct DownArgs {
     state_directory: PathBuf,
 }
 
+/// How often the process that keeps a lab looks.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What the process that keeps a lab says when it is up, or is not to be.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
@@ -84,6 +89,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         program: program.clone(),
         graph,
         cpus,
+        by_plan: args.topology.has_plan(),
         guests: GuestOptions {
             accelerator: args
                 .accelerator
@@ -95,6 +101,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
             deadline_s: args.guest_deadline.map(|deadline| deadline.as_secs_f64()),
         },
         set: None,
+        stop: Stop::default(),
     };
     let mut keeper = Command::new(program);
     // It outlives this process, and must not hold open what this one writes to.
@@ -172,6 +179,11 @@ pub(super) fn keep() -> Result<()> {
     let _ = nix::unistd::setsid();
     let options: UpOptions =
         serde_json::from_reader(stdin()).map_err(|error| Usage(error.to_string()))?;
+    let options = UpOptions {
+        stop: Stop::from(&stop),
+        ..options
+    };
+    let is_answered = stop_unless_heard(&stop);
     let mut lab = match UpLab::up(&options) {
         Ok(lab) => lab,
         Err(error) => {
@@ -181,15 +193,40 @@ pub(super) fn keep() -> Result<()> {
             return answer(&Answer::Failed { message, code });
         }
     };
+    is_answered.store(true, Ordering::Relaxed);
     // Nobody is there any more who wanted it.
     answer(&Answer::Up(Box::new(lab.state().clone())))?;
     while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(LOOK);
         for name in lab.look_for_dead()? {
             tracing::error!("{name} of lab {} has ended by itself", options.name);
         }
     }
     Ok(lab.down()?)
+}
+
+/// Gives up what comes up once nobody waits for it any more, as after Ctrl-C. It ends by itself once what it gives is set.
+fn stop_unless_heard(stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
+    let is_answered = Arc::new(AtomicBool::new(false));
+    let (stop, heard) = (Arc::clone(stop), Arc::clone(&is_answered));
+    std::thread::spawn(move || {
+        while !heard.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+            if is_hung_up(&stdout()) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(LOOK);
+        }
+    });
+    is_answered
+}
+
+/// Whether the other end of a pipe is closed (poll(2): POLLERR, which needs not be asked for).
+fn is_hung_up(pipe: &impl AsFd) -> bool {
+    let mut ends = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
+    poll(&mut ends, PollTimeout::ZERO).is_ok_and(|_| {
+        let seen = ends[0].revents();
+        seen.is_some_and(|seen| seen.contains(PollFlags::POLLERR))
+    })
 }
 
 fn answer(answer: &Answer) -> Result<()> {

@@ -13,6 +13,7 @@ use super::protocol::{
 };
 use crate::error::LabError;
 use crate::guest::lines::{LineError, Lines};
+use crate::stop::Stop;
 
 /// How long an agent may take to answer what takes no time.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -36,12 +37,26 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`]: nobody there, silence, nonsense, another version.
     pub fn connect(guest: &str, socket: &Path, patience: Duration) -> Result<Self, LabError> {
+        Self::connect_unless(&Stop::default(), guest, socket, patience)
+    }
+
+    /// As [`Self::connect`]; the agent is neither waited for nor heard any more once `stop` is wanted.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`], also then.
+    pub fn connect_unless(
+        stop: &Stop,
+        guest: &str,
+        socket: &Path,
+        patience: Duration,
+    ) -> Result<Self, LabError> {
         let agent_error = |what: String| LabError::Agent {
             name: guest.to_owned(),
             what,
         };
         let lines = Lines::connect(socket)
-            .map_err(|error| agent_error(format!("{}: {error}", socket.display())))?;
+            .map_err(|error| agent_error(format!("{}: {error}", socket.display())))?
+            .unless(stop);
         // Unlike those of former connections, whose answers may be under way still.
         let now = std::time::SystemTime::now();
         let since = now

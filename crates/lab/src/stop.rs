@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The wish to end, which whatever takes long looks at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::LabError;
+
+/// A flag that somebody sets when everything is to end, as a handler of signals does. The default one is never set.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Whether everything is to end.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Fails when everything is to end.
+    ///
+    /// # Errors
+    /// [`LabError::Aborted`].
+    pub fn check(&self) -> Result<(), LabError> {
+        if self.is_wanted() {
+            Err(LabError::Aborted)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl From<&Arc<AtomicBool>> for Stop {
+    fn from(flag: &Arc<AtomicBool>) -> Self {
+        Self(Arc::clone(flag))
+    }
+}
