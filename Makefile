@@ -51,6 +51,7 @@ test: ## Lint, build and run every test; ends with what ran and what did not
 	@scripts/run-tests --locked
 
 test-labs: ## Bring up all topologies with guests, and whatever else takes minutes, and check them
+	@scripts/build-l3fwd
 	cargo test --workspace --test labs --test guests --locked -- --ignored --nocapture
 
 lint: ## Formatting, clippy, licence lines, directions between crates, documentation

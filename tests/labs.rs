@@ -195,9 +195,27 @@ fn carries(words: &[&str], chains: usize) -> Value {
         assert!(!element["version"].as_str().unwrap().is_empty());
         assert!(!element["configuration"].as_array().unwrap().is_empty());
     }
+    assert_placed(&state);
     labs.done("down", &[name]);
     labs.assert_gone(&state);
     told
+}
+
+/// Threads that forward are on the CPUs of their element.
+fn assert_placed(state: &Value) {
+    let all = state["graph"]["elements"].as_array().unwrap();
+    let cpus = |list: &Value| list.as_str().unwrap().parse::<CpuList>().unwrap();
+    for element in elements(state) {
+        let place = all.iter().position(|one| one["name"] == element["name"]);
+        let own = cpus(&state["cpus"]["elements"][place.unwrap()]);
+        let threads = element["threads"].as_array().into_iter().flatten();
+        for thread in threads.filter(|thread| thread["role"] == "forwarding") {
+            assert!(
+                cpus(&thread["cpus"]).difference(&own).is_empty(),
+                "{element}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -304,6 +322,16 @@ fn open_vswitch_on_dpdk_carries_traffic() {
     carries(&["vNet4-1VNF", "--switch", "ovs-dpdk"], 1);
     carries(
         &["vNet6-1VNFch", "--switch", "ovs-dpdk", "--length", "2"],
+        1,
+    );
+}
+
+#[test]
+#[ignore = "wants what scripts/build-l3fwd builds; make test-labs runs both"]
+fn examples_of_dpdk_carry_traffic() {
+    carries(&["vNet1", "--switch", "l2fwd"], 1);
+    carries(
+        &["vNet1", "--switch", "l3fwd", "--encapsulation", "ipv4"],
         1,
     );
 }

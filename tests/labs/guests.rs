@@ -240,6 +240,93 @@ fn an_image_of_ones_own_forwards_by_itself_and_its_console_is_kept() {
     assert!(said.contains("quietwire: forwarding"), "{said}");
 }
 
+/// Rules of one's own, and a guest that takes more than it can pass on where it is emulated.
+const OWN_STUDY: &str = r#"
+name = "own"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet3"
+link = "vhost-user"
+vnf = "firewall"
+place = "container"
+[tester]
+cpu = "0"
+realtime = false           # QEMU hands interrupts to its guest on that CPU
+[trials]
+duration-s = 0.2
+warm-up-s = 0.1
+drain-s = 0.2
+invalid-repeats = 1
+[search]
+start-rate-percent = 50
+start-step-percent = 50
+resolution-percent = 25
+[[search.goal]]
+name = "PDR"
+loss-ratio = 0.9
+[sweep]
+loads-percent = [10, 100]
+[[case]]
+name = "refused"
+rules = """
+[[rule]]
+name = "all"
+action = "drop"
+"""
+[[case]]
+name = "accepted"
+rules = """
+[[rule]]
+name = "all"
+action = "accept"
+"""
+[[case]]
+name = "image"
+vnf = "own-image"
+place = "guest"
+image = { kernel = "KERNEL", initramfs = "INITRAMFS" }
+"#;
+
+#[test]
+#[ignore = "takes a minute where guests are emulated; make test-labs runs it"]
+fn a_study_measures_rules_and_an_image_of_ones_own() {
+    let labs = Labs::new();
+    let directory = tempfile::tempdir().unwrap();
+    let image = own_image(directory.path());
+    let (kernel, initramfs) = image.split_once(',').unwrap();
+    let study = OWN_STUDY
+        .replace("KERNEL", kernel)
+        .replace("INITRAMFS", initramfs);
+    fs::write(directory.path().join("own.toml"), study).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+    run.args(["study", "run", "own.toml", "--json"])
+        .current_dir(directory.path());
+    let output = labs.with_state(&mut run);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // What lets nothing through fails, and the others go on.
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let left_out = &told["summary"]["unavailable"][0];
+    assert_eq!(left_out["name"], "refused", "{told}");
+    let cases = told["summary"]["sizes"][0]["cases"].as_array().unwrap();
+    for name in ["accepted", "image"] {
+        let case = cases.iter().find(|case| case["name"] == name).unwrap();
+        let points = case["points"].as_array().unwrap();
+        let losses: Vec<f64> = points
+            .iter()
+            .map(|point| point["loss_ratio"].as_f64().unwrap())
+            .collect();
+        assert!(losses.iter().any(|loss| *loss < 1.0), "{name}: {losses:?}");
+    }
+    let consoles = told["consoles"].as_array().unwrap();
+    assert!(consoles.iter().any(|console| {
+        let said = console["said"].as_str().unwrap();
+        console["case_name"] == "image" && said.contains("quietwire: forwarding")
+    }));
+    assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
+}
+
 #[test]
 #[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
 fn an_image_of_ones_own_that_never_says_that_it_forwards_is_told() {

@@ -80,6 +80,8 @@ const CALIBRATION_STEP: f64 = 0.9;
 const CALIBRATION_TRIALS_MAX: u32 = 20;
 /// How often it is tried without a schedule while nothing at all comes through.
 const UNPACED_TRIALS_MAX: u32 = 5;
+/// At less than so many frames a second nothing is looked for.
+const LEAST_PPS: f64 = 500.0;
 /// Share of that rate which is 100 % of the load: what a virtual machine can do changes from minute to minute, and a
 /// rate that the tester itself cannot keep says nothing about the device.
 const CALIBRATION_MARGIN: f64 = 0.8;
@@ -232,18 +234,7 @@ impl LabBench {
             ..frames.clone()
         };
         let place = &self.place;
-        let mut rate_pps = 1.0;
-        // A device that was not let to work just then says nothing; one that forwards nothing of too much is asked for what the
-        // tester can offer.
-        for _ in 0..UNPACED_TRIALS_MAX {
-            pause();
-            let unpaced = place.enter(|| tester.run_unpaced(&trial))??;
-            rate_pps = unpaced.achieved_rate_pps;
-            if unpaced.forwarding_rate_pps > 0.0 {
-                rate_pps = rate_pps.min(unpaced.forwarding_rate_pps * DEVICE_SHARE);
-                break;
-            }
-        }
+        let mut rate_pps = rate_of_both(tester, place, &mut trial)?;
         for _ in 0..CALIBRATION_TRIALS_MAX {
             trial.offered_rate_pps = rate_pps.max(1.0);
             pause();
@@ -435,6 +426,36 @@ impl LabBench {
         let left = self.lab.leave();
         Ok(down.and(left)?)
     }
+}
+
+/// What tester and device reach together: as fast as the tester can, and where nothing of that comes through, at half of it again
+/// and again. A device that takes more frames than it can pass on may pass on none (receive livelock).
+fn rate_of_both(
+    tester: &mut Tester,
+    place: &Place,
+    trial: &mut Trial,
+) -> Result<f64, LabBenchError> {
+    let mut tester_pps: f64 = 1.0;
+    // A device that was not let to work just then says nothing.
+    for _ in 0..UNPACED_TRIALS_MAX {
+        pause();
+        let unpaced = place.enter(|| tester.run_unpaced(trial))??;
+        tester_pps = unpaced.achieved_rate_pps;
+        if unpaced.forwarding_rate_pps > 0.0 {
+            return Ok(tester_pps.min(unpaced.forwarding_rate_pps * DEVICE_SHARE));
+        }
+    }
+    let mut rate_pps = tester_pps / 2.0;
+    while rate_pps > LEAST_PPS {
+        pause();
+        trial.offered_rate_pps = rate_pps;
+        let paced = place.enter(|| tester.run(trial))??;
+        if paced.forwarding_rate_pps > 0.0 {
+            return Ok(rate_pps.min(paced.forwarding_rate_pps * DEVICE_SHARE));
+        }
+        rate_pps /= 2.0;
+    }
+    Ok(tester_pps)
 }
 
 /// A partition would take their CPUs from labs that are up.

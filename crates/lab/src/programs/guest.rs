@@ -190,9 +190,10 @@ impl InGuest {
                 ports.len()
             )));
         }
-        // The first vCPU is for everything that does not forward, unless the kernel forwards.
-        let is_kernel = self.program.is_of_the_kernel();
-        let control = plan.rest.first().filter(|_| !is_kernel);
+        // The first vCPU is for everything that does not forward, unless the kernel forwards or nobody knows what does.
+        let forwards_anywhere =
+            self.program.is_of_the_kernel() || self.program == Program::OwnImage;
+        let control = plan.rest.first().filter(|_| !forwards_anywhere);
         Ok(GuestSpec {
             name: plan.name.clone(),
             memory_mib: MEMORY_MIB,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::vdev::{EXAMPLE_READY, MEMORY_MIB, eal_options, is_worker, start, threads};
+use super::vdev::{EXAMPLE_READY, MEMORY_MIB, example_options, example_threads, start};
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::LabError;
@@ -30,7 +30,7 @@ impl L2fwd {
     fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let binary = self.binary.clone().unwrap_or_else(|| BINARY.into());
         let mut command = vec![binary.display().to_string()];
-        command.extend(eal_options(plan, MEMORY_MIB)?);
+        command.extend(example_options(plan, plan.ports.len(), MEMORY_MIB)?);
         command.extend([
             "--".to_owned(),
             "-p".to_owned(),
@@ -79,7 +79,7 @@ impl Forwarder for L2fwd {
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
         let process = self.processes.first().ok_or("it was not started")?;
-        threads(process.pid(), is_worker)
+        example_threads(process.pid())
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {

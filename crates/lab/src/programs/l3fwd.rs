@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::l2fwd::mask;
-use super::vdev::{EXAMPLE_READY, eal_options, is_worker, start, threads};
+use super::vdev::{EXAMPLE_READY, example_options, example_threads, start};
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::{LabError, io_error};
@@ -41,12 +41,12 @@ impl L3fwd {
     fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let binary = self.binary.clone().unwrap_or_else(|| BINARY.into());
         let mut command = vec![binary.display().to_string()];
-        command.extend(eal_options(plan, MEMORY_MIB)?);
+        // Every thread sends on a queue of its own, and a link in memory has one.
+        command.extend(example_options(plan, 1, MEMORY_MIB)?);
         let own = ["--", "-P", "--parse-ptype", "--lookup=lpm", "-p"].map(str::to_owned);
         command.extend(own);
         command.push(format!("{:#x}", mask(plan.ports.len())));
-        // The first worker's number is 1, whatever its CPU.
-        command.push("--config=(0,0,1),(1,0,1)".to_owned());
+        command.push("--config=(0,0,0),(1,0,0)".to_owned());
         for (name, _) in RULES {
             command.push(format!(
                 "--rule_{name}={}",
@@ -83,7 +83,7 @@ impl Forwarder for L3fwd {
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
         let process = self.processes.first().ok_or("it was not started")?;
-        threads(process.pid(), is_worker)
+        example_threads(process.pid())
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {

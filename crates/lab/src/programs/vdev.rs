@@ -16,13 +16,30 @@ const HUGE_PAGE_MIB: u64 = 2;
 /// Options of the environment layer (EAL): the main thread on the CPUs of the rest, one worker on each CPU of the element.
 pub(super) fn eal_options(plan: &Plan, memory_mib: u64) -> Result<Vec<String>, LabError> {
     let rest = plan.rest.first().map_or(0, |cpu| cpu.0);
-    let mut lcores = vec![format!("0@{rest}")];
-    lcores.extend(
-        plan.cpus
-            .iter()
-            .enumerate()
-            .map(|(index, cpu)| format!("{}@{cpu}", index + 1)),
-    );
+    let lcores = std::iter::once(rest).chain(plan.cpus.iter().map(|cpu| cpu.0));
+    options_on(lcores, plan, memory_mib)
+}
+
+/// Options of DPDK's examples, whose main thread forwards like the others: one thread on each of so many CPUs of the element.
+pub(super) fn example_options(
+    plan: &Plan,
+    threads_max: usize,
+    memory_mib: u64,
+) -> Result<Vec<String>, LabError> {
+    let lcores = plan.cpus.iter().map(|cpu| cpu.0).take(threads_max);
+    options_on(lcores, plan, memory_mib)
+}
+
+/// With one thread on each of these CPUs, of which the first is the main one.
+fn options_on(
+    cpus: impl Iterator<Item = u32>,
+    plan: &Plan,
+    memory_mib: u64,
+) -> Result<Vec<String>, LabError> {
+    let lcores = cpus
+        .enumerate()
+        .map(|(index, cpu)| format!("{index}@{cpu}"));
+    let lcores: Vec<String> = lcores.collect();
     let mut options = vec![
         "--lcores".to_owned(),
         lcores.join(","),
@@ -135,6 +152,16 @@ pub(super) fn threads(
         cpus: thread.cpus.to_string(),
     });
     Ok(told.collect())
+}
+
+/// Threads of one of DPDK's examples: its main thread, whose number is the process's, forwards as workers do.
+pub(super) fn example_threads(pid: u32) -> Result<Vec<DeviceThread>, String> {
+    let mut told = threads(pid, is_worker)?;
+    let main = told
+        .iter_mut()
+        .find(|thread| u32::try_from(thread.tid) == Ok(pid));
+    main.ok_or("its main thread is gone")?.role = "forwarding".to_owned();
+    Ok(told)
 }
 
 /// Names that DPDK 22.11 gives to its worker threads, and later ones.

@@ -137,7 +137,8 @@ pub(crate) fn left_out(case: &UnavailableCase) -> &'static str {
     }
 }
 
-/// What a frame cost, with how that was reckoned where nobody counted it: `251`, `≈ 251 from CPU time`.
+/// What a frame cost, with how that was reckoned where nobody counted it: `251`, `≈ 251 from CPU time`,
+/// `≤ 251 from CPU time`.
 pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
     let Some(known) = cycles else {
         return "–".to_owned();
@@ -146,6 +147,7 @@ pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
     match known.reckoned {
         Reckoned::Counted => number,
         Reckoned::CpuTime => format!("≈\u{202f}{number} from CPU time"),
+        Reckoned::AtMost => format!("≤\u{202f}{number} from CPU time"),
     }
 }
 

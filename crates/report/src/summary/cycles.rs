@@ -15,6 +15,9 @@ pub enum Reckoned {
     /// CPU time over the frames forwarded; of a process, which may poll, in trials in which it lost some and so had no time to
     /// spare.
     CpuTime,
+    /// CPU time over the frames forwarded, of a process that may poll and lost none in any of the trials: what a frame cost is not
+    /// more than that.
+    AtMost,
 }
 
 /// What a frame cost.
@@ -50,13 +53,22 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
             reckoned: Reckoned::Counted,
         });
     }
-    let reckoned = told
-        .iter()
-        .filter_map(|(trial, element)| by_cpu_time(trial, element));
+    let of_those = |is_meant: &dyn Fn(&TrialRecord, &ElementActivity) -> bool| {
+        let meant = told.iter().filter(|(trial, of)| is_meant(trial, of));
+        Spread::of(
+            meant
+                .filter_map(|(trial, of)| by_cpu_time(trial, of))
+                .collect(),
+        )
+    };
+    let (cycles, reckoned) = match of_those(&|trial, of| !has_spare_time(trial, of)) {
+        Some(cycles) => (cycles, Reckoned::CpuTime),
+        None => (of_those(&|_, _| true)?, Reckoned::AtMost),
+    };
     Some(CyclesPerFrame {
         element,
-        cycles: Spread::of(reckoned.collect())?,
-        reckoned: Reckoned::CpuTime,
+        cycles,
+        reckoned,
     })
 }
 
@@ -74,12 +86,16 @@ fn counted(element: &ElementActivity) -> Option<f64> {
     (count.frames > 0 && count.cycles > 0).then(|| count.cycles as f64 / count.frames as f64)
 }
 
-/// A process that polls is busy all the time that it is looked at, and only one that loses frames has no time to spare; the kernel
-/// works only while frames come, warm-up included, and for as long as they take.
+/// A process that polls is busy all the time that it is looked at, and only one that loses frames has no time to spare. The kernel
+/// works only while there is something to do.
+fn has_spare_time(trial: &TrialRecord, element: &ElementActivity) -> bool {
+    trial.result.lost_frames == 0 && !element.is_kernels
+}
+
+/// Of a process, over all the time that it is looked at; of the kernel, over the time in which frames came, warm-up included.
 fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
     let result = &trial.result;
-    let has_spare_time = result.lost_frames == 0 && !element.is_kernels;
-    if has_spare_time || element.cpu_time_s <= 0.0 {
+    if element.cpu_time_s <= 0.0 {
         return None;
     }
     let looked_at_s = if element.is_kernels {
