@@ -770,22 +770,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
 
 #[test]
 fn tenants_are_told_with_what_they_cost() {
-    let text = r#"
-name = "tenants"
-title = "Tenants"
-[device]
-switch = "quietwire"
-topology = "vNet4-nVNF"
-place = "container"
-[tester]
-cpu = "0"
-[trials]
-duration-s = 1
-[tenants]
-rate-pps = 1_000_000
-loss-ratio = 0.01
-most = 16
-"#;
+    let text = include_str!("../../study/src/tests/tenants.toml");
     let bench = || {
         let mut bench = SimulatedBench::new(7, 0);
         bench.invalid_ratio = 0.0;
@@ -825,6 +810,8 @@ most = 16
     let each = tenants.rows[1].cycles_per_tenant_hz.as_ref().unwrap();
     assert!((each.median / 2.5e9 - 1.0).abs() < 1e-9, "{each:?}");
     assert!(page.contains("6 tenants hold at") && page.contains("and 7 do not"));
+    // A study without trials at a low load says nothing of round trips.
+    assert!(!page.contains("Round trip"));
     assert!(text_table(&summary, 160).contains("each tenant"));
 
     // Until it is through, nothing is said of the most; what bounds it otherwise is told.

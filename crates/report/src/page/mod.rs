@@ -101,10 +101,18 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
                 p.warning role="note" { (warning) }
             }
         }
-        (throughput::throughput(results, size))
+        @if throughput::is_wanted(results) {
+            (throughput::throughput(results, size))
+        } @else {
+            (throughput::cost(size))
+        }
         (application::applications(size))
-        (latency::round_trip(size))
-        (throughput::loss(size))
+        @if results.file.latency.is_some() {
+            (latency::round_trip(size))
+        }
+        @if throughput::is_wanted(results) {
+            (throughput::loss(size))
+        }
         (latency::percentiles(size))
         (latency::variation(size))
         (further::further(size))

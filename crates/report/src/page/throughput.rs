@@ -16,6 +16,33 @@ fn best_of(results: &StudyResults) -> Option<u32> {
     search.best_of.filter(|tries| *tries > 1)
 }
 
+/// Whether rates are looked for, or forwarded ones looked at.
+pub(super) fn is_wanted(results: &StudyResults) -> bool {
+    results.file.search.is_some() || results.file.sweep.is_some()
+}
+
+/// What a frame cost, of a study that looks at nothing else in that place.
+pub(super) fn cost(size: &SizeSummary) -> Markup {
+    html! {
+        @if size.cases.iter().any(|case| case.cycles.is_some()) {
+            section {
+                h2 { "What a frame cost" }
+                table {
+                    thead { tr { th scope="col" { "Case" } th.num scope="col" { "Cycles a frame" } } }
+                    tbody {
+                        @for case in &size.cases {
+                            tr {
+                                th scope="row" { (case.name) }
+                                td.num { (words::cycles(case.cycles.as_ref())) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
     let groups = groups(size);
     let both = results.file.traffic.directions == Directions::Both;
@@ -37,7 +64,7 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
             @if !groups.is_empty() {
                 figure { (bars(&groups, "Throughput of each case")) }
             }
-            div.scroll { (table(size)) }
+            div.scroll { (table(size, results.file.sweep.is_some())) }
             @let contradicted = contradictions(size);
             @if contradicted > 0 {
                 p.note {
@@ -126,7 +153,7 @@ fn with_unit(text: &str) -> String {
     }
 }
 
-fn table(size: &SizeSummary) -> Markup {
+fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
     let baseline = size.cases.first().map_or("", |case| case.name.as_str());
     let goals = size.cases.first().map(|case| &case.goals);
     let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
@@ -138,14 +165,14 @@ fn table(size: &SizeSummary) -> Markup {
                     @for goal in goals.into_iter().flatten() {
                         th.num colspan="3" scope="colgroup" { (goal.name) ", " (words::allows(goal.loss_ratio)) }
                     }
-                    th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" }
+                    @if has_sweep { th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" } }
                     @if has_cycles { th.num rowspan="2" scope="col" { "Cycles a frame" } }
                 }
                 tr {
                     @for _ in goals.into_iter().flatten() {
                         (column_heads(baseline))
                     }
-                    (column_heads(baseline))
+                    @if has_sweep { (column_heads(baseline)) }
                 }
             }
             tbody {
@@ -153,7 +180,7 @@ fn table(size: &SizeSummary) -> Markup {
                     tr {
                         th scope="row" { (case.name) }
                         @for goal in &case.goals { (goal_cells(goal)) }
-                        (top_cells(case))
+                        @if has_sweep { (top_cells(case)) }
                         @if has_cycles { td.num { (words::cycles(case.cycles.as_ref())) } }
                     }
                 }

@@ -4,26 +4,15 @@
 use super::*;
 
 /// The simulated device forwards 6.4 Mpps, give or take 3 %.
-const TENANTS: &str = r#"
-name = "tenants"
-title = "Tenants"
-[device]
-switch = "quietwire"
-topology = "vNet4-nVNF"
-place = "container"
-[tester]
-cpu = "0"
-[trials]
-duration-s = 1
-[tenants]
-rate-pps = 1_000_000
-loss-ratio = 0.01
-most = 16
+const TENANTS: &str = concat!(
+    include_str!("tenants.toml"),
+    r#"
 # Of which nothing is asked that the others are not asked for as well: it is not even set up.
 [[case]]
 name = "alone"
 topology = "vNet1"
-"#;
+"#
+);
 
 fn run(text: &str, bench: &mut SimulatedBench, stop_after: usize) -> StudyResults {
     let directory = tempfile::tempdir().unwrap();
