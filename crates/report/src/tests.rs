@@ -488,6 +488,24 @@ fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
 }
 
 #[test]
+fn many_cases_are_told_in_a_table_and_few_in_sentences() {
+    let begin = STUDY.find("\n[published]").unwrap() + 1;
+    let of = |count: usize| {
+        let cases = (0..count).map(|case| format!("[[case]]\nname = \"case-{case}\"\n"));
+        let text = format!("{}{}", &STUDY[..begin], cases.collect::<String>());
+        let text = text.replace("rounds = 3", "rounds = 1");
+        checked(&results_of(&text, SimulatedBench::new(11, 0), usize::MAX)).1
+    };
+    let (few, many) = (of(6), of(7));
+    assert!(few.contains("of case-0's") && !few.contains("table class=\"glance\""));
+    assert!(!many.contains("of case-0's") && many.contains("table class=\"glance\""));
+    let table = &many[many.find("table class=\"glance\"").unwrap()..];
+    let table = &table[..table.find("</table>").unwrap()];
+    assert!(table.contains("NDR") && table.contains("Mean round trip"));
+    assert_eq!(table.matches("<tr>").count(), 1 + 7);
+}
+
+#[test]
 fn a_study_that_failed_tells_why() {
     let mut bench = SimulatedBench::new(5, 0);
     bench.fails_at = Some(12);

@@ -37,7 +37,17 @@ impl Forwarder for OvsNetdev {
     }
 
     fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.0.program(plan, room)
+        self.0.program(plan, room)?;
+        // Its main thread forwards. The others keep to what the process was given.
+        let pid = self.0.daemon_pid().map_err(|what| LabError::Device {
+            name: plan.name.clone(),
+            what,
+            log: String::new(),
+            command: String::new(),
+        })?;
+        let (cpus, pid) = (plan.cpus.to_string(), pid.to_string());
+        room.run(&["taskset", "--cpu-list", "--pid", &cpus, &pid])?;
+        Ok(())
     }
 
     fn counters(&self, plan: &Plan) -> Result<Value, String> {

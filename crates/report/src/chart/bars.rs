@@ -30,7 +30,7 @@ pub(crate) struct Bar {
 }
 
 const WIDTH: f64 = 860.0;
-const LEFT: f64 = 140.0;
+const LEFT: f64 = 160.0;
 /// Room for the labels at the ends of bars.
 const RIGHT: f64 = 190.0;
 const BAR: f64 = 20.0;
@@ -81,7 +81,7 @@ fn one(bar: &Bar, scale: &Linear, top: f64) -> Markup {
     html! {
         g {
             title { (bar.name) ": " (bar.label) }
-            text.label x=(px(LEFT - 10.0)) y=(px(middle + 4.5)) text-anchor="end" { (shortened(&bar.name, 18)) }
+            text.label x=(px(LEFT - 10.0)) y=(px(middle + 4.5)) text-anchor="end" { (shortened(&bar.name, 20)) }
             rect class={ "bar " (colour(bar.case)) } x=(px(LEFT)) y=(px(top)) width=(px(mpps(bar.value) - LEFT)) height=(px(BAR)) rx="2" {}
             @if bar.values.len() > 1 {
                 line.whisker x1=(px(mpps(nearest))) x2=(px(mpps(furthest))) y1=(px(middle)) y2=(px(middle)) {}

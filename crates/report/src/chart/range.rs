@@ -10,7 +10,7 @@ use crate::format::time_ns;
 use crate::summary::{CaseSummary, RoundTrip};
 
 const WIDTH: f64 = 860.0;
-const LEFT: f64 = 140.0;
+const LEFT: f64 = 160.0;
 const RIGHT: f64 = WIDTH - 40.0;
 const STEP: f64 = 52.0;
 const AXIS: f64 = 50.0;
@@ -62,7 +62,7 @@ fn one(index: usize, name: &str, trip: &RoundTrip, scale: &Log, y: f64) -> Marku
                 (name) ": smallest " (time_ns(trip.min_ns as f64)) ", mean " (time_ns(trip.mean_ns))
                 ", largest " (time_ns(trip.max_ns as f64))
             }
-            text.label x=(px(LEFT - 10.0)) y=(px(y + 4.5)) text-anchor="end" { (shortened(name, 18)) }
+            text.label x=(px(LEFT - 10.0)) y=(px(y + 4.5)) text-anchor="end" { (shortened(name, 20)) }
             line class={ "reach " (colour(index)) } x1=(px(min)) x2=(px(max)) y1=(px(y)) y2=(px(y)) {}
             line class={ "reach end " (colour(index)) } x1=(px(min)) x2=(px(min)) y1=(px(y - 7.0)) y2=(px(y + 7.0)) {}
             line class={ "reach end " (colour(index)) } x1=(px(max)) x2=(px(max)) y1=(px(y - 7.0)) y2=(px(y + 7.0)) {}

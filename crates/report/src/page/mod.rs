@@ -4,6 +4,7 @@
 pub(crate) mod application;
 mod cpu;
 mod further;
+mod glance;
 mod latency;
 pub(crate) mod published;
 mod record;
@@ -95,6 +96,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         section.answer {
             h2 { "The answer" }
             p { (words::marked(&words::answer(summary, size).join(" "))) }
+            @if words::has_many_cases(size) { (glance::glance(size)) }
             (cases(size))
             (unavailable(summary))
             @for warning in words::warnings(size) {

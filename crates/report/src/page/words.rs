@@ -179,17 +179,27 @@ fn of_baseline(percent: f64) -> String {
     }
 }
 
+/// Most cases that are told in sentences.
+const CASES_IN_SENTENCES: usize = 6;
+
 /// The answer, sentence by sentence.
 pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
     let mut sentences = Vec::new();
     sentences.extend(size.tenants.iter().flat_map(tenants::sentences));
-    sentences.extend(throughput(size));
-    sentences.extend(round_trip(size));
+    if !has_many_cases(size) {
+        sentences.extend(throughput(size));
+        sentences.extend(round_trip(size));
+    }
     sentences.extend(spread(size));
     sentences.extend(starved(size));
     sentences.extend(not_measured(size));
     sentences.extend(validity(summary));
     sentences
+}
+
+/// Whether there are more cases than sentences can set against the first: a table says it then.
+pub(crate) fn has_many_cases(size: &SizeSummary) -> bool {
+    size.cases.len() > CASES_IN_SENTENCES
 }
 
 /// The first goal at which the baseline has a rate: others can be set against it.

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was found, a row a case: in place of sentences where there are many cases.
+
+use maud::{Markup, html};
+
+use super::words;
+use crate::summary::{CaseSummary, SizeSummary};
+
+pub(super) fn glance(size: &SizeSummary) -> Markup {
+    let goals = || size.cases.first().into_iter().flat_map(|case| &case.goals);
+    let has_round_trip = size.cases.iter().any(|case| case.round_trip.is_some());
+    let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
+    html! {
+        div.scroll {
+            table.glance {
+                thead {
+                    tr {
+                        th scope="col" { "Case" }
+                        @for goal in goals() {
+                            th.num scope="col" { (goal.name) ", " (words::allows(goal.loss_ratio)) ", Mpps" }
+                        }
+                        @if has_round_trip { th.num scope="col" { "Mean round trip" } }
+                        @if has_cycles { th.num scope="col" { "Cycles a frame" } }
+                    }
+                }
+                tbody {
+                    @for case in &size.cases {
+                        (row(case, has_round_trip, has_cycles))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(case: &CaseSummary, has_round_trip: bool, has_cycles: bool) -> Markup {
+    let round_trip = case.round_trip.as_ref().map(words::mean_round_trip);
+    html! {
+        tr {
+            th scope="row" { (case.name) }
+            @for goal in &case.goals { td.num { (words::goal_value(goal)) } }
+            @if has_round_trip { td.num { (round_trip.unwrap_or_else(|| "–".to_owned())) } }
+            @if has_cycles { td.num { (words::cycles(case.cycles.as_ref())) } }
+        }
+    }
+}
