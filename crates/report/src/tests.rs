@@ -489,7 +489,7 @@ fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
 
 #[test]
 fn many_cases_are_told_in_a_table_and_few_in_sentences() {
-    let begin = STUDY.find("\n[published]").unwrap() + 1;
+    let begin = STUDY.find("\n[neighbours]").unwrap() + 1;
     let of = |count: usize| {
         let cases = (0..count).map(|case| format!("[[case]]\nname = \"case-{case}\"\n"));
         let text = format!("{}{}", &STUDY[..begin], cases.collect::<String>());

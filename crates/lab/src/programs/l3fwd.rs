@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::l2fwd::mask;
-use super::vdev::{EXAMPLE_READY, example_options, example_threads, start};
+use super::vdev::{EXAMPLE_READY, example_options, is_worker, start, threads_with_main};
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
 use crate::error::{LabError, io_error};
@@ -83,7 +83,7 @@ impl Forwarder for L3fwd {
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
         let process = self.processes.first().ok_or("it was not started")?;
-        example_threads(process.pid())
+        threads_with_main(process.pid(), is_worker)
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::ovs::Ovs;
-use super::vdev::threads;
+use super::vdev::threads_with_main;
 use super::{Forwarder, Unavailable};
 use crate::adapters::DeviceThread;
 use crate::cycles::CycleCount;
@@ -60,9 +60,7 @@ impl Forwarder for OvsNetdev {
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
-        threads(self.0.daemon_pid()?, |name| {
-            name.starts_with("ovs-vswitchd")
-        })
+        threads_with_main(self.0.daemon_pid()?, |_| false)
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {

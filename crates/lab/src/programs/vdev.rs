@@ -154,8 +154,11 @@ pub(super) fn threads(
     Ok(told.collect())
 }
 
-/// Threads of one of DPDK's examples: its main thread, whose number is the process's, forwards as workers do.
-pub(super) fn example_threads(pid: u32) -> Result<Vec<DeviceThread>, String> {
+/// Threads of a process whose main thread, which has the number of the process, forwards as workers do.
+pub(super) fn threads_with_main(
+    pid: u32,
+    is_worker: impl Fn(&str) -> bool,
+) -> Result<Vec<DeviceThread>, String> {
     let mut told = threads(pid, is_worker)?;
     let main = told
         .iter_mut()
