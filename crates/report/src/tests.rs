@@ -491,7 +491,8 @@ fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
 fn many_cases_are_told_in_a_table_and_few_in_sentences() {
     let begin = STUDY.find("\n[neighbours]").unwrap() + 1;
     let of = |count: usize| {
-        let cases = (0..count).map(|case| format!("[[case]]\nname = \"case-{case}\"\n"));
+        let cases = (0..count)
+            .map(|case| format!("[[case]]\nname = \"case-{case}\"\nisolation = \"none\"\n"));
         let text = format!("{}{}", &STUDY[..begin], cases.collect::<String>());
         let text = text.replace("rounds = 3", "rounds = 1");
         checked(&results_of(&text, SimulatedBench::new(11, 0), usize::MAX)).1
