@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every other crate may need: whose fault an error is, deadlines, rate limits.
+//!
+//! Must not know anything above it: no packets, no DPDK, no machine.
+
+mod deadline;
+mod fault;
+mod rate;
+
+pub use deadline::Deadline;
+pub use fault::Fault;
+pub use rate::RateLimit;

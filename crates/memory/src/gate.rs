@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Gates: one thread uses a value in short visits, another takes it away between two of them.
+//!
+//! The value is what a queue's thread needs of a connection: rings in memory that a peer shares. When the connection ends,
+//! the memory is unmapped, but never while the queue's thread is in it, and never does that thread wait. A visit costs it two
+//! plain stores; the barrier that makes them visible in time is paid for by the keeper (membarrier(2)).
+//!
+//! The protocol is that of an epoch per gate: odd while the thread is inside. The keeper removes the pointer, has every
+//! CPU pass a barrier, and looks at the epoch: a thread that entered before is inside until the epoch changes, one that
+//! enters later does not find the pointer.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use nix::libc;
+
+/// How long a thread is usually inside, at most; the keeper looks again after as long.
+const VISIT: Duration = Duration::from_micros(20);
+
+/// What both sides share. Generic so that a model checker can run the same protocol.
+pub(crate) trait Words {
+    /// Pointers, 0 for none.
+    type Pointer: Copy + PartialEq;
+
+    fn epoch(&self, order: Ordering) -> u32;
+    fn set_epoch(&self, epoch: u32, order: Ordering);
+    fn pointer(&self) -> Self::Pointer;
+    fn swap_pointer(&self, pointer: Self::Pointer) -> Self::Pointer;
+    /// Of a visitor that passes this after setting the epoch and a keeper that passes [`Self::heavy_barrier`] after removing
+    /// the pointer, one sees what the other wrote.
+    fn light_barrier(&self);
+    fn heavy_barrier(&self);
+}
+
+/// The visitor comes in; returns the pointer.
+#[inline(always)]
+pub(crate) fn enter<W: Words>(words: &W) -> W::Pointer {
+    let epoch = words.epoch(Ordering::Relaxed);
+    // Release, so that a keeper that sees this epoch sees that the visit before has ended.
+    words.set_epoch(epoch.wrapping_add(1), Ordering::Release);
+    words.light_barrier();
+    words.pointer()
+}
+
+/// The visitor goes out.
+#[inline(always)]
+pub(crate) fn leave<W: Words>(words: &W) {
+    let epoch = words.epoch(Ordering::Relaxed);
+    words.set_epoch(epoch.wrapping_add(1), Ordering::Release);
+}
+
+/// The keeper replaces the pointer; returns the one before and the epoch in which the visitor may still use it.
+pub(crate) fn replace<W: Words>(words: &W, pointer: W::Pointer) -> (W::Pointer, u32) {
+    let former = words.swap_pointer(pointer);
+    words.heavy_barrier();
+    (former, words.epoch(Ordering::Acquire))
+}
+
+/// Whether the visitor of an epoch has gone out.
+pub(crate) fn is_out<W: Words>(words: &W, epoch: u32) -> bool {
+    epoch.is_multiple_of(2) || words.epoch(Ordering::Acquire) != epoch
+}
+
+/// A line of its own, since the visitor writes it often.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shared<T> {
+    epoch: AtomicU32,
+    value: AtomicPtr<T>,
+    /// Values whose keeper has gone while the visitor was inside.
+    abandoned: Mutex<Vec<Owned<T>>>,
+}
+
+/// A value in a box, by its address.
+#[derive(Debug)]
+struct Owned<T>(*mut T);
+
+// SAFETY: a box of T, which may be sent when T may.
+unsafe impl<T: Send> Send for Owned<T> {}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: made by Box::into_raw, and nothing else has it any more.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+impl<T> Owned<T> {
+    fn into_box(self) -> Box<T> {
+        let pointer = self.0;
+        std::mem::forget(self);
+        // SAFETY: as above.
+        unsafe { Box::from_raw(pointer) }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let pointer = *self.value.get_mut();
+        if !pointer.is_null() {
+            drop(Owned(pointer));
+        }
+    }
+}
+
+impl<T> Words for Shared<T> {
+    type Pointer = *mut T;
+
+    #[inline(always)]
+    fn epoch(&self, order: Ordering) -> u32 {
+        self.epoch.load(order)
+    }
+
+    #[inline(always)]
+    fn set_epoch(&self, epoch: u32, order: Ordering) {
+        self.epoch.store(epoch, order);
+    }
+
+    #[inline(always)]
+    fn pointer(&self) -> *mut T {
+        self.value.load(Ordering::Acquire)
+    }
+
+    fn swap_pointer(&self, pointer: *mut T) -> *mut T {
+        self.value.swap(pointer, Ordering::AcqRel)
+    }
+
+    #[inline(always)]
+    fn light_barrier(&self) {
+        compiler_fence(Ordering::SeqCst);
+        if !HAS_MEMBARRIER.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn heavy_barrier(&self) {
+        fence(Ordering::SeqCst);
+        if HAS_MEMBARRIER.load(Ordering::Relaxed) {
+            membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        }
+    }
+}
+
+/// Set before the first gate is made and never changed afterwards.
+static HAS_MEMBARRIER: AtomicBool = AtomicBool::new(false);
+
+// linux/membarrier.h.
+const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call takes three integers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// The side that owns the value.
+#[derive(Debug)]
+pub struct Keeper<T> {
+    shared: Arc<Shared<T>>,
+    /// Values that were taken away while the visitor was inside, with its epoch.
+    former: Vec<(Owned<T>, u32)>,
+}
+
+/// The side that uses the value, one thread at a time.
+#[derive(Debug)]
+pub struct Visitor<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// A visit: the value, which stays until this is dropped.
+#[derive(Debug)]
+pub struct Visit<'visitor, T> {
+    shared: &'visitor Shared<T>,
+    value: *mut T,
+    _value: PhantomData<&'visitor mut T>,
+}
+
+/// Returns the two sides of a gate without a value.
+#[must_use]
+pub fn channel<T: Send>() -> (Keeper<T>, Visitor<T>) {
+    static REGISTER: Once = Once::new();
+    REGISTER.call_once(|| {
+        let is_there = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+        HAS_MEMBARRIER.store(is_there, Ordering::SeqCst);
+    });
+    let shared = Arc::new(Shared {
+        epoch: AtomicU32::new(0),
+        value: AtomicPtr::new(std::ptr::null_mut()),
+        abandoned: Mutex::new(Vec::new()),
+    });
+    let keeper = Keeper {
+        shared: Arc::clone(&shared),
+        former: Vec::new(),
+    };
+    (keeper, Visitor { shared })
+}
+
+impl<T: Send> Visitor<T> {
+    /// Begins a visit; `None` while there is no value. Never waits.
+    #[inline(always)]
+    pub fn enter(&mut self) -> Option<Visit<'_, T>> {
+        let value = enter(&*self.shared);
+        let visit = Visit {
+            shared: &self.shared,
+            value,
+            _value: PhantomData,
+        };
+        // Without a value, the visit ends here.
+        (!value.is_null()).then_some(visit)
+    }
+
+    /// Returns true while there is a value.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.shared.value.load(Ordering::Relaxed).is_null()
+    }
+}
+
+impl<T> Drop for Visit<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        leave(self.shared);
+    }
+}
+
+impl<T> Deref for Visit<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: not null (`enter`); the keeper leaves the value alone until the visit has ended, and there is one visitor.
+        unsafe { &*self.value }
+    }
+}
+
+impl<T> DerefMut for Visit<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.value }
+    }
+}
+
+impl<T: Send> Keeper<T> {
+    /// Gives the visitor a value. One that it has already is taken away (see [`Self::close`]).
+    pub fn open(&mut self, value: Box<T>) {
+        self.close();
+        self.shared
+            .value
+            .store(Box::into_raw(value), Ordering::Release);
+    }
+
+    /// Takes the value away from the visitor, without waiting for it; [`Self::collect`] returns the value once no visit uses it.
+    pub fn close(&mut self) {
+        let (pointer, epoch) = replace(&*self.shared, std::ptr::null_mut());
+        if !pointer.is_null() {
+            self.former.push((Owned(pointer), epoch));
+        }
+    }
+
+    /// Returns the values that were taken away and that no visit uses any more, oldest first.
+    pub fn collect(&mut self) -> Vec<Box<T>> {
+        let shared = &self.shared;
+        let (out, inside) = std::mem::take(&mut self.former)
+            .into_iter()
+            .partition(|(_, epoch)| is_out(&**shared, *epoch));
+        self.former = inside;
+        let out: Vec<(Owned<T>, u32)> = out;
+        out.into_iter().map(|(owned, _)| owned.into_box()).collect()
+    }
+
+    /// Takes the value away and waits, up to `wait`, until no visit uses it. `None` without a value, and when the visitor does
+    /// not come out in time; the value is collected later then.
+    pub fn take(&mut self, wait: Duration) -> Option<Box<T>> {
+        self.close();
+        let (owned, epoch) = self.former.pop()?;
+        let deadline = std::time::Instant::now() + wait;
+        while !is_out(&*self.shared, epoch) {
+            if std::time::Instant::now() >= deadline {
+                self.former.push((owned, epoch));
+                return None;
+            }
+            std::thread::sleep(VISIT);
+        }
+        Some(owned.into_box())
+    }
+
+    /// Returns the number of values that were taken away and that a visit may still use.
+    #[must_use]
+    pub fn former(&self) -> usize {
+        self.former.len()
+    }
+
+    /// Returns true while the visitor has a value.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.shared.value.load(Ordering::Relaxed).is_null()
+    }
+}
+
+impl<T> Drop for Keeper<T> {
+    fn drop(&mut self) {
+        let (pointer, epoch) = replace(&*self.shared, std::ptr::null_mut());
+        if !pointer.is_null() {
+            self.former.push((Owned(pointer), epoch));
+        }
+        let inside = std::mem::take(&mut self.former)
+            .into_iter()
+            .filter(|(_, epoch)| !is_out(&*self.shared, *epoch));
+        // Dropped with the visitor.
+        let mut abandoned = self
+            .shared
+            .abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        abandoned.extend(inside.map(|(owned, _)| owned));
+    }
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

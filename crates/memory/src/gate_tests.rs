@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The gate itself, and its protocol in every order that the memory model allows.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicUsize, fence};
+
+use super::{Words, channel, enter, is_out, leave, replace};
+
+#[test]
+fn a_value_stays_while_a_visit_uses_it() {
+    let (mut keeper, mut visitor) = channel::<Vec<u8>>();
+    assert!(visitor.enter().is_none());
+    keeper.open(Box::new(vec![1]));
+    let mut visit = visitor.enter().unwrap();
+    visit.push(2);
+    keeper.close();
+    assert_eq!((keeper.former(), keeper.collect().len()), (1, 0));
+    // A second value does not end the first one's visit.
+    keeper.open(Box::new(vec![3]));
+    assert_eq!(*visit, [1, 2]);
+    drop(visit);
+    assert_eq!(keeper.collect(), [Box::new(vec![1, 2])]);
+    assert_eq!(*visitor.enter().unwrap(), [3]);
+    assert_eq!(keeper.take(Duration::ZERO), Some(Box::new(vec![3])));
+    assert!(visitor.enter().is_none());
+}
+
+#[test]
+fn taking_gives_up_after_its_wait_and_keeps_the_value() {
+    let (mut keeper, mut visitor) = channel::<u32>();
+    keeper.open(Box::new(7));
+    let visit = visitor.enter().unwrap();
+    assert_eq!(keeper.take(Duration::from_millis(5)), None);
+    assert_eq!(*visit, 7);
+    drop(visit);
+    assert_eq!(keeper.collect(), [Box::new(7)]);
+}
+
+#[test]
+fn a_keeper_that_goes_leaves_the_value_to_the_visit() {
+    let value = std::sync::Arc::new(());
+    let (mut keeper, mut visitor) = channel::<std::sync::Arc<()>>();
+    keeper.open(Box::new(value.clone()));
+    let visit = visitor.enter().unwrap();
+    drop(keeper);
+    assert_eq!(std::sync::Arc::strong_count(&visit), 2);
+    drop(visit);
+    assert!(visitor.enter().is_none());
+    drop(visitor);
+    assert_eq!(std::sync::Arc::strong_count(&value), 1);
+}
+
+#[test]
+fn threads_that_visit_and_take_away_never_meet() {
+    let (mut keeper, mut visitor) = channel::<[u64; 64]>();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = std::sync::Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        let mut visits = 0_u64;
+        while !seen.load(Ordering::Relaxed) {
+            if let Some(mut visit) = visitor.enter() {
+                let first = visit[0];
+                assert!(visit.iter().all(|number| *number == first));
+                visit.fill(first + 1);
+                visits += 1;
+            }
+        }
+        visits
+    });
+    for round in 0..2000 {
+        keeper.open(Box::new([round * 1_000_000; 64]));
+        std::thread::yield_now();
+        if let Some(value) = keeper.take(Duration::from_secs(20)) {
+            assert!(value.iter().all(|number| *number == value[0]));
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+}
+
+/// The words of a gate whose barriers are both full fences: what membarrier(2) makes of a compiler's one.
+struct Model {
+    epoch: AtomicU32,
+    pointer: AtomicUsize,
+}
+
+impl Words for Model {
+    type Pointer = usize;
+
+    fn epoch(&self, order: Ordering) -> u32 {
+        self.epoch.load(order)
+    }
+
+    fn set_epoch(&self, epoch: u32, order: Ordering) {
+        self.epoch.store(epoch, order);
+    }
+
+    fn pointer(&self) -> usize {
+        self.pointer.load(Ordering::Acquire)
+    }
+
+    fn swap_pointer(&self, pointer: usize) -> usize {
+        self.pointer.swap(pointer, Ordering::AcqRel)
+    }
+
+    fn light_barrier(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn heavy_barrier(&self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// A mapping: loom reports an access that is not ordered with the unmapping.
+struct Memory(loom::cell::UnsafeCell<bool>);
+
+// SAFETY: for the model only, which checks what this promises.
+unsafe impl Sync for Memory {}
+// SAFETY: as above.
+unsafe impl Send for Memory {}
+
+#[test]
+fn memory_is_unmapped_after_the_last_visit_in_every_order() {
+    loom::model(|| {
+        let words = Arc::new(Model {
+            epoch: AtomicU32::new(0),
+            pointer: AtomicUsize::new(1),
+        });
+        let memory = Arc::new([1, 2].map(|_| Memory(loom::cell::UnsafeCell::new(true))));
+        let (its_words, its_memory) = (Arc::clone(&words), Arc::clone(&memory));
+        let visitor = loom::thread::spawn(move || {
+            for _ in 0..2 {
+                let pointer = enter(&*its_words);
+                if pointer > 0 {
+                    // SAFETY: the model checks that nothing writes meanwhile.
+                    its_memory[pointer - 1]
+                        .0
+                        .with(|mapped| assert!(unsafe { *mapped }));
+                }
+                leave(&*its_words);
+            }
+        });
+        // Detached, and another connection attached at once; the first mapping is unmapped when nobody is in it.
+        let (former, epoch) = replace(&*words, 2);
+        assert_eq!(former, 1);
+        if is_out(&*words, epoch) {
+            // SAFETY: the model checks that no visit reads meanwhile.
+            memory[former - 1]
+                .0
+                .with_mut(|mapped| unsafe { *mapped = false });
+        }
+        let (former, epoch) = replace(&*words, 0);
+        if is_out(&*words, epoch) {
+            // SAFETY: as above.
+            memory[former - 1]
+                .0
+                .with_mut(|mapped| unsafe { *mapped = false });
+        }
+        visitor.join().unwrap();
+    });
+}

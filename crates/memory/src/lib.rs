@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory that another process can write to, truncate or punch holes into at any time, and what two parties need to share
+//! it: mappings with checked access, sealing, faults that are caught, eventfds that cannot block, gates that keep a mapping
+//! while a thread uses it.
+//!
+//! Must not know what the memory holds: no rings, no packets, no DPDK.
+//!
+//! Reads and writes of shared memory go through atomics ([`SharedSlice`]) or copies ([`Span`]), never through references to
+//! plain octets, because another process may change them meanwhile.
+#![allow(unsafe_code)]
+
+mod copy;
+mod doorbell;
+pub mod gate;
+mod mapping;
+mod sigbus;
+mod slice;
+mod span;
+
+pub use doorbell::Doorbell;
+pub use mapping::{MapError, Mapping, Sealing};
+pub use slice::{SharedSlice, Word};
+pub use span::Span;
+
+/// Octets of a cache line.
+pub const CACHE_LINE: usize = 64;

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Mappings of files that another process has too.
+
+use std::ffi::CString;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::libc;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::{Whence, ftruncate, lseek64};
+
+use crate::sigbus::Registration;
+use crate::span::Span;
+
+/// Whether a file has to be sealed against truncation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sealing {
+    /// A file that cannot be sealed is refused.
+    Required,
+    /// A file that cannot be sealed is mapped all the same: its owner is trusted not to truncate it.
+    Trusted,
+}
+
+/// Why a file was not mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The file cannot be sealed against truncation (`F_SEAL_SHRINK`).
+    #[error("the memory cannot be sealed against truncation: {0}")]
+    Unsealed(io::Error),
+    /// The file is not one that can be mapped, or is shorter than its owner says.
+    #[error("the memory is not a file of {wanted} octets or more, but {found}")]
+    TooShort {
+        /// Octets that the mapping would need.
+        wanted: u64,
+        /// What it is.
+        found: String,
+    },
+    /// A size of 0 or beyond the address space, or an offset that no page begins at.
+    #[error("the size {len} or the offset {offset} of the memory is out of range")]
+    Range {
+        /// Offset in the file.
+        offset: u64,
+        /// Octets.
+        len: u64,
+    },
+    /// The process has too many mappings of this kind (1024).
+    #[error("too many shared mappings in this process")]
+    TooMany,
+    /// The kernel refused.
+    #[error("{call}: {error}")]
+    System {
+        /// The system call.
+        call: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// A part of a file mapped for reading and writing, shared with whoever else has the file. Unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    // Removed before the memory is unmapped (field order, and `drop` runs first: see below).
+    registration: Option<Registration>,
+    /// The whole mapping, made of whole pages.
+    base: NonNull<u8>,
+    base_len: usize,
+    page: usize,
+    /// The part that was asked for.
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: memory shared with other processes, accessed through copies and atomics only; any thread may unmap it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Makes a file in memory of `len` octets (rounded up to whole pages), sealed against any change of its size, and maps it.
+    /// `name` shows in `/proc/PID/maps`.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn create(name: &str, len: usize) -> Result<(Self, OwnedFd), MapError> {
+        Self::create_with(name, len, MFdFlags::empty())
+    }
+
+    /// As [`Self::create`], in huge pages of 2 MiB.
+    ///
+    /// # Errors
+    /// What the kernel said: most often, that too few huge pages are free.
+    pub fn create_huge(name: &str, len: usize) -> Result<(Self, OwnedFd), MapError> {
+        Self::create_with(name, len, MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)
+    }
+
+    fn create_with(name: &str, len: usize, flags: MFdFlags) -> Result<(Self, OwnedFd), MapError> {
+        let name = CString::new(name).unwrap_or_default();
+        let file = memfd_create(
+            name.as_c_str(),
+            flags | MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC,
+        )
+        .map_err(system("memfd_create"))?;
+        let page = page_size(&file)?;
+        let range = || MapError::Range {
+            offset: 0,
+            len: len as u64,
+        };
+        let len = len.checked_next_multiple_of(page).ok_or_else(range)?;
+        let octets = i64::try_from(len).map_err(|_| range())?;
+        ftruncate(&file, octets).map_err(system("ftruncate"))?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(system("fcntl(F_ADD_SEALS)"))?;
+        let mapping = Self::map(file.as_fd(), 0, len, page, MapFlags::MAP_POPULATE)?;
+        Ok((mapping, file))
+    }
+
+    /// Maps `len` octets of a peer's file from `offset` on.
+    ///
+    /// The file is sealed against truncation before its size is looked at, so that the size cannot change afterwards.
+    /// Faults in the mapping are caught in any case (see [`Self::has_faulted`]).
+    ///
+    /// # Errors
+    /// [`MapError`]: the file cannot be sealed, is too short, or the kernel refuses.
+    pub fn of_peer(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        sealing: Sealing,
+    ) -> Result<Self, MapError> {
+        if sealing == Sealing::Required {
+            seal(file).map_err(MapError::Unsealed)?;
+        } else {
+            // A file that can be sealed is; its owner is trusted with any other.
+            let _ = seal(file);
+        }
+        let status = fstat(file).map_err(system("fstat"))?;
+        let range = || MapError::Range { offset, len };
+        let end = offset
+            .checked_add(len)
+            .filter(|_| len > 0)
+            .ok_or_else(range)?;
+        let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
+        let size = u64::try_from(status.st_size).unwrap_or(0);
+        if kind != SFlag::S_IFREG || size < end {
+            return Err(MapError::TooShort {
+                wanted: end,
+                found: match kind {
+                    SFlag::S_IFREG => format!("a file of {size} octets"),
+                    _ => "no regular file".to_owned(),
+                },
+            });
+        }
+        let page = page_size(file)?;
+        let offset = usize::try_from(offset).map_err(|_| range())?;
+        let len = usize::try_from(len).map_err(|_| range())?;
+        // Whole pages around the octets that are asked for; a file in huge pages is made of whole ones.
+        let before = offset % page;
+        let whole = (before + len)
+            .checked_next_multiple_of(page)
+            .ok_or_else(range)?;
+        let mut mapping = Self::map(file, offset - before, whole, page, MapFlags::empty())?;
+        // SAFETY: `before + len` octets are mapped.
+        mapping.start = unsafe { mapping.base.add(before) };
+        mapping.len = len;
+        Ok(mapping)
+    }
+
+    fn map(
+        file: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        page: usize,
+        flags: MapFlags,
+    ) -> Result<Self, MapError> {
+        let range = || MapError::Range {
+            offset: offset as u64,
+            len: len as u64,
+        };
+        let count = NonZeroUsize::new(len).ok_or_else(range)?;
+        let at = i64::try_from(offset).map_err(|_| range())?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: the kernel chooses an address range that nothing else uses.
+        let base = unsafe { mmap(None, count, access, MapFlags::MAP_SHARED | flags, file, at) }
+            .map_err(system("mmap"))?
+            .cast::<u8>();
+        let mut mapping = Self {
+            registration: None,
+            base,
+            base_len: len,
+            page,
+            start: base,
+            len,
+        };
+        // Dropped, and so unmapped, when there is no room.
+        let registration = Registration::new(base.addr().get(), len, page);
+        mapping.registration = Some(registration.ok_or(MapError::TooMany)?);
+        Ok(mapping)
+    }
+
+    /// Returns the number of octets.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns false: a mapping has at least one octet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the address of the first octet in this process, as peers of the same process name it to others.
+    #[must_use]
+    pub fn address_in_process(&self) -> u64 {
+        self.start.addr().get() as u64
+    }
+
+    /// Returns true when an access found a page of the file missing: from then on the mapping is no longer what its peer
+    /// sees, and the connection that it belongs to has to end.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_faulted(&self) -> bool {
+        self.registration
+            .as_ref()
+            .is_some_and(Registration::has_faulted)
+    }
+
+    /// Returns `len` octets from `offset` on; `None` when the mapping does not have them.
+    #[inline(always)]
+    #[must_use]
+    pub fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
+        let start = self.address(offset, len)?;
+        // SAFETY: within this mapping, which is borrowed.
+        Some(unsafe { Span::new(start, len) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn address(&self, offset: u64, len: usize) -> Option<NonNull<u8>> {
+        let whole = self.len as u64;
+        if offset > whole || len as u64 > whole - offset {
+            return None;
+        }
+        // SAFETY: within the mapping (checked).
+        Some(unsafe { self.start.add(offset as usize) })
+    }
+
+    /// Fills the page tables for those pages that the file already has, from `offset` on, so that the first access to each
+    /// needs no page fault. Pages that the file lacks are not allocated. Stops after `limit` octets; returns the offset at
+    /// which to go on, or `None` at the end.
+    ///
+    /// `file` is the mapped file, and `file_offset` the offset at which the mapping begins in it.
+    #[must_use]
+    pub fn populate_present(
+        &self,
+        file: BorrowedFd<'_>,
+        file_offset: u64,
+        offset: u64,
+        limit: usize,
+    ) -> Option<u64> {
+        let end = self.len as u64;
+        let seek = |at: u64, whence| {
+            let at = i64::try_from(file_offset + at).ok()?;
+            let found = lseek64(file, at, whence).ok()?;
+            Some(u64::try_from(found).ok()?.saturating_sub(file_offset))
+        };
+        let data = seek(offset, Whence::SeekData).filter(|data| *data < end)?;
+        let hole = seek(data, Whence::SeekHole)
+            .unwrap_or(end)
+            .min(end)
+            .min(data.saturating_add(limit as u64));
+        let start = self.address(data, 0)?.addr().get() / self.page * self.page;
+        let stop = (self.start.addr().get() + hole as usize).next_multiple_of(self.page);
+        let stop = stop.min(self.base.addr().get() + self.base_len);
+        let start = NonNull::new(start as *mut libc::c_void)?;
+        let len = stop.saturating_sub(start.addr().get());
+        // SAFETY: whole pages of this mapping; the advice changes nothing that can be seen. Older kernels refuse it.
+        let _ = unsafe { madvise(start, len, MmapAdvise::MADV_POPULATE_WRITE) };
+        (hole < end && hole > offset).then_some(hole)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // The handler must not touch the addresses once others may have them.
+        self.registration = None;
+        // SAFETY: the whole mapping, which nothing borrows any more.
+        let _ = unsafe { munmap(self.base.cast(), self.base_len) };
+    }
+}
+
+/// Seals a file against truncation.
+fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
+    let Err(error) = fcntl(file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)) else {
+        return Ok(());
+    };
+    // Sealed before, and against further seals.
+    let seals = fcntl(file, FcntlArg::F_GET_SEALS).unwrap_or(0);
+    if SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK) {
+        return Ok(());
+    }
+    Err(error.into())
+}
+
+/// Octets of a page of a file: those of huge pages where it is made of them (`st_blksize` of hugetlbfs), else the
+/// system's. Other files say the size of their own blocks there.
+fn page_size(file: impl AsFd) -> Result<usize, MapError> {
+    const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+    let file = file.as_fd();
+    // SAFETY: a structure of integers for which zero is a value; the descriptor is open.
+    let (code, status) = unsafe {
+        let mut status: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(file.as_raw_fd(), &raw mut status), status)
+    };
+    if code != 0 {
+        return Err(system("fstatfs")(Errno::last()));
+    }
+    #[allow(clippy::useless_conversion)] // Its type differs between C libraries.
+    if i64::from(status.f_type) == HUGETLBFS_MAGIC {
+        return Ok(usize::try_from(status.f_bsize).unwrap_or(0).max(4096));
+    }
+    // SAFETY: a call without preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Ok(usize::try_from(page).unwrap_or(4096))
+}
+
+fn system(call: &'static str) -> impl FnOnce(Errno) -> MapError {
+    move |errno| MapError::System {
+        call,
+        error: errno.into(),
+    }
+}
+
+#[cfg(test)]
+#[path = "mapping_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use super::*;
+use crate::SharedSlice;
+
+const SIZE: u64 = 3 * 4096;
+
+fn file_of(flags: MFdFlags, size: u64) -> File {
+    let file = File::from(memfd_create(c"peer", flags).unwrap());
+    file.set_len(size).unwrap();
+    file
+}
+
+fn sealable(size: u64) -> File {
+    file_of(MFdFlags::MFD_ALLOW_SEALING, size)
+}
+
+#[test]
+fn both_sides_see_what_either_writes() {
+    let (ours, file) = Mapping::create("quietwire-test", 5000).unwrap();
+    assert_eq!(ours.len(), 8192);
+    let theirs = Mapping::of_peer(file.as_fd(), 4096, 100, Sealing::Required).unwrap();
+    ours.span(4096, 5).unwrap().copy_from(b"hello");
+    assert_eq!(theirs.span(0, 5).unwrap().read_array(), Some(*b"hello"));
+    assert!(theirs.span(0, 101).is_none());
+    assert!(theirs.span(u64::MAX, 2).is_none());
+    assert!(theirs.span(100, 0).is_some());
+}
+
+#[test]
+fn an_offset_within_a_page_is_mapped_exactly() {
+    let (ours, file) = Mapping::create("quietwire-test", 8192).unwrap();
+    let theirs = Mapping::of_peer(file.as_fd(), 4000, 200, Sealing::Required).unwrap();
+    ours.span(4000, 3).unwrap().copy_from(b"abc");
+    ours.span(4197, 3).unwrap().copy_from(b"xyz");
+    assert_eq!(theirs.span(0, 3).unwrap().read_array(), Some(*b"abc"));
+    assert_eq!(theirs.span(197, 3).unwrap().read_array(), Some(*b"xyz"));
+}
+
+#[test]
+fn a_peers_file_cannot_be_truncated_after_it_is_mapped() {
+    let file = sealable(SIZE);
+    let _mapping = Mapping::of_peer(file.as_fd(), 0, SIZE, Sealing::Required).unwrap();
+    assert!(file.set_len(0).is_err());
+}
+
+#[test]
+fn a_file_that_cannot_be_sealed_is_refused_unless_its_owner_is_trusted() {
+    let file = file_of(MFdFlags::empty(), SIZE);
+    let error = Mapping::of_peer(file.as_fd(), 0, SIZE, Sealing::Required).unwrap_err();
+    assert!(matches!(error, MapError::Unsealed(_)), "{error}");
+    Mapping::of_peer(file.as_fd(), 0, SIZE, Sealing::Trusted).unwrap();
+}
+
+#[test]
+fn a_file_that_is_shorter_than_its_owner_says_is_refused() {
+    let file = sealable(SIZE);
+    for (offset, len) in [(0, SIZE + 1), (SIZE, 1), (1, SIZE), (u64::MAX, 1), (0, 0)] {
+        Mapping::of_peer(file.as_fd(), offset, len, Sealing::Required).unwrap_err();
+    }
+    let directory = File::open("/").unwrap();
+    Mapping::of_peer(directory.as_fd(), 0, 1, Sealing::Trusted).unwrap_err();
+}
+
+#[test]
+fn a_missing_page_is_replaced_and_noted() {
+    let file = file_of(MFdFlags::empty(), SIZE);
+    let mapping = Arc::new(Mapping::of_peer(file.as_fd(), 0, SIZE, Sealing::Trusted).unwrap());
+    let other = Mapping::of_peer(file.as_fd(), 0, 4096, Sealing::Trusted).unwrap();
+    mapping.span(8192, 1).unwrap().copy_from(&[7]);
+    file.set_len(4096).unwrap();
+    assert!(!mapping.has_faulted());
+    assert_eq!(mapping.span(8192, 1).unwrap().read_array(), Some([0]));
+    assert!(mapping.has_faulted());
+    // Writing to it goes nowhere; the pages that are left are as they were.
+    let words = SharedSlice::<AtomicU64>::new(&mapping, 4096, 1).unwrap();
+    words[0].store(1, Ordering::Relaxed);
+    assert!(!other.has_faulted());
+    assert_eq!(other.span(0, 1).unwrap().read_array(), Some([0]));
+}
+
+#[test]
+fn words_have_to_be_aligned_and_inside() {
+    let (mapping, _file) = Mapping::create("quietwire-test", 4096).unwrap();
+    let mapping = Arc::new(mapping);
+    let slice = |offset, len| SharedSlice::<AtomicU16>::new(&mapping, offset, len);
+    assert_eq!(slice(4094, 1).unwrap().len(), 1);
+    assert!(slice(4095, 1).is_none());
+    assert!(slice(4094, 2).is_none());
+    assert!(slice(1, 1).is_none());
+    assert!(slice(0, usize::MAX).is_none());
+}
+
+#[test]
+fn pages_that_a_file_has_are_populated_and_no_others() {
+    let file = sealable(64 * 4096);
+    std::os::unix::fs::FileExt::write_all_at(&file, &[1], 10 * 4096).unwrap();
+    let blocks = |file: &File| std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+    let before = blocks(&file);
+    let mapping = Mapping::of_peer(file.as_fd(), 0, 64 * 4096, Sealing::Required).unwrap();
+    let mut at = Some(0);
+    let mut calls = 0;
+    while let Some(offset) = at {
+        at = mapping.populate_present(file.as_fd(), 0, offset, 4096);
+        calls += 1;
+        assert!(calls < 10);
+    }
+    assert_eq!(blocks(&file), before);
+}

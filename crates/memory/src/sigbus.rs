@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Faults in shared memory.
+//!
+//! When another process truncates a file that is mapped here, or the file system has no room for a page, the next access
+//! raises SIGBUS (mmap(2)). The handler puts an empty private page in place of the missing one and marks the mapping; the
+//! access is then repeated and succeeds. Whoever owns the mapping looks at the mark and gives the mapping up.
+
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+use nix::libc;
+
+/// Mappings at once. 64 ports with 8 regions each, and as many former ones.
+const MAPPINGS_MAX: usize = 1024;
+
+/// A mapping that the handler knows.
+struct Entry {
+    /// First octet; 0 when the entry is free.
+    start: AtomicUsize,
+    /// Octets.
+    len: AtomicUsize,
+    /// Octets of a page.
+    page: AtomicUsize,
+    has_faulted: AtomicBool,
+}
+
+static ENTRIES: [Entry; MAPPINGS_MAX] = [const {
+    Entry {
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        page: AtomicUsize::new(0),
+        has_faulted: AtomicBool::new(false),
+    }
+}; MAPPINGS_MAX];
+/// Entries in use are below this.
+static ENTRIES_END: AtomicUsize = AtomicUsize::new(0);
+static REGISTRATION: Mutex<()> = Mutex::new(());
+
+/// The handler that was there before, for faults elsewhere: its address and flags.
+static FORMER_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+static FORMER_FLAGS: AtomicUsize = AtomicUsize::new(0);
+static INSTALL: Once = Once::new();
+
+/// A mapping's place among those that the handler knows. Removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Registration(usize);
+
+impl Registration {
+    /// Registers a mapping that no thread uses yet. `None` when there are too many.
+    pub(crate) fn new(start: usize, len: usize, page: usize) -> Option<Self> {
+        INSTALL.call_once(install);
+        let _one_at_a_time = REGISTRATION.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = ENTRIES
+            .iter()
+            .position(|entry| entry.start.load(Ordering::Relaxed) == 0)?;
+        let entry = ENTRIES.get(index)?;
+        entry.len.store(len, Ordering::Relaxed);
+        entry.page.store(page, Ordering::Relaxed);
+        entry.has_faulted.store(false, Ordering::Relaxed);
+        entry.start.store(start, Ordering::Release);
+        ENTRIES_END.fetch_max(index + 1, Ordering::Release);
+        Some(Self(index))
+    }
+
+    /// Returns true when an access found a page missing since the registration.
+    #[inline(always)]
+    pub(crate) fn has_faulted(&self) -> bool {
+        ENTRIES
+            .get(self.0)
+            .is_some_and(|entry| entry.has_faulted.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(entry) = ENTRIES.get(self.0) {
+            entry.start.store(0, Ordering::Release);
+        }
+    }
+}
+
+fn install() {
+    // SAFETY: structures of integers for which zero is a value; the handler makes no call that is not async-signal-safe.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        let mut former: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        if libc::sigaction(libc::SIGBUS, &raw const action, &raw mut former) == 0 {
+            FORMER_FLAGS.store(former.sa_flags as usize, Ordering::Relaxed);
+            FORMER_HANDLER.store(former.sa_sigaction, Ordering::Release);
+        }
+    }
+}
+
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel hands a valid structure; the thread's errno is its own.
+    let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
+    let is_mended = mend(address);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    if !is_mended {
+        defer_to_former(signal, info, context);
+    }
+}
+
+/// Replaces the page of an address with an empty one, if it belongs to a mapping that is registered.
+fn mend(address: usize) -> bool {
+    let end = ENTRIES_END.load(Ordering::Acquire).min(MAPPINGS_MAX);
+    for entry in ENTRIES.iter().take(end) {
+        let start = entry.start.load(Ordering::Acquire);
+        if start == 0 || address < start || address - start >= entry.len.load(Ordering::Relaxed) {
+            continue;
+        }
+        let page = entry.page.load(Ordering::Relaxed).max(1);
+        entry.has_faulted.store(true, Ordering::Relaxed);
+        // SAFETY: the page belongs to a mapping of ours, which is made of whole pages of this size; what it held is gone
+        // already. A system call without a wrapper is async-signal-safe.
+        let mapped = unsafe {
+            libc::syscall(
+                libc::SYS_mmap,
+                address / page * page,
+                page,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        return mapped != -1;
+    }
+    false
+}
+
+/// A fault that is not ours: the former handler's, or the end of the process.
+fn defer_to_former(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let handler = FORMER_HANDLER.load(Ordering::Acquire);
+    let flags = FORMER_FLAGS.load(Ordering::Relaxed);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // SAFETY: async-signal-safe; the access is repeated with the default action in place.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(signal, &raw const action, ptr::null_mut());
+        }
+        return;
+    }
+    // SAFETY: the address is that of the handler that sigaction(2) gave, with this signature by its flags.
+    unsafe {
+        if flags & libc::SA_SIGINFO as usize != 0 {
+            let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                mem::transmute(handler);
+            call(signal, info, context);
+        } else {
+            let call: extern "C" fn(libc::c_int) = mem::transmute(handler);
+            call(signal);
+        }
+    }
+}

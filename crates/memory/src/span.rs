@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Octets of a mapping.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::CACHE_LINE;
+use crate::copy;
+use crate::mapping::Mapping;
+
+/// Consecutive octets within a mapping. Made by [`Mapping::span`], which checks the bounds.
+///
+/// Copies are the only access: another process may change the octets between two looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'mapping> {
+    start: NonNull<u8>,
+    len: usize,
+    _mapping: PhantomData<&'mapping Mapping>,
+}
+
+impl<'mapping> Span<'mapping> {
+    /// # Safety
+    /// The octets are mapped for reading and writing for `'mapping`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self {
+            start,
+            len,
+            _mapping: PhantomData,
+        }
+    }
+
+    /// Returns the number of octets.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true without octets.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns `len` octets from `offset` on; `None` when the span does not have them.
+    #[inline(always)]
+    #[must_use]
+    pub fn sub(&self, offset: usize, len: usize) -> Option<Self> {
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: within this span (checked).
+        Some(unsafe { Self::new(self.start.add(offset), len) })
+    }
+
+    /// Returns the first `len` octets, or all of them when there are fewer, and the rest.
+    #[inline(always)]
+    #[must_use]
+    pub fn split_at(&self, len: usize) -> (Self, Self) {
+        let len = len.min(self.len);
+        // SAFETY: both are within this span.
+        unsafe {
+            (
+                Self::new(self.start, len),
+                Self::new(self.start.add(len), self.len - len),
+            )
+        }
+    }
+
+    /// Copies octets out of the span, as many as both have; returns how many.
+    #[inline(always)]
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let length = self.len.min(to.len());
+        // SAFETY: both have `length` octets; `to` is a private buffer, which overlaps no mapping.
+        unsafe { copy::copy(self.start.as_ptr(), to.as_mut_ptr(), length) };
+        length
+    }
+
+    /// Copies octets into the span, as many as both have; returns how many.
+    #[inline(always)]
+    pub fn copy_from(&self, from: &[u8]) -> usize {
+        let length = self.len.min(from.len());
+        // SAFETY: as above.
+        unsafe { copy::copy(from.as_ptr(), self.start.as_ptr(), length) };
+        length
+    }
+
+    /// Returns the first `N` octets; `None` when there are fewer.
+    #[inline(always)]
+    #[must_use]
+    pub fn read_array<const N: usize>(&self) -> Option<[u8; N]> {
+        let mut octets = [0; N];
+        (self.copy_to(&mut octets) == N).then_some(octets)
+    }
+
+    /// Asks the processor to load the span's cache lines, up to the one of octet `limit`.
+    #[inline(always)]
+    pub fn prefetch(&self, limit: usize) {
+        for offset in (0..self.len.min(limit)).step_by(CACHE_LINE) {
+            copy::prefetch(self.start.as_ptr().wrapping_add(offset));
+        }
+    }
+
+    /// Asks the processor to load the span's cache lines for writing, up to the one of octet `limit`.
+    #[inline(always)]
+    pub fn prefetch_write(&self, limit: usize) {
+        for offset in (0..self.len.min(limit)).step_by(CACHE_LINE) {
+            copy::prefetch_write(self.start.as_ptr().wrapping_add(offset));
+        }
+    }
+}
