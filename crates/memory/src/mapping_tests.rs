@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use super::*;
 use crate::SharedSlice;
@@ -110,4 +110,17 @@ fn pages_that_a_file_has_are_populated_and_no_others() {
         assert!(calls < 10);
     }
     assert_eq!(blocks(&file), before);
+}
+
+#[test]
+fn a_slice_of_octets_has_spans_within_itself_only() {
+    let (mapping, _file) = Mapping::create("quietwire-test", 4096).unwrap();
+    let mapping = Arc::new(mapping);
+    mapping.span(100, 4).unwrap().copy_from(b"abcd");
+    let slice = SharedSlice::<AtomicU8>::new(&mapping, 100, 4).unwrap();
+    assert_eq!(slice.span(1, 3).unwrap().read_array(), Some(*b"bcd"));
+    assert_eq!(slice.span(4, 0).unwrap().len(), 0);
+    for (offset, len) in [(0, 5), (4, 1), (5, 0), (u64::MAX, 1), (1, usize::MAX)] {
+        assert!(slice.span(offset, len).is_none(), "{offset} {len}");
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::copy;
 use crate::mapping::Mapping;
+use crate::span::Span;
 
 mod sealed {
     pub trait Sealed {}
@@ -71,6 +72,20 @@ impl<W: Word> SharedSlice<W> {
         if index < self.len {
             copy::prefetch_write(self.start.as_ptr().wrapping_add(index).cast());
         }
+    }
+}
+
+impl SharedSlice<AtomicU8> {
+    /// Returns `len` octets from octet `offset` of this slice on; `None` when the slice does not have them.
+    #[inline(always)]
+    #[must_use]
+    pub fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
+        let whole = self.len as u64;
+        if offset > whole || len as u64 > whole - offset {
+            return None;
+        }
+        // SAFETY: within this slice (checked), which keeps its mapping and is borrowed.
+        Some(unsafe { Span::new(self.start.cast::<u8>().add(offset as usize), len) })
     }
 }
 
