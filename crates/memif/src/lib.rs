@@ -1,2 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memif protocol.
+//! The memif protocol, version 2.0: packets between two processes of one machine through memory that they share.
+//!
+//! - [`message`]: the codec of the control channel, a Unix socket of type SEQPACKET.
+//! - [`session`]: the control channel's state machines for both roles. They have no socket and no clock.
+//! - [`ring`]: the rings in shared memory, both ends, in both roles.
+//!
+//! Must not know mbufs, DPDK, sockets or threads. The peer is taken to be hostile everywhere: each value of its is read
+//! once, checked once and bounded.
+//!
+//! The *client* owns the memory and connects; the *server* listens. A ring carries frames one way: client to server (C2S)
+//! or server to client (S2C).
+#![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod fuzz;
+pub mod message;
+pub mod ring;
+pub mod session;

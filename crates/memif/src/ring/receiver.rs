@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The end of a ring that takes frames.
+
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use quietwire_memory::{Mapping, Span};
+
+use super::memory::{Descriptor, Regions, Ring, Slot};
+use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
+use crate::message::{Direction, RingPlace};
+
+/// Slots that are read, and whose buffers the processor loads, ahead of the frame that is taken. A power of two.
+const AHEAD: usize = 8;
+/// How far ahead the processor loads descriptors.
+const DESCRIPTORS_AHEAD: u16 = 16;
+/// Octets of a buffer that are loaded ahead; of longer frames, the processor sees by itself what comes next.
+const PREFETCH: usize = 256;
+/// Slots that are given back together: the peer's processor then loads a line of descriptors or the index less often.
+const BATCH: u16 = 32;
+/// Slots that a client gives back in one call, at most.
+const MOST_BACK: u16 = 256;
+
+/// What lies in the next slots.
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// A frame.
+    Frame(Frame<'a>),
+    /// Descriptors that make no frame: outside the memory, without octets, too many, too long, or without an end.
+    Bad,
+}
+
+/// A frame in shared memory. Its peer can still write to it: copy it, then look at it.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// Octets of all pieces: 1 to 65,535.
+    pub length: u32,
+    /// The first piece. Most frames have no other.
+    pub first: Span<'a>,
+    /// The other pieces.
+    pub rest: Pieces<'a>,
+}
+
+/// Pieces of a frame.
+#[derive(Clone, Debug)]
+pub struct Pieces<'a> {
+    regions: &'a Regions,
+    descriptors: slice::Iter<'a, Descriptor>,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Span<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Span<'a>> {
+        self.regions.span(self.descriptors.next()?)
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.descriptors.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Pieces<'_> {}
+
+/// The end of a ring that takes frames: the server's of a ring from client to server, or the client's of one from server to
+/// client.
+///
+/// One burst is [`Self::ready`], [`Self::next`] for each frame, [`Self::release`].
+#[derive(Debug)]
+pub struct Receiver {
+    ring: Ring,
+    /// The next slot to take.
+    next: u16,
+    /// Slots before this one are in `ahead` or taken: min(filled, next + AHEAD).
+    read: u16,
+    /// Slots before this one are filled, as the peer said last.
+    filled: u16,
+    /// Slots before this one have been given back.
+    released: u16,
+    /// Slots to give back together.
+    batch: u16,
+    /// Slots from `next` to `read`, by index modulo AHEAD.
+    ahead: [Slot; AHEAD],
+    /// Pieces of the last chain but its first.
+    pieces: Vec<Descriptor>,
+    errors: u64,
+}
+
+impl Receiver {
+    /// Returns the server's end of a ring from client to server. `regions` are the client's, by index.
+    ///
+    /// # Errors
+    /// [`RingError`] if there is no such ring at the place.
+    pub fn server(regions: &[Arc<Mapping>], place: &RingPlace) -> Result<Self, RingError> {
+        let ring = Ring::server(regions, place, Direction::ClientToServer)?;
+        Ok(Self::new(ring))
+    }
+
+    /// Returns the client's end of a ring from server to client, in memory that [`Layout::write`] has just written.
+    ///
+    /// # Errors
+    /// [`RingError`] if the layout has no such ring.
+    pub fn client(mapping: &Arc<Mapping>, layout: &Layout, index: u16) -> Result<Self, RingError> {
+        let ring = Ring::client(mapping, layout, Direction::ServerToClient, index)?;
+        Ok(Self::new(ring))
+    }
+
+    fn new(ring: Ring) -> Self {
+        // A client has offered everything; a server goes on where the ring's last server stopped.
+        let start = if ring.buffers.is_some() {
+            0
+        } else {
+            ring.own()
+        };
+        Self {
+            next: start,
+            read: start,
+            filled: start,
+            released: start,
+            batch: BATCH.min(ring.size / 4).max(1),
+            ahead: [Slot::EMPTY; AHEAD],
+            pieces: Vec::with_capacity(MAX_PIECES),
+            errors: 0,
+            ring,
+        }
+    }
+
+    /// Returns how many slots are filled, at most `most`: at least as many as there are frames. Reads the peer's index only
+    /// if it knows of fewer than `most`.
+    #[inline(always)]
+    pub fn ready(&mut self, most: usize) -> usize {
+        let mut count = self.filled.wrapping_sub(self.next);
+        if usize::from(count) < most {
+            self.refresh();
+            count = self.filled.wrapping_sub(self.next);
+            if count == 0 && self.released != self.next {
+                // Nothing else to do, and the peer may wait for these.
+                self.give_back();
+            }
+        }
+        usize::from(count).min(most)
+    }
+
+    #[inline(always)]
+    fn refresh(&mut self) {
+        let peer = self.ring.peer();
+        if peer == self.filled {
+            return;
+        }
+        let claimed = peer.wrapping_sub(self.released);
+        let known = self.filled.wrapping_sub(self.released);
+        if claimed > self.ring.size || claimed < known {
+            self.resynchronise(peer);
+            return;
+        }
+        self.filled = peer;
+        while self.read != self.filled && usize::from(self.read.wrapping_sub(self.next)) < AHEAD {
+            self.read_ahead();
+        }
+    }
+
+    /// The peer's index makes no sense: forgets all slots, and goes on where the peer says that it is.
+    #[cold]
+    #[inline(never)]
+    fn resynchronise(&mut self, peer: u16) {
+        self.errors += 1;
+        self.next = peer;
+        self.read = peer;
+        self.filled = peer;
+        // A client takes all slots back, and offers them again step by step.
+        self.released = peer.wrapping_sub(self.ring.lead);
+        self.ring.set_own(peer);
+    }
+
+    #[inline(always)]
+    fn read_ahead(&mut self) {
+        if self.filled.wrapping_sub(self.read) > DESCRIPTORS_AHEAD {
+            self.ring
+                .prefetch(self.read.wrapping_add(DESCRIPTORS_AHEAD));
+        }
+        let (slot, _) = self.ring.read(self.read);
+        if let Some(span) = slot
+            .descriptor
+            .and_then(|descriptor| self.ring.regions.span(&descriptor))
+        {
+            span.prefetch(PREFETCH);
+        }
+        self.ahead[usize::from(self.read) % AHEAD] = slot;
+        self.read = self.read.wrapping_add(1);
+    }
+
+    /// Takes the next slot, which is filled.
+    #[inline(always)]
+    fn take(&mut self) -> Slot {
+        let slot = self.ahead[usize::from(self.next) % AHEAD];
+        self.next = self.next.wrapping_add(1);
+        if self.read != self.filled {
+            self.read_ahead();
+        }
+        slot
+    }
+
+    /// Takes the next frame; `None` if no slot is known to be filled (see [`Self::ready`]).
+    #[inline(always)]
+    #[allow(clippy::should_implement_trait)] // The frame borrows the receiver.
+    pub fn next(&mut self) -> Option<Received<'_>> {
+        if self.next == self.filled {
+            return None;
+        }
+        let slot = self.take();
+        if slot.has_next {
+            return Some(self.chain(slot));
+        }
+        Some(self.frame(slot.descriptor, &[]))
+    }
+
+    #[inline(always)]
+    fn frame<'a>(&'a self, first: Option<Descriptor>, rest: &'a [Descriptor]) -> Received<'a> {
+        let Some(descriptor) = first else {
+            return Received::Bad;
+        };
+        let Some(first) = self.ring.regions.span(&descriptor) else {
+            return Received::Bad;
+        };
+        let length = rest.iter().fold(descriptor.length(), |sum, piece| {
+            sum.saturating_add(piece.length())
+        });
+        if length > MAX_FRAME as u32 {
+            return Received::Bad;
+        }
+        Received::Frame(Frame {
+            length,
+            first,
+            rest: Pieces {
+                regions: &self.ring.regions,
+                descriptors: rest.iter(),
+            },
+        })
+    }
+
+    /// Takes the rest of a frame of several slots: at most as many as are filled. A chain that is bad is taken whole.
+    #[cold]
+    #[inline(never)]
+    fn chain(&mut self, first: Slot) -> Received<'_> {
+        self.pieces.clear();
+        let mut is_good = first.descriptor.is_some();
+        let mut has_next = true;
+        while has_next {
+            if self.next == self.filled {
+                // The chain goes on behind what is filled.
+                is_good = false;
+                break;
+            }
+            let slot = self.take();
+            has_next = slot.has_next;
+            match slot.descriptor {
+                Some(piece) if self.pieces.len() < MAX_PIECES - 1 => self.pieces.push(piece),
+                _ => is_good = false,
+            }
+        }
+        if !is_good {
+            return Received::Bad;
+        }
+        self.frame(first.descriptor, &self.pieces)
+    }
+
+    /// Gives the slots of taken frames back to the peer, many at a time.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        if self.next.wrapping_sub(self.released) >= self.batch {
+            self.give_back();
+        }
+    }
+
+    #[inline(never)]
+    fn give_back(&mut self) {
+        let mut end = self.next;
+        if let Some(buffers) = self.ring.buffers {
+            let count = self.next.wrapping_sub(self.released).min(MOST_BACK);
+            end = self.released.wrapping_add(count);
+            let empty = Descriptor::word(buffers.region, buffers.size, false);
+            for offset in 0..count {
+                let index = self.released.wrapping_add(offset);
+                // A line that is not written stays in the peer's cache too.
+                if self.ring.word(index) != empty {
+                    self.ring.set_word(index, empty);
+                }
+            }
+        }
+        self.released = end;
+        self.ring.set_own(end.wrapping_add(self.ring.lead));
+    }
+
+    /// Tells the peer that this end polls, and needs no interrupts.
+    pub fn mask_interrupts(&mut self) {
+        self.ring.mask_interrupts(true);
+    }
+
+    /// Tells the peer to send an interrupt when it has filled slots. Returns true if slots were filled meanwhile: no
+    /// interrupt may come for these.
+    #[must_use]
+    pub fn unmask_interrupts(&mut self) -> bool {
+        self.ring.mask_interrupts(false);
+        // Either the peer sees the flag after it wrote its index (Sender::settle), or this end sees that index.
+        fence(Ordering::SeqCst);
+        self.ready(1) > 0
+    }
+
+    /// Returns how often the peer's index made no sense.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// Returns true if a page of the memory was missing: the connection has to end.
+    #[must_use]
+    pub fn has_faulted(&self) -> bool {
+        self.ring.regions.have_faulted()
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub fn size(&self) -> u16 {
+        self.ring.size
+    }
+}

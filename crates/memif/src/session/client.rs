@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The client's side of the control channel.
+
+use std::collections::VecDeque;
+
+use super::{Action, Actions, Init, Message, Name, Secret, SessionError, is_within};
+use crate::message::{Direction, Hello, MAX_LOG2_RING_SIZE, MODE_ETHERNET, RingPlace, VERSION};
+
+/// What a client needs to know of its interface.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The number of the interface at the server.
+    pub id: u32,
+    /// The secret of the interface. Default: none (24 zeros).
+    pub secret: Secret,
+    /// This program's name, shown to the server.
+    pub program: Name,
+    /// This interface's name, shown to the server.
+    pub interface: Name,
+    /// Rings from client to server. A server may grant fewer. Default: 1.
+    pub c2s_rings: u16,
+    /// Rings from server to client. A server may grant fewer. Default: 1.
+    pub s2c_rings: u16,
+    /// Logarithm of the number of descriptors of a ring, at most 14. A server may grant less. Default: 10.
+    pub log2_ring_size: u8,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            secret: Secret::default(),
+            program: Name::default(),
+            interface: Name::default(),
+            c2s_rings: 1,
+            s2c_rings: 1,
+            log2_ring_size: 10,
+        }
+    }
+}
+
+/// The memory that a client shares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer<F> {
+    /// Octets and file of each region.
+    pub regions: Vec<(u64, F)>,
+    /// Rings, and the eventfds of their interrupts.
+    pub rings: Vec<(RingPlace, F)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Hello,
+    /// INIT was sent; its ACK is awaited.
+    Init,
+    /// A region or a ring was sent; its ACK is awaited.
+    Memory,
+    /// CONNECT was sent.
+    Connect,
+    Connected,
+    Over,
+}
+
+/// What both sides agreed on.
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
+    c2s_rings: u16,
+    s2c_rings: u16,
+    log2_ring_size: u8,
+    /// As many regions as the server takes.
+    regions: usize,
+}
+
+/// The client's session with a server.
+#[derive(Debug)]
+pub struct Client<F> {
+    config: ClientConfig,
+    state: State,
+    agreed: Option<Agreed>,
+    /// ADD_REGION and ADD_RING that are still to be sent: `None` until there is an offer.
+    queue: Option<VecDeque<(Message, F)>>,
+}
+
+impl<F> Client<F> {
+    /// Returns a session on a socket that has been connected.
+    #[must_use]
+    pub fn new(config: ClientConfig) -> Self {
+        Self {
+            config,
+            state: State::Hello,
+            agreed: None,
+            queue: None,
+        }
+    }
+
+    /// Returns the first actions: none, because the server speaks first.
+    #[must_use]
+    pub fn start(&self) -> Actions<F> {
+        Vec::new()
+    }
+
+    /// Takes a message, and returns what to do.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the message is out of order, if the server speaks other versions, or if no memory was offered in
+    /// time. The session is over.
+    pub fn handle(&mut self, message: Message, files: Vec<F>) -> Result<Actions<F>, SessionError> {
+        // An error leaves this behind.
+        let state = std::mem::replace(&mut self.state, State::Over);
+        message.check_descriptors(files.len())?;
+        let (next, actions) = match (state, message) {
+            (State::Over, message) => return Err(SessionError::Over(message.name())),
+            (_, Message::Disconnect { reason, .. }) => {
+                (State::Over, vec![Action::Disconnect(reason)])
+            }
+            (State::Hello, Message::Hello(hello)) => (State::Init, self.init(&hello)?),
+            (State::Init | State::Memory, Message::Ack) => self.next_memory()?,
+            (State::Connect, Message::Connected { interface }) => {
+                let peer_interface = interface;
+                (State::Connected, vec![Action::Connect { peer_interface }])
+            }
+            (State::Connected, Message::Ack) => (State::Connected, Vec::new()),
+            (state, message) => {
+                return Err(SessionError::OutOfOrder {
+                    message: message.name(),
+                    expected: match state {
+                        State::Hello => "HELLO",
+                        State::Init | State::Memory => "ACK",
+                        State::Connect => "CONNECTED",
+                        State::Connected | State::Over => "DISCONNECT",
+                    },
+                });
+            }
+        };
+        self.state = next;
+        Ok(actions)
+    }
+
+    fn init(&mut self, hello: &Hello) -> Result<Actions<F>, SessionError> {
+        if !(hello.min_version..=hello.max_version).contains(&VERSION) {
+            return Err(SessionError::version(hello.max_version));
+        }
+        let config = &self.config;
+        // Highest indices become counts.
+        let rings = |own: u16, highest: u16| own.min(highest.saturating_add(1));
+        let agreed = Agreed {
+            c2s_rings: rings(config.c2s_rings, hello.max_c2s_ring),
+            s2c_rings: rings(config.s2c_rings, hello.max_s2c_ring),
+            log2_ring_size: config
+                .log2_ring_size
+                .min(hello.max_log2_ring_size)
+                .min(MAX_LOG2_RING_SIZE),
+            // More are never offered.
+            regions: usize::from(hello.max_region.min(255)) + 1,
+        };
+        self.agreed = Some(agreed);
+        let init = Message::Init(Init {
+            version: VERSION,
+            id: config.id,
+            mode: MODE_ETHERNET,
+            secret: config.secret,
+            name: config.program,
+        });
+        Ok(vec![
+            Action::Allocate {
+                c2s_rings: agreed.c2s_rings,
+                s2c_rings: agreed.s2c_rings,
+                log2_ring_size: agreed.log2_ring_size,
+            },
+            Action::Send(init, Vec::new()),
+        ])
+    }
+
+    /// Gives the memory that [`Action::Allocate`] asked for. Rings are in the order of their indices within each direction.
+    ///
+    /// # Errors
+    /// [`SessionError::Offer`] if the memory does not fit what was asked for. The session is over.
+    pub fn offer(&mut self, offer: Offer<F>) -> Result<(), SessionError> {
+        let result = self.check_offer(&offer);
+        if result.is_err() {
+            self.state = State::Over;
+            return result;
+        }
+        let mut queue = VecDeque::with_capacity(offer.regions.len() + offer.rings.len());
+        for (index, (size, file)) in (0..).zip(offer.regions) {
+            queue.push_back((Message::AddRegion { index, size }, file));
+        }
+        for (place, event) in offer.rings {
+            let message = Message::AddRing {
+                place,
+                private_header_size: 0,
+            };
+            queue.push_back((message, event));
+        }
+        self.queue = Some(queue);
+        Ok(())
+    }
+
+    fn check_offer(&self, offer: &Offer<F>) -> Result<(), SessionError> {
+        let refused = |why| Err(SessionError::Offer(why));
+        let Some(agreed) = self.agreed.filter(|_| self.state == State::Init) else {
+            return refused("not asked for");
+        };
+        if self.queue.is_some() {
+            return refused("offered twice");
+        }
+        if offer.regions.is_empty() || offer.regions.len() > agreed.regions {
+            return refused("more regions than the server accepts, or none");
+        }
+        let (mut c2s, mut s2c) = (0, 0);
+        for (place, _) in &offer.rings {
+            let next = match place.direction {
+                Direction::ClientToServer => &mut c2s,
+                Direction::ServerToClient => &mut s2c,
+            };
+            if place.index != *next || place.log2_size > agreed.log2_ring_size {
+                return refused("a ring that was not asked for");
+            }
+            *next = next.saturating_add(1);
+            let region = offer.regions.get(usize::from(place.region));
+            if !region.is_some_and(|(size, _)| is_within(place, *size)) {
+                return refused("a ring outside its region");
+            }
+        }
+        if (c2s, s2c) != (agreed.c2s_rings, agreed.s2c_rings) {
+            return refused("more or fewer rings than asked for");
+        }
+        Ok(())
+    }
+
+    /// One message at a time: the next goes out when the one before is acknowledged.
+    fn next_memory(&mut self) -> Result<(State, Actions<F>), SessionError> {
+        let queue = self.queue.as_mut();
+        let queue = queue.ok_or(SessionError::Offer("none was given in time"))?;
+        if let Some((message, file)) = queue.pop_front() {
+            return Ok((State::Memory, vec![Action::Send(message, vec![file])]));
+        }
+        let connect = Message::Connect {
+            interface: self.config.interface,
+        };
+        Ok((State::Connect, vec![Action::Send(connect, Vec::new())]))
+    }
+
+    /// Returns true from CONNECTED to the end of the session.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.state == State::Connected
+    }
+}
