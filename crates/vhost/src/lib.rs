@@ -2,4 +2,5 @@
 //! The vhost protocol.
 #![forbid(unsafe_code)]
 
+pub mod driver;
 pub mod ring;

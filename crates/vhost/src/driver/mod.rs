@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Virtqueues, as the driver sees them: split (virtio 1.2, section 2.7) and packed (section 2.8).
+//!
+//! The driver owns the memory: rings, and one buffer for each slot of a ring. The device, a vhost-user back end, maps it and
+//! can write to all of it, so nothing that is read back is trusted: indices, identifiers, lengths and flags are read once and
+//! checked against what this side keeps in private memory. A device that breaks the rules silences its own queue (see
+//! [`Fault`]) until the connection starts anew.
+//!
+//! Must not know mbufs, sockets or negotiation.
+//!
+//! A burst of frames from the device: [`Receiver::ready`], [`Receiver::next`] for each frame, [`Receiver::release`]. A burst
+//! to the device: [`Sender::ready`], [`Sender::put`] for each frame, [`Sender::publish`].
+
+mod buffers;
+pub mod layout;
+mod packed;
+mod queue;
+mod receiver;
+mod sender;
+mod slots;
+mod split;
+
+pub use layout::{Layout, LayoutError, QueueLayout};
+pub use packed::Packed;
+pub use queue::{Fault, Queue, SetupError, Used};
+pub use receiver::{Frame, PIECES_MAX, Received, Receiver, Rest};
+pub use sender::{Put, Sender};
+pub use split::Split;
+
+/// Used buffers that are read from a ring at once.
+const BURST: usize = 64;
+/// Frames ahead of the current one that the processor is asked to load.
+const PREFETCH_AHEAD: usize = 8;
+/// Octets of a frame that the processor is asked to load; the lines behind follow by themselves.
+const PREFETCH_OCTETS: usize = 256;
+
+#[cfg(test)]
+mod tests;

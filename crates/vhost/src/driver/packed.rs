@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packed rings, as the driver sees them (virtio 1.2, section 2.8).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use quietwire_memory::{Mapping, SharedSlice};
+
+use super::layout::QueueLayout;
+use super::queue::{Fault, Queue, Used, sealed};
+use crate::ring::layout::{DESCRIPTOR_WORDS, PackedWord, packed};
+
+/// Descriptors of a cache line.
+const LINE: usize = 4;
+/// Index of the event suppression structure in the slice that has nothing else.
+const EVENT: usize = 0;
+
+/// Packed ring.
+///
+/// Positions are counters that run over the ring's end: the bits below the ring's size are the index, the one above tells
+/// the wrap counter (which is 1 in the first turn). The device overwrites lengths, identifiers and flags, so the second
+/// word of a descriptor is written each time; the first one, the address, only when another slot comes to this place.
+#[derive(Debug)]
+pub struct Packed {
+    ring: SharedSlice<AtomicU64>,
+    device_event: SharedSlice<AtomicU32>,
+    addresses: Box<[u64]>,
+    /// The slot whose address each descriptor has.
+    slots: Box<[u16]>,
+    /// Second words of the first descriptors since `published`, which are not written yet.
+    ///
+    /// The device polls the first of them. The words of its line are written together at the end, so that the line moves
+    /// between the processors once; those of later lines are written at once, since the device looks at them only after
+    /// the first.
+    withheld: [u64; LINE],
+    size: u16,
+    event_index: bool,
+    offered: u16,
+    published: u16,
+    read: u16,
+}
+
+impl Packed {
+    #[inline(always)]
+    fn index(&self, position: u16) -> usize {
+        usize::from(position & self.size.wrapping_sub(1))
+    }
+
+    #[inline(always)]
+    fn wrap(&self, position: u16) -> bool {
+        position & self.size == 0
+    }
+
+    #[inline(always)]
+    fn second_word(&self, position: u16) -> Option<&AtomicU64> {
+        self.ring.get(DESCRIPTOR_WORDS * self.index(position) + 1)
+    }
+
+    /// Whether the device wants to know of the descriptors from position `old` up to `new` (sections 2.8.10 and 2.8.14).
+    #[inline(always)]
+    fn wants_notification(&self, old: u16, new: u16) -> bool {
+        let Some(event) = self.device_event.get(EVENT) else {
+            return false;
+        };
+        let event = event.load(Ordering::SeqCst);
+        match (event >> 16) as u16 {
+            packed::EVENT_DISABLE => false,
+            packed::EVENT_DESCRIPTOR if self.event_index => {
+                let off_wrap = event as u16;
+                // The position that the device names, modulo two turns of the ring. An offset beyond the ring's end names
+                // some other position: the device is notified too often or too rarely, and harms itself alone.
+                let turn = if off_wrap & packed::WRAP == 0 {
+                    self.size
+                } else {
+                    0
+                };
+                let position = (off_wrap & !packed::WRAP).wrapping_add(turn);
+                let two_turns = self.size.wrapping_mul(2).wrapping_sub(1);
+                position.wrapping_sub(old) & two_turns < new.wrapping_sub(old)
+            }
+            // The device wants all of them, or says what the specification does not know: one too many does no harm.
+            _ => true,
+        }
+    }
+}
+
+impl sealed::Sealed for Packed {}
+
+impl Queue for Packed {
+    const PACKED: bool = true;
+
+    fn new(
+        mapping: &Arc<Mapping>,
+        queue: &QueueLayout,
+        event_index: bool,
+        address: impl Fn(u16) -> u64,
+    ) -> Option<Self> {
+        let size = usize::from(queue.size);
+        let ring =
+            SharedSlice::<AtomicU64>::new(mapping, queue.descriptors, DESCRIPTOR_WORDS * size)?;
+        let addresses: Box<[u64]> = (0..queue.size).map(address).collect();
+        for (slot, address) in addresses.iter().enumerate() {
+            ring.get(DESCRIPTOR_WORDS * slot)?
+                .store(*address, Ordering::Relaxed);
+        }
+        // This side polls (section 2.8.14).
+        let driver_event = SharedSlice::<AtomicU32>::new(mapping, queue.driver_area, 1)?;
+        driver_event
+            .get(EVENT)?
+            .store(packed::event(0, packed::EVENT_DISABLE), Ordering::Relaxed);
+        Some(Self {
+            ring,
+            device_event: SharedSlice::new(mapping, queue.device_area, 1)?,
+            addresses,
+            slots: (0..queue.size).collect(),
+            withheld: [0; LINE],
+            size: queue.size,
+            event_index,
+            offered: 0,
+            published: 0,
+            read: 0,
+        })
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, _enough: u16) -> Result<u16, Fault> {
+        Ok(self.published.wrapping_sub(self.read))
+    }
+
+    #[inline(always)]
+    fn next_used(&self) -> Option<Used> {
+        // Acquire: what the device wrote to the buffer before is read afterwards. The word is read at once, so that length
+        // and identifier are those that belong to the flags.
+        let word = PackedWord(self.second_word(self.read)?.load(Ordering::Acquire));
+        word.is_used(self.wrap(self.read)).then(|| Used {
+            id: u32::from(word.id()),
+            len: word.len(),
+        })
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, slots: u16) {
+        self.read = self.read.wrapping_add(slots);
+    }
+
+    #[inline(always)]
+    fn prefetch_used(&self, skip: u16) {
+        let at = self.index(self.read.wrapping_add(skip));
+        self.ring.prefetch_write(DESCRIPTOR_WORDS * at);
+    }
+
+    #[inline(always)]
+    fn prefetch_offer(&self, skip: u16) {
+        let at = self.index(self.offered.wrapping_add(skip));
+        self.ring.prefetch_write(DESCRIPTOR_WORDS * at);
+    }
+
+    #[inline(always)]
+    fn describe(&mut self, head: u16, slot: u16, len: u32, flags: u16, _next: u16) {
+        let position = self.offered;
+        let at = self.index(position);
+        if let Some(former) = self.slots.get_mut(at)
+            && *former != slot
+        {
+            *former = slot;
+            let address = self.addresses.get(usize::from(slot));
+            if let (Some(shared), Some(address)) = (self.ring.get(DESCRIPTOR_WORDS * at), address) {
+                shared.store(*address, Ordering::Relaxed);
+            }
+        }
+        // The identifier of the last descriptor of a chain counts (section 2.8.6).
+        let flags = flags | packed::avail_flags(self.wrap(position));
+        let word = PackedWord::new(len, head, flags).0;
+        let number = position.wrapping_sub(self.published);
+        if let Some(withheld) = self.withheld.get_mut(usize::from(number)) {
+            *withheld = word;
+        } else if let Some(shared) = self.second_word(position) {
+            shared.store(word, Ordering::Release);
+        }
+        self.offered = position.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn offer(&mut self, _head: u16) {}
+
+    #[inline(always)]
+    fn unpublished(&self) -> u16 {
+        self.offered.wrapping_sub(self.published)
+    }
+
+    #[inline(always)]
+    fn offered(&self, at: u16) -> u16 {
+        let at = self.index(self.published.wrapping_add(at));
+        self.slots.get(at).copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.offered);
+        if old == new {
+            return false;
+        }
+        self.published = new;
+        let count = new.wrapping_sub(old).min(LINE as u16);
+        let [first, later @ ..] = self.withheld;
+        for (number, word) in (1..count).zip(later) {
+            if let Some(shared) = self.second_word(old.wrapping_add(number)) {
+                shared.store(word, Ordering::Release);
+            }
+        }
+        // The first one last, since it makes all of them available. A swap: it has to be visible before the device's wish
+        // is read, or both sides could miss the other's write and the device sleep on. On x86-64 the exchange alone is that
+        // barrier, and cheaper than a store and a fence.
+        if let Some(shared) = self.second_word(old) {
+            shared.swap(first, Ordering::SeqCst);
+        }
+        self.wants_notification(old, new)
+    }
+}

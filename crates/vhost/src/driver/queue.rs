@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What receivers and senders need of a ring of either kind.
+
+use std::sync::Arc;
+
+use quietwire_memory::Mapping;
+
+use super::layout::{Layout, QueueLayout};
+
+/// `VIRTIO_NET_F_MRG_RXBUF` (virtio 1.2, section 5.1.3).
+pub(super) const FEATURE_MERGEABLE: u64 = 1 << 15;
+/// `VIRTIO_F_EVENT_IDX` (section 6).
+pub(super) const FEATURE_EVENT_INDEX: u64 = 1 << 29;
+/// `VIRTIO_F_VERSION_1` (section 6).
+pub(super) const FEATURE_VERSION_1: u64 = 1 << 32;
+/// `VIRTIO_F_ACCESS_PLATFORM` (section 6).
+pub(super) const FEATURE_ACCESS_PLATFORM: u64 = 1 << 33;
+/// `VIRTIO_F_RING_PACKED` (section 6).
+pub(super) const FEATURE_PACKED: u64 = 1 << 34;
+/// `VIRTIO_F_IN_ORDER` (section 6).
+pub(super) const FEATURE_IN_ORDER: u64 = 1 << 35;
+
+/// Violation of the ring's rules by the device. The queue stays silent until its connection starts anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The index of the used ring is ahead of the buffers that the device has.
+    #[error("used ring: index is {ahead} entries ahead, but the device has only {outstanding}")]
+    Index {
+        /// Entries since the last one that was read.
+        ahead: u16,
+        /// Buffers that the device has.
+        outstanding: u16,
+    },
+    /// The device returned a buffer that it did not have.
+    #[error("used ring: the device returned buffer {0}, which it does not have")]
+    Id(u32),
+}
+
+/// Reason that a queue cannot be set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// The layout has no queue of this index and direction.
+    #[error("queue {0}: not a queue of this direction in the layout")]
+    Queue(u32),
+    /// The layout or the negotiated features are for the other kind of ring.
+    #[error("queue {0}: the kind of ring differs from the layout or the negotiated features")]
+    Kind(u32),
+    /// A feature was negotiated that the driver does not implement, or one that it requires was not.
+    #[error(
+        "queue {index}: features {features:#x} are not supported (VERSION_1 is required; ACCESS_PLATFORM and IN_ORDER are not supported)"
+    )]
+    Features {
+        /// Index of the queue.
+        index: u32,
+        /// Negotiated features.
+        features: u64,
+    },
+    /// The mapping is shorter than the layout.
+    #[error("queue {0}: the shared memory is shorter than its layout")]
+    Memory(u32),
+}
+
+/// Used buffer, as the device says. Nothing of it is checked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// Identifier of the chain.
+    pub id: u32,
+    /// Octets that the device wrote.
+    pub len: u32,
+}
+
+pub(super) mod sealed {
+    pub trait Sealed {}
+}
+
+/// Ring of either kind: [`super::Split`] or [`super::Packed`].
+///
+/// A chain is offered by one call of [`Self::describe`] for each of its slots, then one of [`Self::offer`]. The device sees
+/// it after [`Self::publish`].
+pub trait Queue: sealed::Sealed + Sized {
+    /// True for packed rings.
+    const PACKED: bool;
+
+    /// Writes the initial contents of a ring that is all zero. `address` returns a slot's address for the device.
+    #[doc(hidden)]
+    fn new(
+        mapping: &Arc<Mapping>,
+        queue: &QueueLayout,
+        event_index: bool,
+        address: impl Fn(u16) -> u64,
+    ) -> Option<Self>;
+
+    /// Returns the number of used entries that [`Self::next_used`] may find, at most. Asks the device's memory again when
+    /// fewer than `enough` are known.
+    #[doc(hidden)]
+    fn poll(&mut self, enough: u16) -> Result<u16, Fault>;
+
+    /// Returns the next used entry, which remains the next one until [`Self::advance`].
+    #[doc(hidden)]
+    fn next_used(&self) -> Option<Used>;
+
+    /// Steps over the next used entry, whose chain has `slots` slots.
+    #[doc(hidden)]
+    fn advance(&mut self, slots: u16);
+
+    /// Asks the processor to load the used entries from the next one on, `skip` slots ahead.
+    #[doc(hidden)]
+    fn prefetch_used(&self, skip: u16);
+
+    /// Asks the processor to load what [`Self::describe`] writes, `skip` slots ahead.
+    #[doc(hidden)]
+    fn prefetch_offer(&self, skip: u16);
+
+    /// Describes the next slot of the chain that begins with slot `head`.
+    #[doc(hidden)]
+    fn describe(&mut self, head: u16, slot: u16, len: u32, flags: u16, next: u16);
+
+    /// Ends the description of the chain that begins with slot `head`.
+    #[doc(hidden)]
+    fn offer(&mut self, head: u16);
+
+    /// Returns the number of slots or chains that were offered since the last [`Self::publish`].
+    #[doc(hidden)]
+    fn unpublished(&self) -> u16;
+
+    /// Returns the slot that was offered as number `at` since the last [`Self::publish`], provided that all chains have one.
+    #[doc(hidden)]
+    fn offered(&self, at: u16) -> u16;
+
+    /// Makes all offered chains visible to the device. Returns true when the device wants a notification.
+    #[doc(hidden)]
+    fn publish(&mut self) -> bool;
+}
+
+/// Common part of the constructors: checks what was negotiated, clears the ring, returns its layout.
+pub(super) fn prepare<Q: Queue>(
+    mapping: &Mapping,
+    layout: &Layout,
+    index: u32,
+    sends: bool,
+    features: u64,
+) -> Result<QueueLayout, SetupError> {
+    let refused = FEATURE_ACCESS_PLATFORM | FEATURE_IN_ORDER;
+    if features & FEATURE_VERSION_1 == 0 || features & refused != 0 {
+        return Err(SetupError::Features { index, features });
+    }
+    if Q::PACKED != layout.is_packed() || Q::PACKED != (features & FEATURE_PACKED != 0) {
+        return Err(SetupError::Kind(index));
+    }
+    let queue = layout
+        .queue(index)
+        .filter(|_| (index % 2 == 1) == sends)
+        .ok_or(SetupError::Queue(index))?;
+    if mapping.len() < layout.total() || !layout.clear(mapping, index) {
+        return Err(SetupError::Memory(index));
+    }
+    Ok(queue)
+}

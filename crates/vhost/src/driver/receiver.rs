@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Receive queue: the device writes frames to our buffers.
+
+use std::sync::Arc;
+
+use quietwire_memory::{Mapping, Span};
+
+use super::buffers::Buffers;
+use super::layout::Layout;
+use super::queue::{FEATURE_EVENT_INDEX, FEATURE_MERGEABLE, Fault, Queue, SetupError, prepare};
+use super::{BURST, PREFETCH_AHEAD, PREFETCH_OCTETS};
+use crate::ring::header::{HEADER_LEN, OffloadHeader};
+use crate::ring::layout::FLAG_WRITE;
+
+/// Largest number of buffers of a frame.
+pub const PIECES_MAX: usize = BURST;
+/// Consumed buffers that are worth a write to the ring.
+const BATCH: u16 = 32;
+
+/// Frame, or a buffer that holds none.
+#[derive(Debug)]
+pub enum Received<'queue> {
+    /// A frame.
+    Frame(Frame<'queue>),
+    /// What the device returned is no frame: its length is out of range, or it has more buffers than there are.
+    Bad,
+}
+
+/// Frame in buffers that the device wrote. The buffers return to the device some time after the frame is dropped.
+///
+/// The device can still write to them: two copies of an octet may differ.
+#[derive(Debug)]
+pub struct Frame<'queue> {
+    /// Header, as the device wrote it.
+    pub header: OffloadHeader,
+    /// Octets in the first buffer: at least one.
+    pub first: Span<'queue>,
+    /// Octets in further buffers.
+    pub rest: Rest<'queue>,
+    /// Octets in all buffers.
+    pub length: usize,
+}
+
+/// Further octets of a frame, one span for each buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest<'queue> {
+    mapping: &'queue Mapping,
+    pieces: &'queue [Piece],
+}
+
+impl Rest<'_> {
+    /// Returns the number of spans that are left.
+    #[inline(always)]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Returns true for a frame in one buffer.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+}
+
+impl<'queue> Iterator for Rest<'queue> {
+    type Item = Span<'queue>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Span<'queue>> {
+        let (piece, rest) = self.pieces.split_first()?;
+        self.pieces = rest;
+        self.mapping.span(piece.offset, piece.len)
+    }
+}
+
+/// Octets of a buffer that were checked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    offset: u64,
+    len: usize,
+}
+
+/// Used buffer whose slot is checked and whose length is not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    slot: u16,
+    len: u32,
+}
+
+/// Receive queue on a ring of either kind.
+#[derive(Debug)]
+pub struct Receiver<Q> {
+    queue: Q,
+    buffers: Buffers,
+    /// Whether the device has a slot's buffer.
+    lent: Box<[bool]>,
+    /// Used buffers that were read from the ring: those from `at` up to `count` were not looked at yet.
+    entries: [Entry; BURST],
+    at: usize,
+    count: usize,
+    /// Buffers that the next frame consists of, when some of them were missing at the last look.
+    wanted: usize,
+    pieces: [Piece; PIECES_MAX],
+    mergeable: bool,
+    batch: u16,
+    fault: Option<Fault>,
+}
+
+impl<Q: Queue> Receiver<Q> {
+    /// Clears the ring of queue `index`, an even number, and offers all buffers to the device, which must not run yet.
+    /// `features` are those that were negotiated.
+    ///
+    /// # Errors
+    /// [`SetupError`]: layout, features and kind of ring do not fit together.
+    pub fn new(
+        mapping: &Arc<Mapping>,
+        layout: &Layout,
+        index: u32,
+        features: u64,
+    ) -> Result<Self, SetupError> {
+        let queue = prepare::<Q>(mapping, layout, index, false, features)?;
+        let buffers = Buffers::new(mapping, &queue);
+        let event_index = features & FEATURE_EVENT_INDEX != 0;
+        let ring = Q::new(mapping, &queue, event_index, |slot| buffers.address(slot))
+            .ok_or(SetupError::Memory(index))?;
+        let mut receiver = Self {
+            queue: ring,
+            buffers,
+            lent: vec![false; usize::from(queue.size)].into(),
+            entries: [Entry::default(); BURST],
+            at: 0,
+            count: 0,
+            wanted: 1,
+            pieces: [Piece::default(); PIECES_MAX],
+            mergeable: features & FEATURE_MERGEABLE != 0,
+            batch: BATCH.min(queue.size / 4).max(1),
+            fault: None,
+        };
+        for slot in 0..queue.size {
+            receiver.offer(slot);
+        }
+        receiver.release();
+        Ok(receiver)
+    }
+
+    /// Returns the number of buffers that [`Self::next`] can take now: no more than `most`, and at most 64. A frame has at
+    /// least one.
+    #[inline(always)]
+    pub fn ready(&mut self, most: usize) -> usize {
+        let mut left = self.count - self.at;
+        if left < self.wanted {
+            self.load();
+            left = self.count - self.at;
+            if left < self.wanted {
+                return 0;
+            }
+        }
+        left.min(most)
+    }
+
+    /// Returns the next of the buffers that [`Self::ready`] counted, with those that belong to the same frame. `None` at the
+    /// end, and when the device has not returned all buffers of a frame yet.
+    #[inline(always)]
+    #[allow(clippy::should_implement_trait)] // The frame borrows the queue.
+    pub fn next(&mut self) -> Option<Received<'_>> {
+        if self.at == self.count {
+            return None;
+        }
+        let entry = *self.entries.get(self.at)?;
+        self.prefetch(self.at + PREFETCH_AHEAD);
+        let len = entry.len as usize;
+        let header = OffloadHeader::parse(&self.buffers.header(entry.slot)?.read_array()?);
+        if self.mergeable && header.num_buffers != 1 {
+            return self.merge(header);
+        }
+        self.at += 1;
+        self.offer(entry.slot);
+        if len <= HEADER_LEN || len > self.buffers.capacity() {
+            return Some(Received::Bad);
+        }
+        let length = len - HEADER_LEN;
+        Some(Received::Frame(Frame {
+            header,
+            first: self.buffers.data(entry.slot, length)?,
+            rest: Rest {
+                mapping: self.buffers.mapping(),
+                pieces: &[],
+            },
+            length,
+        }))
+    }
+
+    /// Offers the consumed buffers to the device again when enough of them have gathered. Returns true when the device
+    /// wants a notification.
+    #[inline(always)]
+    pub fn release(&mut self) -> bool {
+        let count = self.queue.unpublished();
+        if count < self.batch {
+            return false;
+        }
+        for at in 0..count {
+            let slot = self.queue.offered(at);
+            if let Some(lent) = self.lent.get_mut(usize::from(slot)) {
+                *lent = true;
+            }
+        }
+        self.queue.publish()
+    }
+
+    /// Returns how the device broke the ring's rules. From then on the queue receives nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Puts a slot's buffer behind those that the device gets next.
+    #[inline(always)]
+    fn offer(&mut self, slot: u16) {
+        let capacity = self.buffers.capacity() as u32;
+        self.queue.describe(slot, slot, capacity, FLAG_WRITE, 0);
+        self.queue.offer(slot);
+    }
+
+    /// Reads used buffers from the ring, as many as fit behind those that are left.
+    #[inline(always)]
+    fn load(&mut self) {
+        if self.fault.is_some() {
+            return;
+        }
+        let left = self.count - self.at;
+        self.entries.copy_within(self.at..self.count, 0);
+        (self.at, self.count) = (0, left);
+        let known = match self.queue.poll(BURST as u16) {
+            Ok(known) => known,
+            Err(fault) => {
+                self.fault = Some(fault);
+                return;
+            }
+        };
+        let end = BURST.min(left + usize::from(known));
+        while self.count < end {
+            let Some(used) = self.queue.next_used() else {
+                break;
+            };
+            let lent = usize::try_from(used.id)
+                .ok()
+                .and_then(|id| self.lent.get_mut(id));
+            let Some(lent) = lent.filter(|lent| **lent) else {
+                self.fault = Some(Fault::Id(used.id));
+                break;
+            };
+            *lent = false;
+            self.queue.advance(1);
+            if let Some(entry) = self.entries.get_mut(self.count) {
+                *entry = Entry {
+                    slot: used.id as u16,
+                    len: used.len,
+                };
+            }
+            self.count += 1;
+        }
+        for at in left..PREFETCH_AHEAD {
+            self.prefetch(at);
+        }
+    }
+
+    /// Prefetches the buffer of an entry.
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        if at >= self.count {
+            return;
+        }
+        if let Some(entry) = self.entries.get(at) {
+            let len = (entry.len as usize).min(PREFETCH_OCTETS);
+            if let Some(span) = self.buffers.span(entry.slot, len) {
+                span.prefetch(PREFETCH_OCTETS);
+            }
+        }
+    }
+
+    /// Returns a frame whose header says that it has another number of buffers than one.
+    #[cold]
+    fn merge(&mut self, header: OffloadHeader) -> Option<Received<'_>> {
+        let wanted = usize::from(header.num_buffers);
+        if self.count - self.at < wanted && wanted <= PIECES_MAX {
+            self.load();
+        }
+        let left = self.count - self.at;
+        if left < wanted && wanted <= PIECES_MAX && wanted <= left + self.outstanding() {
+            // The device makes all buffers of a frame used at once (section 5.1.6.4), but a device that does not is not
+            // worth the loss of a frame. Nothing is consumed.
+            self.wanted = wanted;
+            return None;
+        }
+        self.wanted = 1;
+        if wanted == 0 || wanted > left {
+            // There is no such frame: this buffer alone goes.
+            self.consume();
+            return Some(Received::Bad);
+        }
+        let mut is_bad = false;
+        let mut length = 0;
+        for number in 0..wanted {
+            let entry = self.consume()?;
+            let (len, before) = (entry.len as usize, if number == 0 { HEADER_LEN } else { 0 });
+            is_bad |= len <= before || len > self.buffers.capacity();
+            let piece = Piece {
+                offset: self.buffers.offset(entry.slot) + before as u64,
+                len: len.saturating_sub(before),
+            };
+            length += piece.len;
+            *self.pieces.get_mut(number)? = piece;
+        }
+        if is_bad {
+            return Some(Received::Bad);
+        }
+        let mut all = Rest {
+            mapping: self.buffers.mapping(),
+            pieces: self.pieces.get(..wanted)?,
+        };
+        let first = all.next()?;
+        Some(Received::Frame(Frame {
+            header,
+            first,
+            rest: all,
+            length,
+        }))
+    }
+
+    /// Consumes the next entry.
+    fn consume(&mut self) -> Option<Entry> {
+        let entry = *self.entries.get(self.at)?;
+        self.at += 1;
+        self.offer(entry.slot);
+        Some(entry)
+    }
+
+    /// Returns the number of buffers that the device has.
+    fn outstanding(&self) -> usize {
+        let private = self.count - self.at + usize::from(self.queue.unpublished());
+        self.lent.len().saturating_sub(private)
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transmit queue: the device reads frames from our buffers.
+
+use std::sync::Arc;
+
+use quietwire_memory::Mapping;
+
+use super::buffers::Buffers;
+use super::layout::Layout;
+use super::queue::{FEATURE_EVENT_INDEX, Fault, Queue, SetupError, prepare};
+use super::slots::Slots;
+use super::{BURST, PIECES_MAX, PREFETCH_AHEAD, PREFETCH_OCTETS};
+use crate::ring::header::{HEADER_LEN, OffloadHeader};
+use crate::ring::layout::FLAG_NEXT;
+
+/// Result of [`Sender::put`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The frame is in the ring.
+    Sent,
+    /// The ring has no room for the frame now.
+    Full,
+    /// The frame can never be sent: it has no octet, is longer than the ring's buffers together or than 64 of them, or its
+    /// segments do not have the length that was given.
+    Bad,
+}
+
+/// Transmit queue on a ring of either kind.
+#[derive(Debug)]
+pub struct Sender<Q> {
+    queue: Q,
+    buffers: Buffers,
+    slots: Slots,
+    /// Whether the header in a slot's buffer is all zero, as far as this side knows.
+    plain: Box<[bool]>,
+    /// Free slots below which used ones are reclaimed.
+    low: u16,
+    fault: Option<Fault>,
+}
+
+impl<Q: Queue> Sender<Q> {
+    /// Clears the ring of queue `index`, an odd number. The device must not run yet. `features` are those that were
+    /// negotiated.
+    ///
+    /// # Errors
+    /// [`SetupError`]: layout, features and kind of ring do not fit together.
+    pub fn new(
+        mapping: &Arc<Mapping>,
+        layout: &Layout,
+        index: u32,
+        features: u64,
+    ) -> Result<Self, SetupError> {
+        let queue = prepare::<Q>(mapping, layout, index, true, features)?;
+        let buffers = Buffers::new(mapping, &queue);
+        let event_index = features & FEATURE_EVENT_INDEX != 0;
+        let ring = Q::new(mapping, &queue, event_index, |slot| buffers.address(slot))
+            .ok_or(SetupError::Memory(index))?;
+        Ok(Self {
+            queue: ring,
+            buffers,
+            slots: Slots::new(queue.size),
+            plain: vec![false; usize::from(queue.size)].into(),
+            low: queue.size / 4,
+            fault: None,
+        })
+    }
+
+    /// Reclaims buffers that the device has read, when few are free. Returns the number of frames of one buffer that
+    /// [`Self::put`] has room for: no more than `most`. Call it before the first frame of a burst: buffers are not
+    /// reclaimed between [`Self::put`] and [`Self::publish`].
+    #[inline(always)]
+    pub fn ready(&mut self, most: usize) -> usize {
+        let free = usize::from(self.slots.available());
+        if free < most || free < usize::from(self.low) {
+            self.reclaim();
+        }
+        if self.fault.is_some() {
+            return 0;
+        }
+        let ready = usize::from(self.slots.available()).min(most);
+        for skip in 0..ready.min(PREFETCH_AHEAD) {
+            self.prefetch(skip as u16, 1);
+        }
+        ready
+    }
+
+    /// Copies a frame of `length` octets to the ring. Nothing is sent before [`Self::publish`].
+    ///
+    /// `header` says what is left to the device; its `num_buffers` is ignored. The segments together have `length` octets.
+    #[inline(always)]
+    pub fn put<'frame>(
+        &mut self,
+        header: &OffloadHeader,
+        segments: impl Iterator<Item = &'frame [u8]>,
+        length: usize,
+    ) -> Put {
+        if length > self.buffers.capacity() - HEADER_LEN {
+            return self.put_chain(header, segments, length);
+        }
+        if self.slots.available() == 0 || self.fault.is_some() {
+            return Put::Full;
+        }
+        let slot = self.slots.upcoming(0);
+        self.prefetch(PREFETCH_AHEAD as u16, length);
+        let Some(data) = self.buffers.data(slot, length) else {
+            return Put::Bad;
+        };
+        let mut at = 0;
+        for segment in segments {
+            let Some(room) = data.sub(at, segment.len()) else {
+                return Put::Bad;
+            };
+            at += room.copy_from(segment);
+        }
+        if at != length || length == 0 {
+            return Put::Bad;
+        }
+        self.write_header(slot, header);
+        self.slots.take(1);
+        let len = (HEADER_LEN + length) as u32;
+        self.queue.describe(slot, slot, len, 0, 0);
+        self.queue.offer(slot);
+        Put::Sent
+    }
+
+    /// Makes the frames since the last call visible to the device. Returns true when the device wants a notification.
+    #[inline(always)]
+    pub fn publish(&mut self) -> bool {
+        self.queue.publish()
+    }
+
+    /// Returns how the device broke the ring's rules. From then on the queue sends nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Writes the header of a frame to its slot, unless it is there.
+    #[inline(always)]
+    fn write_header(&mut self, slot: u16, header: &OffloadHeader) {
+        let header = OffloadHeader {
+            // The driver sets it to zero (section 5.1.6.2.1).
+            num_buffers: 0,
+            ..*header
+        };
+        let is_plain = header == OffloadHeader::default();
+        let Some(plain) = self.plain.get_mut(usize::from(slot)) else {
+            return;
+        };
+        // Most frames have the same header as the one that was in the slot before. It lies on a line of its own, which
+        // the device keeps in its cache as long as nobody writes to it.
+        if is_plain && *plain {
+            return;
+        }
+        *plain = is_plain;
+        if let Some(span) = self.buffers.header(slot) {
+            span.copy_from(&header.encode());
+        }
+    }
+
+    /// Copies a frame to several buffers.
+    #[cold]
+    fn put_chain<'frame>(
+        &mut self,
+        header: &OffloadHeader,
+        segments: impl Iterator<Item = &'frame [u8]>,
+        length: usize,
+    ) -> Put {
+        let capacity = self.buffers.capacity();
+        let count = length.saturating_add(HEADER_LEN).div_ceil(capacity);
+        if count > PIECES_MAX.min(self.plain.len()) {
+            return Put::Bad;
+        }
+        if count > usize::from(self.slots.available()) || self.fault.is_some() {
+            return Put::Full;
+        }
+        let count = count as u16;
+        let mut total = HEADER_LEN;
+        for mut segment in segments {
+            while !segment.is_empty() {
+                let slot = self.slots.upcoming((total / capacity) as u16);
+                let room = self
+                    .buffers
+                    .span(slot, capacity)
+                    .and_then(|span| span.sub(total % capacity, capacity - total % capacity));
+                let Some(room) = room.filter(|_| total < length + HEADER_LEN) else {
+                    return Put::Bad;
+                };
+                let copied = room.copy_from(segment);
+                total += copied;
+                segment = segment.get(copied..).unwrap_or(&[]);
+            }
+        }
+        if total != length + HEADER_LEN {
+            return Put::Bad;
+        }
+        let head = self.slots.upcoming(0);
+        self.write_header(head, header);
+        for number in 0..count {
+            let slot = self.slots.upcoming(number);
+            let (len, flags, next) = if number + 1 == count {
+                (total - capacity * usize::from(number), 0, 0)
+            } else {
+                (capacity, FLAG_NEXT, self.slots.upcoming(number + 1))
+            };
+            if number > 0
+                && let Some(plain) = self.plain.get_mut(usize::from(slot))
+            {
+                // The octets that are the header's place elsewhere hold data.
+                *plain = false;
+            }
+            self.queue.describe(head, slot, len as u32, flags, next);
+        }
+        self.slots.take(count);
+        self.queue.offer(head);
+        Put::Sent
+    }
+
+    /// Takes buffers back that the device has read: one burst and a half at most, so that no call takes long.
+    #[inline(always)]
+    fn reclaim(&mut self) {
+        // A buffer that was not published yet cannot have been used.
+        if self.fault.is_some() || self.queue.unpublished() > 0 {
+            return;
+        }
+        let known = match self.queue.poll(1) {
+            Ok(known) => known,
+            Err(fault) => {
+                self.fault = Some(fault);
+                return;
+            }
+        };
+        for _ in 0..known.min(RECLAIM) {
+            self.queue.prefetch_used(PREFETCH_AHEAD as u16);
+            let Some(used) = self.queue.next_used() else {
+                break;
+            };
+            let Some(slots) = self.slots.give_back(used.id) else {
+                self.fault = Some(Fault::Id(used.id));
+                break;
+            };
+            self.queue.advance(slots);
+        }
+    }
+
+    /// Prefetches what a frame of `length` octets will be written to, `skip` frames ahead.
+    #[inline(always)]
+    fn prefetch(&self, skip: u16, length: usize) {
+        let slot = self.slots.upcoming(skip);
+        let length = length.min(PREFETCH_OCTETS);
+        if let Some(span) = self.buffers.data(slot, length) {
+            span.prefetch_write(length);
+        }
+        self.queue.prefetch_offer(skip);
+    }
+}
+
+/// Chains that a call reclaims at most.
+const RECLAIM: u16 = BURST as u16 + BURST as u16 / 2;

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A sender's private bookkeeping: which slots are free, and which ones a chain that the device has is made of.
+
+/// Slots of a ring: those that are free in the order in which they are taken, and the chains of the others.
+///
+/// Slots return to the end of the free ones, so that a device that uses buffers in order sees them in the same order in
+/// each turn of the ring, and neither descriptors nor available ring need to be written again.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// A circle: free from `head` to `tail`.
+    free: Box<[u16]>,
+    /// Next slot of a chain.
+    links: Box<[u16]>,
+    /// Slots of the chain that begins with this one; 0 when none does that the device has.
+    chains: Box<[u16]>,
+    head: u16,
+    tail: u16,
+    mask: u16,
+}
+
+impl Slots {
+    /// Returns `size` free slots; `size` is a power of two of at most 32,768.
+    pub(super) fn new(size: u16) -> Self {
+        Self {
+            free: (0..size).collect(),
+            links: vec![0; usize::from(size)].into(),
+            chains: vec![0; usize::from(size)].into(),
+            head: 0,
+            tail: size,
+            mask: size.wrapping_sub(1),
+        }
+    }
+
+    /// Returns the number of free slots.
+    #[inline(always)]
+    pub(super) fn available(&self) -> u16 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Returns the slot that is taken after `skip` others if nothing returns before.
+    #[inline(always)]
+    pub(super) fn upcoming(&self, skip: u16) -> u16 {
+        let at = self.head.wrapping_add(skip) & self.mask;
+        self.free.get(usize::from(at)).copied().unwrap_or(0)
+    }
+
+    /// Takes the next `count` slots for a chain. The caller has looked that as many are free.
+    #[inline(always)]
+    pub(super) fn take(&mut self, count: u16) {
+        let first = self.upcoming(0);
+        let mut slot = first;
+        for skip in 1..count {
+            let next = self.upcoming(skip);
+            if let Some(link) = self.links.get_mut(usize::from(slot)) {
+                *link = next;
+            }
+            slot = next;
+        }
+        if let Some(chain) = self.chains.get_mut(usize::from(first)) {
+            *chain = count;
+        }
+        self.head = self.head.wrapping_add(count);
+    }
+
+    /// Takes the chain that begins with slot `id` back from the device. Returns the number of its slots; `None` when the
+    /// device has no such chain.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, id: u32) -> Option<u16> {
+        let chain = self.chains.get_mut(usize::try_from(id).ok()?)?;
+        let count = std::mem::take(chain);
+        if count == 0 {
+            return None;
+        }
+        let mut slot = id as u16;
+        for _ in 0..count {
+            let at = usize::from(self.tail & self.mask);
+            if let Some(free) = self.free.get_mut(at) {
+                *free = slot;
+            }
+            self.tail = self.tail.wrapping_add(1);
+            slot = self.links.get(usize::from(slot)).copied().unwrap_or(0);
+        }
+        Some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    proptest! {
+        /// Chains of arbitrary lengths return in arbitrary order, amid identifiers that the device made up.
+        #[test]
+        fn each_slot_is_free_or_in_one_chain(
+            exponent in 1_u32..7,
+            steps in prop::collection::vec((any::<bool>(), any::<u16>()), 0..300),
+        ) {
+            let size = 1_u16 << exponent;
+            let mut slots = Slots::new(size);
+            let mut chains: Vec<Vec<u16>> = Vec::new();
+            for (take, number) in steps {
+                if take {
+                    let count = number % 5;
+                    if count == 0 || count > slots.available() {
+                        continue;
+                    }
+                    chains.push((0..count).map(|skip| slots.upcoming(skip)).collect());
+                    slots.take(count);
+                } else if let Some(at) = chains.iter().position(|chain| chain[0] == number % size) {
+                    let chain = chains.swap_remove(at);
+                    prop_assert_eq!(slots.give_back(u32::from(chain[0])), Some(chain.len() as u16));
+                } else {
+                    prop_assert_eq!(slots.give_back(u32::from(number)), None);
+                    prop_assert_eq!(slots.give_back(u32::from(number) + 65_536), None);
+                }
+                let mut seen: HashSet<u16> = chains.iter().flatten().copied().collect();
+                let taken = seen.len();
+                prop_assert_eq!(taken, chains.iter().map(Vec::len).sum::<usize>());
+                seen.extend((0..slots.available()).map(|skip| slots.upcoming(skip)));
+                prop_assert_eq!(seen.len(), usize::from(size));
+                prop_assert_eq!(taken + usize::from(slots.available()), usize::from(size));
+            }
+        }
+    }
+}

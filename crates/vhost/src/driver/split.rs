@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Split rings, as the driver sees them (virtio 1.2, section 2.7).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use quietwire_memory::{Mapping, SharedSlice};
+
+use super::layout::QueueLayout;
+use super::queue::{Fault, Queue, Used, sealed};
+use crate::ring::layout::{DESCRIPTOR_WORDS, SplitWord, split};
+
+/// Index of `avail_event` in the slice that has nothing else.
+const EVENT: usize = 0;
+
+/// Split ring.
+///
+/// Descriptor `n` always points at buffer `n`. What the ring holds is kept in private memory too, so that only words that
+/// change are written: with a device that uses buffers in order, and frames of one length, the descriptors and the entries
+/// of the available ring stay as they are, and the processors keep sharing their cache lines.
+#[derive(Debug)]
+pub struct Split {
+    descriptors: SharedSlice<AtomicU64>,
+    avail: SharedSlice<AtomicU16>,
+    /// `flags` and `idx` of the used ring.
+    used_head: SharedSlice<AtomicU16>,
+    used: SharedSlice<AtomicU64>,
+    avail_event: SharedSlice<AtomicU16>,
+    /// The second word of each descriptor.
+    words: Box<[u64]>,
+    /// The entries of the available ring.
+    heads: Box<[u16]>,
+    mask: u16,
+    event_index: bool,
+    /// Entries offered, and made visible, since the start.
+    offered: u16,
+    published: u16,
+    /// Used entries read, and known to be there, since the start.
+    read: u16,
+    known: u16,
+}
+
+impl sealed::Sealed for Split {}
+
+impl Queue for Split {
+    const PACKED: bool = false;
+
+    fn new(
+        mapping: &Arc<Mapping>,
+        queue: &QueueLayout,
+        event_index: bool,
+        address: impl Fn(u16) -> u64,
+    ) -> Option<Self> {
+        let size = usize::from(queue.size);
+        let entries = queue.device_area + split::USED_RING_OFFSET;
+        let event = entries + split::USED_ENTRY_LEN * size as u64;
+        let descriptors = SharedSlice::new(mapping, queue.descriptors, DESCRIPTOR_WORDS * size)?;
+        let avail = SharedSlice::<AtomicU16>::new(
+            mapping,
+            queue.driver_area,
+            split::avail_words(queue.size),
+        )?;
+        for slot in 0..queue.size {
+            let word: &AtomicU64 = descriptors.get(DESCRIPTOR_WORDS * usize::from(slot))?;
+            word.store(address(slot), Ordering::Relaxed);
+        }
+        // This side polls. Without the event index a flag says so (section 2.7.6); with it the flag has to be 0, and the
+        // device signals when it passes `used_event`: once in 65,536 entries with this value.
+        if event_index {
+            let used_event = avail.get(split::used_event(queue.size))?;
+            used_event.store(u16::MAX, Ordering::Relaxed);
+        } else {
+            let flags = avail.get(split::FLAGS)?;
+            flags.store(split::AVAIL_NO_INTERRUPT, Ordering::Relaxed);
+        }
+        Some(Self {
+            descriptors,
+            avail,
+            used_head: SharedSlice::new(mapping, queue.device_area, 2)?,
+            used: SharedSlice::new(mapping, entries, size)?,
+            avail_event: SharedSlice::new(mapping, event, 1)?,
+            words: vec![0; size].into(),
+            heads: vec![0; size].into(),
+            mask: queue.size.wrapping_sub(1),
+            event_index,
+            offered: 0,
+            published: 0,
+            read: 0,
+            known: 0,
+        })
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, enough: u16) -> Result<u16, Fault> {
+        let known = self.known.wrapping_sub(self.read);
+        if known >= enough {
+            return Ok(known);
+        }
+        let Some(index) = self.used_head.get(split::INDEX) else {
+            return Ok(known);
+        };
+        // Acquire: the entries and buffers that the device wrote before are read afterwards.
+        let index = index.load(Ordering::Acquire);
+        let ahead = index.wrapping_sub(self.read);
+        let outstanding = self.published.wrapping_sub(self.read);
+        // An index that goes back is far ahead, or leaves fewer entries than were known: both of them were checked.
+        if ahead > outstanding {
+            return Err(Fault::Index { ahead, outstanding });
+        }
+        self.known = index;
+        Ok(ahead)
+    }
+
+    #[inline(always)]
+    fn next_used(&self) -> Option<Used> {
+        let entry = self.used.get(usize::from(self.read & self.mask))?;
+        let entry = entry.load(Ordering::Relaxed);
+        Some(Used {
+            id: entry as u32,
+            len: (entry >> 32) as u32,
+        })
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, _slots: u16) {
+        self.read = self.read.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn prefetch_used(&self, skip: u16) {
+        let at = self.read.wrapping_add(skip) & self.mask;
+        self.used.prefetch(usize::from(at));
+    }
+
+    #[inline(always)]
+    fn prefetch_offer(&self, _skip: u16) {}
+
+    #[inline(always)]
+    fn describe(&mut self, _head: u16, slot: u16, len: u32, flags: u16, next: u16) {
+        let word = SplitWord::new(len, flags, next).0;
+        let at = usize::from(slot);
+        let shared = self.descriptors.get(DESCRIPTOR_WORDS * at + 1);
+        if let (Some(former), Some(shared)) = (self.words.get_mut(at), shared)
+            && *former != word
+        {
+            *former = word;
+            shared.store(word, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn offer(&mut self, head: u16) {
+        let at = usize::from(self.offered & self.mask);
+        let shared = self.avail.get(split::AVAIL_RING + at);
+        if let (Some(former), Some(shared)) = (self.heads.get_mut(at), shared)
+            && *former != head
+        {
+            *former = head;
+            shared.store(head, Ordering::Relaxed);
+        }
+        self.offered = self.offered.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn unpublished(&self) -> u16 {
+        self.offered.wrapping_sub(self.published)
+    }
+
+    #[inline(always)]
+    fn offered(&self, at: u16) -> u16 {
+        let at = self.published.wrapping_add(at) & self.mask;
+        self.heads.get(usize::from(at)).copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.offered);
+        let Some(index) = self.avail.get(split::INDEX) else {
+            return false;
+        };
+        if old == new {
+            return false;
+        }
+        self.published = new;
+        // A swap rather than a store: the index has to be visible before the device's wish is read, or both sides could
+        // miss the other's write and the device sleep on. On x86-64 the exchange alone is that barrier, and cheaper than a
+        // store and a fence. Descriptors and entries are visible before the index (release).
+        index.swap(new, Ordering::SeqCst);
+        if self.event_index {
+            self.avail_event
+                .get(EVENT)
+                .is_some_and(|event| split::needs_event(event.load(Ordering::SeqCst), new, old))
+        } else {
+            self.used_head
+                .get(split::FLAGS)
+                .is_some_and(|flags| flags.load(Ordering::SeqCst) & split::USED_NO_NOTIFY == 0)
+        }
+    }
+}
