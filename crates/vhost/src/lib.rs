@@ -3,4 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod driver;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod ring;

@@ -16,6 +16,8 @@ use crate::ring::layout::FLAG_WRITE;
 pub const PIECES_MAX: usize = BURST;
 /// Consumed buffers that are worth a write to the ring.
 const BATCH: u16 = 32;
+/// Entries from which on a ring's consumed buffers are gathered: the device has enough for the longest frame then.
+const BATCH_FROM: u16 = BATCH + PIECES_MAX as u16;
 
 /// Frame, or a buffer that holds none.
 #[derive(Debug)]
@@ -38,30 +40,14 @@ pub struct Frame<'queue> {
     /// Octets in further buffers.
     pub rest: Rest<'queue>,
     /// Octets in all buffers.
-    pub length: usize,
+    pub length: u32,
 }
 
 /// Further octets of a frame, one span for each buffer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rest<'queue> {
     mapping: &'queue Mapping,
     pieces: &'queue [Piece],
-}
-
-impl Rest<'_> {
-    /// Returns the number of spans that are left.
-    #[inline(always)]
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.pieces.len()
-    }
-
-    /// Returns true for a frame in one buffer.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
 }
 
 impl<'queue> Iterator for Rest<'queue> {
@@ -73,7 +59,14 @@ impl<'queue> Iterator for Rest<'queue> {
         self.pieces = rest;
         self.mapping.span(piece.offset, piece.len)
     }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.pieces.len(), Some(self.pieces.len()))
+    }
 }
+
+impl ExactSizeIterator for Rest<'_> {}
 
 /// Octets of a buffer that were checked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -135,7 +128,7 @@ impl<Q: Queue> Receiver<Q> {
             wanted: 1,
             pieces: [Piece::default(); PIECES_MAX],
             mergeable: features & FEATURE_MERGEABLE != 0,
-            batch: BATCH.min(queue.size / 4).max(1),
+            batch: if queue.size < BATCH_FROM { 1 } else { BATCH },
             fault: None,
         };
         for slot in 0..queue.size {
@@ -188,7 +181,7 @@ impl<Q: Queue> Receiver<Q> {
                 mapping: self.buffers.mapping(),
                 pieces: &[],
             },
-            length,
+            length: length as u32,
         }))
     }
 
@@ -214,6 +207,36 @@ impl<Q: Queue> Receiver<Q> {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         self.fault
+    }
+
+    /// Returns the number of faults so far, 0 or 1.
+    #[inline(always)]
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        u64::from(self.fault.is_some())
+    }
+
+    /// Returns true when an access found a page of the memory missing (see [`Mapping::has_faulted`]).
+    #[inline(always)]
+    #[must_use]
+    pub fn has_faulted(&self) -> bool {
+        self.buffers.mapping().has_faulted()
+    }
+
+    /// Returns true when each buffer is in one place: the device's, among those to be looked at, or among those that the
+    /// device gets next. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        let mut places: Vec<usize> = self.lent.iter().map(|lent| usize::from(*lent)).collect();
+        let entries = self.entries.get(self.at..self.count).unwrap_or_default();
+        let offered = (0..self.queue.unpublished()).map(|at| self.queue.offered(at));
+        for slot in entries.iter().map(|entry| entry.slot).chain(offered) {
+            if let Some(place) = places.get_mut(usize::from(slot)) {
+                *place += 1;
+            }
+        }
+        places.iter().all(|place| *place == 1)
     }
 
     /// Puts a slot's buffer behind those that the device gets next.
@@ -326,7 +349,7 @@ impl<Q: Queue> Receiver<Q> {
             header,
             first,
             rest: all,
-            length,
+            length: length as u32,
         }))
     }
 

@@ -136,6 +136,27 @@ impl<Q: Queue> Sender<Q> {
         self.fault
     }
 
+    /// Returns the number of faults so far, 0 or 1.
+    #[inline(always)]
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        u64::from(self.fault.is_some())
+    }
+
+    /// Returns true when an access found a page of the memory missing (see [`Mapping::has_faulted`]).
+    #[inline(always)]
+    #[must_use]
+    pub fn has_faulted(&self) -> bool {
+        self.buffers.mapping().has_faulted()
+    }
+
+    /// Returns true when each buffer is free or in one chain. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        self.slots.is_consistent()
+    }
+
     /// Writes the header of a frame to its slot, unless it is there.
     #[inline(always)]
     fn write_header(&mut self, slot: u16, header: &OffloadHeader) {

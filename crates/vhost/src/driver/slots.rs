@@ -82,6 +82,27 @@ impl Slots {
         }
         Some(count)
     }
+
+    /// Returns true when each slot is free or in one chain. For tests.
+    pub(super) fn is_consistent(&self) -> bool {
+        let mut places = vec![0_u32; self.free.len()];
+        let mut count = |slot: u16| {
+            if let Some(place) = places.get_mut(usize::from(slot)) {
+                *place += 1;
+            }
+        };
+        for skip in 0..self.available() {
+            count(self.upcoming(skip));
+        }
+        for (head, chain) in self.chains.iter().enumerate() {
+            let mut slot = head as u16;
+            for _ in 0..*chain {
+                count(slot);
+                slot = self.links.get(usize::from(slot)).copied().unwrap_or(0);
+            }
+        }
+        places.iter().all(|place| *place == 1)
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +142,7 @@ mod tests {
                 seen.extend((0..slots.available()).map(|skip| slots.upcoming(skip)));
                 prop_assert_eq!(seen.len(), usize::from(size));
                 prop_assert_eq!(taken + usize::from(slots.available()), usize::from(size));
+                prop_assert!(slots.is_consistent());
             }
         }
     }

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A driver whose device writes whatever it likes to the memory, at any time.
+
+use std::sync::Arc;
+
+use quietwire_memory::Mapping;
+
+use crate::driver::{Layout, Packed, Put, Queue, QueueLayout, Received, Receiver, Sender, Split};
+use crate::ring::header::{HEADER_LEN, OffloadHeader};
+
+/// Octets of a buffer's data.
+const BUFFER: u32 = 64;
+/// `VIRTIO_F_VERSION_1` (virtio 1.2, section 6).
+const VERSION_1: u64 = 1 << 32;
+/// `VIRTIO_F_RING_PACKED` (section 6).
+const PACKED: u64 = 1 << 34;
+/// `VIRTIO_F_EVENT_IDX` (section 6).
+const EVENT_INDEX: u64 = 1 << 29;
+/// `VIRTIO_NET_F_MRG_RXBUF` (section 5.1.3).
+const MERGEABLE: u64 = 1 << 15;
+
+/// Runs a receiver and a sender against a device that the octets control: which features, which entries are used, what is
+/// written where. Both must stay within the memory and hand out no buffer twice, and work again after [`Layout::write`].
+#[allow(clippy::missing_panics_doc)]
+pub fn fuzz_driver_ring(octets: &[u8]) {
+    let Some((setup, octets)) = octets.split_first() else {
+        return;
+    };
+    let size = 2 << (setup & 3);
+    let is_packed = setup & 4 != 0;
+    let Ok(layout) = Layout::new(1, size, size, BUFFER, is_packed) else {
+        return;
+    };
+    let Ok((mapping, _file)) = Mapping::create("quietwire-fuzz", layout.total()) else {
+        return;
+    };
+    let mapping = Arc::new(mapping);
+    let mut features = VERSION_1;
+    for (bit, feature) in [(8, MERGEABLE), (16, EVENT_INDEX), (4, PACKED)] {
+        if setup & bit != 0 {
+            features |= feature;
+        }
+    }
+    if is_packed {
+        scribble::<Packed>(&mapping, &layout, features, octets);
+        check_anew::<Packed>(&mapping, &layout, features);
+    } else {
+        scribble::<Split>(&mapping, &layout, features, octets);
+        check_anew::<Split>(&mapping, &layout, features);
+    }
+}
+
+/// Octets that are taken one after the other; zeroes at the end.
+struct Octets<'o>(&'o [u8]);
+
+impl Octets<'_> {
+    fn next(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        *first
+    }
+
+    fn next_u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.next(), self.next()])
+    }
+}
+
+/// The device's side of a queue, so far as it takes to be believed for a while.
+struct Pretence {
+    queue: QueueLayout,
+    is_packed: bool,
+    used: u16,
+}
+
+impl Pretence {
+    /// Says that the buffer of an identifier was used.
+    fn give(&mut self, mapping: &Mapping, id: u16, len: u32) {
+        let entry = u64::from(self.used % self.queue.size);
+        if self.is_packed {
+            let descriptor = self.queue.descriptors + 16 * entry;
+            let flags: u16 = if self.used & self.queue.size == 0 {
+                0x8080
+            } else {
+                0
+            };
+            write(mapping, descriptor + 8, &len.to_le_bytes());
+            write(mapping, descriptor + 12, &id.to_le_bytes());
+            write(mapping, descriptor + 14, &flags.to_le_bytes());
+            self.used = self.used.wrapping_add(1);
+        } else {
+            let at = self.queue.device_area + 4 + 8 * entry;
+            write(mapping, at, &u32::from(id).to_le_bytes());
+            write(mapping, at + 4, &len.to_le_bytes());
+            self.used = self.used.wrapping_add(1);
+            let index = self.queue.device_area + 2;
+            write(mapping, index, &self.used.to_le_bytes());
+        }
+    }
+}
+
+fn write(mapping: &Mapping, offset: u64, octets: &[u8]) {
+    if let Some(span) = mapping.span(offset, octets.len()) {
+        span.copy_from(octets);
+    }
+}
+
+/// Runs both ends while the device writes to the memory. They are dropped at the end.
+#[allow(clippy::missing_panics_doc)]
+pub(crate) fn scribble<Q: Queue>(
+    mapping: &Arc<Mapping>,
+    layout: &Layout,
+    features: u64,
+    octets: &[u8],
+) {
+    let (Ok(mut receiver), Ok(mut sender)) = (
+        Receiver::<Q>::new(mapping, layout, 0, features),
+        Sender::<Q>::new(mapping, layout, 1, features),
+    ) else {
+        return;
+    };
+    let mut devices: Vec<Pretence> = (0..2)
+        .filter_map(|index| {
+            layout.queue(index).map(|queue| Pretence {
+                queue,
+                is_packed: layout.is_packed(),
+                used: 0,
+            })
+        })
+        .collect();
+    let mut octets = Octets(octets);
+    while !octets.0.is_empty() {
+        let step = octets.next();
+        let Some(device) = devices.get_mut(usize::from(step >> 7)) else {
+            return;
+        };
+        match step % 8 {
+            0 => write_anywhere(mapping, &device.queue, &mut octets),
+            1 => {
+                let buffer = u64::from(octets.next()) % u64::from(device.queue.size);
+                let header = device.queue.buffers + buffer * device.queue.stride;
+                write(mapping, header + 10, &[octets.next() % 8, 0]);
+            }
+            2 | 3 => {
+                let (id, len) = (octets.next(), octets.next());
+                // Mostly the next one in order, of a length that is possible.
+                let id = if id < 200 {
+                    device.used % device.queue.size
+                } else {
+                    u16::from(id) - 200
+                };
+                device.give(mapping, id, u32::from(len) % 80);
+            }
+            4 | 5 => receive(&mut receiver, usize::from(octets.next() % 80)),
+            _ => send(&mut sender, &device.queue, &mut octets),
+        }
+        assert!(receiver.is_consistent() && sender.is_consistent());
+    }
+}
+
+fn write_anywhere(mapping: &Mapping, queue: &QueueLayout, octets: &mut Octets<'_>) {
+    let kind = octets.next();
+    let at = u64::from(octets.next_u16());
+    let value: [u8; 8] = std::array::from_fn(|_| octets.next());
+    let offset = match kind % 4 {
+        0 => queue.descriptors + at % (16 * u64::from(queue.size)),
+        1 => queue.driver_area + at % (8 + 2 * u64::from(queue.size)),
+        2 => queue.device_area + at % (8 + 8 * u64::from(queue.size)),
+        _ => at % mapping.len() as u64,
+    };
+    let len = 1 + usize::from(kind / 4) % value.len();
+    write(mapping, offset, value.get(..len).unwrap_or_default());
+}
+
+fn receive<Q: Queue>(receiver: &mut Receiver<Q>, most: usize) {
+    let ready = receiver.ready(most);
+    assert!(ready <= most);
+    for _ in 0..ready {
+        match receiver.next() {
+            Some(Received::Frame(frame)) => {
+                let mut length = frame.first.len();
+                assert!(length > 0);
+                let mut copy = [0; 256];
+                assert_eq!(frame.first.copy_to(&mut copy), length);
+                for span in frame.rest {
+                    assert_eq!(span.copy_to(&mut copy), span.len());
+                    length += span.len();
+                }
+                assert_eq!(length, frame.length as usize);
+            }
+            Some(Received::Bad) => {}
+            None => break,
+        }
+    }
+    receiver.release();
+}
+
+fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octets<'_>) {
+    let data = [7; 1024];
+    let ready = sender.ready(usize::from(octets.next() % 8));
+    for _ in 0..ready {
+        let length = usize::from(octets.next()) * 4;
+        let header = OffloadHeader {
+            flags: octets.next() & 1,
+            ..OffloadHeader::default()
+        };
+        let segment = data.get(..length).unwrap_or_default();
+        let put = sender.put(&header, std::iter::once(segment), length);
+        if put == Put::Bad {
+            let buffer = queue.buffer_size as usize + HEADER_LEN;
+            assert!(length == 0 || length > buffer * usize::from(queue.size) - HEADER_LEN);
+        }
+    }
+    if octets.next() % 4 > 0 {
+        sender.publish();
+    }
+}
+
+/// Lays the rings out anew; both ends have to work with a device that follows the rules.
+fn check_anew<Q: Queue>(mapping: &Arc<Mapping>, layout: &Layout, features: u64) {
+    assert!(layout.write(mapping));
+    let (Ok(mut receiver), Ok(mut sender)) = (
+        Receiver::<Q>::new(mapping, layout, 0, features),
+        Sender::<Q>::new(mapping, layout, 1, features),
+    ) else {
+        return;
+    };
+    let Some((from, to)) = layout.queue(0).zip(layout.queue(1)) else {
+        return;
+    };
+    let pretence = |queue| Pretence {
+        queue,
+        is_packed: layout.is_packed(),
+        used: 0,
+    };
+    let (mut from, mut to) = (pretence(from), pretence(to));
+    for turn in 0..4 * to.queue.size {
+        let slot = turn % to.queue.size;
+        let header = from.queue.buffers + u64::from(slot) * from.queue.stride;
+        write(mapping, header, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0xab]);
+        from.give(mapping, slot, 13);
+        assert_eq!(receiver.ready(64), 1);
+        let Some(Received::Frame(frame)) = receiver.next() else {
+            unreachable!("a frame was received");
+        };
+        assert_eq!(frame.first.read_array(), Some([0xab]));
+        receiver.release();
+        assert_eq!(sender.ready(1), 1);
+        let header = OffloadHeader::default();
+        let put = sender.put(&header, std::iter::once(&[1, 2, 3][..]), 3);
+        assert_eq!(put, Put::Sent);
+        sender.publish();
+        to.give(mapping, slot, 0);
+        assert!(receiver.is_consistent() && sender.is_consistent());
+    }
+    assert_eq!((receiver.errors(), sender.errors()), (0, 0));
+}

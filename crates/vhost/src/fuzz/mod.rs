@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fuzz targets: each takes any octets, which stand for what a peer sends or writes, and must come to an end without a panic.
+
+pub mod driver;
+
+pub use driver::fuzz_driver_ring;
