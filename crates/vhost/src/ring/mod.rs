@@ -1,7 +1,313 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtqueues, as the device sees them: split (virtio 1.2, section 2.7) and packed (section 2.8).
+//! Virtqueues, as the device sees them: split (virtio 1.2, section 2.7) and packed (section 2.8), for the frames of a network
+//! device (section 5.1.6).
+//!
+//! All that lies in shared memory may change at any time and is whatever the guest wants it to be. Each word is read once,
+//! then checked, then used; no walk is longer than [`CHAIN_MAX`] descriptors; addresses become octets only through
+//! [`Translator`](crate::address_space::Translator).
+//!
+//! A ring is used in bursts: [`Receive::ready`], [`Receive::next`] for each frame, [`Receive::release`]; or
+//! [`Transmit::ready`], [`Transmit::put`], [`Transmit::publish`]. Code that is generic over [`Receive`] and [`Transmit`] is
+//! compiled for each kind of ring; [`Receiver`] and [`Sender`] hold either kind.
 
+mod chain;
+mod dirty_log;
 pub mod header;
+mod inflight;
 pub mod layout;
+mod packed;
+mod queue;
+mod receiver;
+mod sender;
+mod split;
 
+use crate::address_space::{Access, AddressSpace, Miss, PartError, RingPart};
+
+pub use chain::{CHAIN_MAX, OCTETS_MAX, PIECES_MAX};
+pub use dirty_log::{DirtyLog, LOG_PAGE};
 pub use header::OffloadHeader;
+pub use inflight::{InflightRegion, inflight_region_len};
+pub use packed::PackedQueue;
+pub use receiver::{Pieces, Receive, Received, RingReceiver};
+pub use sender::{Put, RingSender, Transmit};
+pub use split::SplitQueue;
+
+/// Chains of a burst, at most.
+pub const BURST_MAX: usize = 64;
+
+/// Counters of one ring since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames taken or put.
+    pub frames: u64,
+    /// Octets of these frames, without virtio's header.
+    pub octets: u64,
+    /// Chains against the rules.
+    pub bad: u64,
+    /// Indices of the driver's that cannot be.
+    pub resyncs: u64,
+}
+
+/// The negotiated features that a ring depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Features {
+    pub(crate) is_packed: bool,
+    pub(crate) is_mergeable: bool,
+    pub(crate) is_modern: bool,
+    pub(crate) has_indirect: bool,
+    pub(crate) has_event_index: bool,
+    pub(crate) has_log: bool,
+}
+
+impl Features {
+    /// Bits of virtio 1.2, sections 5.1.3 and 6, and VHOST_F_LOG_ALL of vhost-user.
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        const MRG_RXBUF: u32 = 15;
+        const LOG_ALL: u32 = 26;
+        const INDIRECT_DESC: u32 = 28;
+        const EVENT_IDX: u32 = 29;
+        const VERSION_1: u32 = 32;
+        const RING_PACKED: u32 = 34;
+        Self {
+            is_packed: bits >> RING_PACKED & 1 != 0,
+            is_mergeable: bits >> MRG_RXBUF & 1 != 0,
+            is_modern: bits >> VERSION_1 & 1 != 0,
+            has_indirect: bits >> INDIRECT_DESC & 1 != 0,
+            has_event_index: bits >> EVENT_IDX & 1 != 0,
+            has_log: bits >> LOG_ALL & 1 != 0,
+        }
+    }
+
+    /// Octets of the header in front of each frame (section 5.1.6.1).
+    pub(crate) const fn header_len(self) -> usize {
+        if self.is_modern || self.is_mergeable {
+            header::HEADER_LEN
+        } else {
+            header::HEADER_LEN_LEGACY
+        }
+    }
+}
+
+/// What a ring is made of.
+#[derive(Clone, Debug)]
+pub struct RingConfig<'a> {
+    /// Entries.
+    pub size: u16,
+    /// User address of the descriptor table (split) or ring (packed); an I/O virtual address with an IOTLB.
+    pub descriptors: u64,
+    /// Address of the available ring (split) or the driver's event suppression structure (packed), of the same kind.
+    pub driver: u64,
+    /// Address of the used ring (split) or the device's event suppression structure (packed), of the same kind.
+    pub device: u64,
+    /// The guest's memory.
+    pub space: &'a AddressSpace,
+    /// The base that the front end names (`VHOST_USER_SET_VRING_BASE`). A split ring goes on at the index of its used ring
+    /// instead, so that a chain that a device before did not return is taken again.
+    pub base: u32,
+    /// Negotiated features, as their bits.
+    pub features: u64,
+    /// The log of written pages. It is on if `features` has VHOST_F_LOG_ALL.
+    pub log: Option<DirtyLog>,
+    /// Guest address at which writes to the used ring (split) or the device's event suppression structure (packed) are
+    /// logged. Default: the guest address of its region.
+    pub ring_log_address: Option<u64>,
+    /// Where chains are tracked that are taken and not returned.
+    pub inflight: Option<InflightRegion>,
+}
+
+impl RingConfig<'_> {
+    /// Returns a part of the ring.
+    pub(crate) fn part(
+        &self,
+        name: &'static str,
+        address: u64,
+        len: usize,
+        access: Access,
+    ) -> Result<RingPart<'_>, RingError> {
+        self.space
+            .ring_part(address, len, access)
+            .map_err(|error| match error {
+                PartError::Outside => RingError::Outside(name, address),
+                PartError::Miss(miss) => RingError::Miss(miss),
+            })
+    }
+}
+
+/// Why a ring cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// The number of entries.
+    #[error(
+        "virtqueue: size {0} is invalid (split: a power of two up to 32768; packed: 1 to 32768)"
+    )]
+    Size(u16),
+    /// The base names a slot that a packed ring does not have.
+    #[error("virtqueue: base {0:#x} is outside the ring")]
+    Base(u32),
+    /// A part of the ring is not within one region.
+    #[error("virtqueue: {0} at {1:#x} is not within one memory region")]
+    Outside(&'static str, u64),
+    /// A part of the ring is not aligned.
+    #[error("virtqueue: {0} is misaligned, or exceeds its memory region")]
+    Misaligned(&'static str),
+    /// The IOTLB lacks an address of the ring. The front end may add it; the ring can then be started.
+    #[error("virtqueue: the IOTLB lacks address {:#x} of the ring", .0.iova)]
+    Miss(Miss),
+    /// The inflight region is too short, or was made for another queue.
+    #[error("virtqueue: the inflight region does not fit the ring")]
+    Inflight,
+}
+
+/// A ring that the device takes frames from, of either kind.
+#[derive(Debug)]
+pub enum Receiver {
+    /// A split ring.
+    Split(Box<RingReceiver<SplitQueue>>),
+    /// A packed ring.
+    Packed(Box<RingReceiver<PackedQueue>>),
+}
+
+impl Receiver {
+    /// Starts a ring.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub fn new(config: &RingConfig<'_>) -> Result<Self, RingError> {
+        let features = Features::from_bits(config.features);
+        if features.is_packed {
+            let queue = PackedQueue::new(config.clone(), features)?;
+            let ring = RingReceiver::new(queue, config, features);
+            return Ok(Self::Packed(Box::new(ring)));
+        }
+        let queue = SplitQueue::new(config.clone(), features)?;
+        let ring = RingReceiver::new(queue, config, features);
+        Ok(Self::Split(Box::new(ring)))
+    }
+}
+
+/// A ring that the device puts frames into, of either kind.
+#[derive(Debug)]
+pub enum Sender {
+    /// A split ring.
+    Split(Box<RingSender<SplitQueue>>),
+    /// A packed ring.
+    Packed(Box<RingSender<PackedQueue>>),
+}
+
+impl Sender {
+    /// Starts a ring.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub fn new(config: &RingConfig<'_>) -> Result<Self, RingError> {
+        let features = Features::from_bits(config.features);
+        if features.is_packed {
+            let queue = PackedQueue::new(config.clone(), features)?;
+            let ring = RingSender::new(queue, config, features);
+            return Ok(Self::Packed(Box::new(ring)));
+        }
+        let queue = SplitQueue::new(config.clone(), features)?;
+        let ring = RingSender::new(queue, config, features);
+        Ok(Self::Split(Box::new(ring)))
+    }
+}
+
+/// Calls a method of whichever kind of ring it is.
+macro_rules! either {
+    ($kind:ident, $ring:expr, $name:ident => $call:expr) => {
+        match $ring {
+            $kind::Split($name) => $call,
+            $kind::Packed($name) => $call,
+        }
+    };
+}
+
+impl Receive for Receiver {
+    #[inline]
+    fn ready(&mut self, most: usize) -> usize {
+        either!(Receiver, self, ring => ring.ready(most))
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Received<'_>> {
+        either!(Receiver, self, ring => ring.next())
+    }
+
+    #[inline]
+    fn release(&mut self) -> bool {
+        either!(Receiver, self, ring => ring.release())
+    }
+
+    fn request_notifications(&mut self, wanted: bool) {
+        either!(Receiver, self, ring => ring.request_notifications(wanted));
+    }
+
+    fn base(&self) -> u32 {
+        either!(Receiver, self, ring => ring.base())
+    }
+
+    fn set_logging(&mut self, is_on: bool) {
+        either!(Receiver, self, ring => ring.set_logging(is_on));
+    }
+
+    fn set_log(&mut self, log: Option<DirtyLog>) {
+        either!(Receiver, self, ring => ring.set_log(log));
+    }
+
+    fn has_faulted(&self) -> bool {
+        either!(Receiver, self, ring => ring.has_faulted())
+    }
+
+    fn counters(&self) -> Counters {
+        either!(Receiver, self, ring => ring.counters())
+    }
+}
+
+impl Transmit for Sender {
+    #[inline]
+    fn ready(&mut self, most: usize) -> usize {
+        either!(Sender, self, ring => ring.ready(most))
+    }
+
+    #[inline]
+    fn put<'s>(
+        &mut self,
+        header: OffloadHeader,
+        segments: impl Iterator<Item = &'s [u8]>,
+        length: u32,
+    ) -> Put {
+        either!(Sender, self, ring => ring.put(header, segments, length))
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        either!(Sender, self, ring => ring.publish())
+    }
+
+    fn request_notifications(&mut self, wanted: bool) {
+        either!(Sender, self, ring => ring.request_notifications(wanted));
+    }
+
+    fn base(&self) -> u32 {
+        either!(Sender, self, ring => ring.base())
+    }
+
+    fn set_logging(&mut self, is_on: bool) {
+        either!(Sender, self, ring => ring.set_logging(is_on));
+    }
+
+    fn set_log(&mut self, log: Option<DirtyLog>) {
+        either!(Sender, self, ring => ring.set_log(log));
+    }
+
+    fn has_faulted(&self) -> bool {
+        either!(Sender, self, ring => ring.has_faulted())
+    }
+
+    fn counters(&self) -> Counters {
+        either!(Sender, self, ring => ring.counters())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The guest's memory: regions, and the translation of addresses that a guest or a front end names.
+//!
+//! Three kinds of addresses lead to the same octets (vhost-user, "Memory access"): guest addresses in descriptors, user
+//! addresses (those of the front end) in ring messages, and I/O virtual addresses in both if VIRTIO_F_ACCESS_PLATFORM is
+//! negotiated. None of them is trusted: a [`Piece`] is the only result, and lies within one region.
+
+mod iotlb;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+
+use quietwire_memory::{Mapping, SharedSlice, Span, Word};
+
+pub use iotlb::{IOTLB_ENTRIES_MAX, Iotlb, Permission};
+
+/// Regions of an address space (limit of our own; QEMU's is 8 without configurable slots and 32 usually with them).
+pub const REGIONS_MAX: usize = 32;
+
+/// Consecutive guest memory in a mapping.
+#[derive(Debug)]
+pub struct Region {
+    guest: u64,
+    user: u64,
+    /// Offset of the first octet in the mapping.
+    offset: u64,
+    octets: SharedSlice<AtomicU8>,
+}
+
+impl Region {
+    /// Returns a region of `len` octets at a guest and a user address; `None` if it is empty, exceeds the mapping, or an
+    /// address overflows.
+    #[must_use]
+    pub fn new(
+        guest: u64,
+        user: u64,
+        len: u64,
+        mapping: &Arc<Mapping>,
+        offset: u64,
+    ) -> Option<Self> {
+        let last = len.checked_sub(1)?;
+        guest.checked_add(last)?;
+        user.checked_add(last)?;
+        let octets = SharedSlice::new(mapping, offset, usize::try_from(len).ok()?)?;
+        Some(Self {
+            guest,
+            user,
+            offset,
+            octets,
+        })
+    }
+
+    /// Returns the guest address of the first octet.
+    #[must_use]
+    pub fn guest_address(&self) -> u64 {
+        self.guest
+    }
+
+    /// Returns the number of octets.
+    #[inline(always)]
+    fn len(&self) -> u64 {
+        self.octets.len() as u64
+    }
+
+    /// Returns the offset of a guest address and the octets from there on.
+    #[inline(always)]
+    fn find_guest(&self, guest: u64) -> Option<(u64, u64)> {
+        let offset = guest.wrapping_sub(self.guest);
+        (offset < self.len()).then(|| (offset, self.len() - offset))
+    }
+
+    /// Returns the offset of a user address and the octets from there on.
+    #[inline(always)]
+    fn find_user(&self, user: u64) -> Option<(u64, u64)> {
+        let offset = user.wrapping_sub(self.user);
+        (offset < self.len()).then(|| (offset, self.len() - offset))
+    }
+}
+
+/// Why regions are no address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressSpaceError {
+    /// More than [`REGIONS_MAX`] regions.
+    #[error("memory table: {0} regions exceed the limit of {REGIONS_MAX}")]
+    TooMany(usize),
+    /// Two regions share guest or user addresses.
+    #[error("memory table: regions {0} and {1} overlap")]
+    Overlap(usize, usize),
+}
+
+/// Direction of an access by the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The device reads the octets.
+    Read,
+    /// The device writes to the octets.
+    Write,
+}
+
+/// Octets within one region. Made by translation only, which checks the bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    region: u32,
+    len: u32,
+    offset: u64,
+}
+
+impl Piece {
+    pub(crate) const EMPTY: Self = Self {
+        region: 0,
+        len: 0,
+        offset: 0,
+    };
+
+    /// Returns the number of octets.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(self) -> u32 {
+        self.len
+    }
+
+    /// Returns true without octets.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the piece without its first octets, empty if it has no more than those.
+    #[inline(always)]
+    #[must_use]
+    pub fn skip(self, octets: u32) -> Self {
+        let octets = octets.min(self.len);
+        Self {
+            region: self.region,
+            len: self.len - octets,
+            offset: self.offset + u64::from(octets),
+        }
+    }
+}
+
+/// The result of a translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Translation {
+    /// The octets from the address on: all, or fewer if their region ends before.
+    Piece(Piece),
+    /// No region has the address.
+    Outside,
+    /// The IOTLB lacks the address, or this access to it. The front end may add it.
+    Miss(Miss),
+}
+
+/// An address that the IOTLB lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// I/O virtual address.
+    pub iova: u64,
+    /// True for an access that writes.
+    pub write: bool,
+}
+
+/// A part of a ring: where it lies in a region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingPart<'a> {
+    region: &'a Region,
+    offset: u64,
+}
+
+impl RingPart<'_> {
+    /// Returns the words from octet `offset` of the part on; `None` if the region ends before, or they are not aligned.
+    pub(crate) fn words<W: Word>(&self, offset: u64, len: usize) -> Option<SharedSlice<W>> {
+        let start = self.offset.checked_add(offset)?;
+        let end = start.checked_add(len.checked_mul(size_of::<W>())? as u64)?;
+        if end > self.region.len() {
+            return None;
+        }
+        SharedSlice::new(
+            self.region.octets.mapping(),
+            self.region.offset.checked_add(start)?,
+            len,
+        )
+    }
+
+    /// Returns the guest address of the part.
+    pub(crate) fn guest_address(&self) -> u64 {
+        self.region.guest.wrapping_add(self.offset)
+    }
+}
+
+/// Why a part of a ring is not where its address says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartError {
+    Outside,
+    Miss(Miss),
+}
+
+/// The memory that a front end shares. Clones are cheap and share the regions.
+#[derive(Clone, Debug)]
+pub struct AddressSpace {
+    regions: Arc<[Region]>,
+    iotlb: Option<Arc<Iotlb>>,
+}
+
+impl AddressSpace {
+    /// Returns an address space of these regions. With `iotlb`, guest addresses are I/O virtual addresses.
+    ///
+    /// # Errors
+    /// [`AddressSpaceError`]: too many regions, or two that overlap.
+    pub fn new(regions: Vec<Region>, iotlb: Option<Arc<Iotlb>>) -> Result<Self, AddressSpaceError> {
+        if regions.len() > REGIONS_MAX {
+            return Err(AddressSpaceError::TooMany(regions.len()));
+        }
+        let overlap = |a: u64, a_len: u64, b: u64, b_len: u64| {
+            b.wrapping_sub(a) < a_len || a.wrapping_sub(b) < b_len
+        };
+        for (first, a) in regions.iter().enumerate() {
+            for (second, b) in regions.iter().enumerate().skip(first + 1) {
+                if overlap(a.guest, a.len(), b.guest, b.len())
+                    || overlap(a.user, a.len(), b.user, b.len())
+                {
+                    return Err(AddressSpaceError::Overlap(first, second));
+                }
+            }
+        }
+        Ok(Self {
+            regions: regions.into(),
+            iotlb,
+        })
+    }
+
+    /// Returns the regions.
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Returns the IOTLB, if guest addresses are I/O virtual addresses.
+    #[must_use]
+    pub fn iotlb(&self) -> Option<&Arc<Iotlb>> {
+        self.iotlb.as_ref()
+    }
+
+    /// Returns true if an access found a page of a region missing (see [`Mapping::has_faulted`]).
+    #[must_use]
+    pub fn has_faulted(&self) -> bool {
+        has_faulted(&self.regions)
+    }
+
+    /// Returns a translator with caches of its own.
+    #[must_use]
+    pub fn translator(&self) -> Translator {
+        Translator {
+            regions: Arc::clone(&self.regions),
+            iotlb: self.iotlb.clone(),
+            last: 0,
+            hit: iotlb::Hit::NONE,
+        }
+    }
+
+    /// Returns the part of a ring at an address: a user address, or an I/O virtual address with an IOTLB. The part lies in
+    /// one region, and with an IOTLB in entries that continue one another.
+    pub(crate) fn ring_part(
+        &self,
+        address: u64,
+        len: usize,
+        access: Access,
+    ) -> Result<RingPart<'_>, PartError> {
+        let user = match &self.iotlb {
+            None => address,
+            Some(iotlb) => iotlb_range(iotlb, address, len as u64, access)?,
+        };
+        self.translate_user(user, len).ok_or(PartError::Outside)
+    }
+
+    /// Returns the place of `len` octets at a user address, all in one region.
+    fn translate_user(&self, user: u64, len: usize) -> Option<RingPart<'_>> {
+        self.regions.iter().find_map(|region| {
+            let (offset, rest) = region.find_user(user)?;
+            (len as u64 <= rest).then_some(RingPart { region, offset })
+        })
+    }
+}
+
+/// Returns the user address of a range of I/O virtual addresses whose entries have to continue one another.
+fn iotlb_range(iotlb: &Iotlb, iova: u64, len: u64, access: Access) -> Result<u64, PartError> {
+    let write = access == Access::Write;
+    let mut start = None;
+    let mut done = 0;
+    // Each turn ends at another entry; there are no more than the table has.
+    for _ in 0..=IOTLB_ENTRIES_MAX {
+        let at = iova.checked_add(done).ok_or(PartError::Outside)?;
+        let hit = iotlb.find(at).filter(|hit| hit.allows(write));
+        let (user, rest) = hit
+            .and_then(|hit| hit.translate(at))
+            .ok_or(PartError::Miss(Miss { iova: at, write }))?;
+        let first = *start.get_or_insert(user);
+        if user != u64::wrapping_add(first, done) {
+            return Err(PartError::Outside);
+        }
+        if rest >= len - done {
+            return Ok(first);
+        }
+        done += rest;
+    }
+    Err(PartError::Outside)
+}
+
+#[inline(always)]
+fn has_faulted(regions: &[Region]) -> bool {
+    regions
+        .iter()
+        .any(|region| region.octets.mapping().has_faulted())
+}
+
+/// Translates guest addresses for one ring, and remembers where the last ones were.
+#[derive(Debug)]
+pub struct Translator {
+    regions: Arc<[Region]>,
+    iotlb: Option<Arc<Iotlb>>,
+    /// Region of the last address.
+    last: usize,
+    /// IOTLB entry of the last address.
+    hit: iotlb::Hit,
+}
+
+impl Translator {
+    /// Returns true if guest addresses are I/O virtual addresses.
+    #[must_use]
+    pub fn has_iotlb(&self) -> bool {
+        self.iotlb.is_some()
+    }
+
+    /// Returns true if an access found a page of a region missing.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_faulted(&self) -> bool {
+        has_faulted(&self.regions)
+    }
+
+    /// Translates the first of `len` octets at a guest address, and those behind it that are in the same region.
+    #[inline]
+    pub fn translate_guest(&mut self, address: u64, len: u32, access: Access) -> Translation {
+        if self.iotlb.is_some() {
+            return self.translate_iova(address, len, access);
+        }
+        match self.find(|region| region.find_guest(address)) {
+            Some((region, offset, rest)) => Translation::Piece(piece(region, offset, rest, len)),
+            None => Translation::Outside,
+        }
+    }
+
+    /// Returns the piece of `len` octets at a guest address if one region has them all. Only without IOTLB.
+    #[inline(always)]
+    pub(crate) fn whole(&mut self, address: u64, len: u32) -> Option<Piece> {
+        let (offset, rest) = match self.regions.get(self.last)?.find_guest(address) {
+            Some(found) => found,
+            None => self.remember(address)?,
+        };
+        (u64::from(len) <= rest).then_some(Piece {
+            region: self.last as u32,
+            len,
+            offset,
+        })
+    }
+
+    /// Looks for a guest address in all regions and remembers the region.
+    #[cold]
+    #[inline(never)]
+    fn remember(&mut self, address: u64) -> Option<(u64, u64)> {
+        self.find(|region| region.find_guest(address))
+            .map(|(_, offset, rest)| (offset, rest))
+    }
+
+    #[inline(always)]
+    fn find(
+        &mut self,
+        in_region: impl Fn(&Region) -> Option<(u64, u64)>,
+    ) -> Option<(usize, u64, u64)> {
+        if let Some((offset, rest)) = self.regions.get(self.last).and_then(&in_region) {
+            return Some((self.last, offset, rest));
+        }
+        let found = self
+            .regions
+            .iter()
+            .enumerate()
+            .find_map(|(index, region)| in_region(region).map(|(at, rest)| (index, at, rest)));
+        if let Some((index, ..)) = found {
+            self.last = index;
+        }
+        found
+    }
+
+    fn translate_iova(&mut self, iova: u64, len: u32, access: Access) -> Translation {
+        let write = access == Access::Write;
+        let miss = Translation::Miss(Miss { iova, write });
+        let Some(iotlb) = &self.iotlb else {
+            return miss;
+        };
+        if !iotlb.is_current(&self.hit) || self.hit.translate(iova).is_none() {
+            let Some(hit) = iotlb.find(iova) else {
+                return miss;
+            };
+            self.hit = hit;
+        }
+        let hit = self.hit;
+        let Some((user, rest)) = hit.translate(iova).filter(|_| hit.allows(write)) else {
+            return miss;
+        };
+        match self.find(|region| region.find_user(user)) {
+            Some((region, offset, more)) => {
+                Translation::Piece(piece(region, offset, more.min(rest), len))
+            }
+            None => Translation::Outside,
+        }
+    }
+
+    /// Returns the octets of a piece.
+    #[inline(always)]
+    #[must_use]
+    pub fn span(&self, piece: Piece) -> Option<Span<'_>> {
+        self.regions
+            .get(piece.region as usize)?
+            .octets
+            .span(piece.offset, piece.len as usize)
+    }
+
+    /// Returns the guest address of a piece, with an IOTLB too.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn guest_address(&self, piece: Piece) -> Option<u64> {
+        let region = self.regions.get(piece.region as usize)?;
+        Some(region.guest.wrapping_add(piece.offset))
+    }
+}
+
+/// Returns the piece of at most `len` octets.
+#[inline(always)]
+fn piece(region: usize, offset: u64, rest: u64, len: u32) -> Piece {
+    Piece {
+        region: region as u32,
+        len: rest.min(u64::from(len)) as u32,
+        offset,
+    }
+}
+
+#[cfg(test)]
+#[path = "address_space/tests.rs"]
+mod tests;

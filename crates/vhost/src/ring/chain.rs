@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pieces of guest memory that a chain of descriptors names.
+
+use crate::address_space::{Access, Miss, Piece, Translation, Translator};
+
+use super::header::HEADER_LEN;
+
+/// Pieces of a chain, or of all chains that one frame is spread over.
+pub const PIECES_MAX: usize = 256;
+/// Descriptors of a chain, those of an indirect table included.
+pub const CHAIN_MAX: usize = 256;
+/// Octets of a frame and its header: the longest that segmentation offload makes, and room for headers in front.
+pub const OCTETS_MAX: u32 = 65_536 + 128;
+
+/// Why a chain is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The driver broke a rule.
+    Bad,
+    /// More than [`PIECES_MAX`] pieces.
+    TooMany,
+    /// The IOTLB lacks an address.
+    Miss(Miss),
+}
+
+/// Pieces in the order of their octets.
+#[derive(Debug)]
+pub struct Chain {
+    pieces: [Piece; PIECES_MAX],
+    count: usize,
+    octets: u64,
+}
+
+impl Chain {
+    pub(crate) fn new() -> Self {
+        Self {
+            pieces: [Piece::EMPTY; PIECES_MAX],
+            count: 0,
+            octets: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+        self.octets = 0;
+    }
+
+    /// Returns the octets of all pieces.
+    #[inline(always)]
+    pub(crate) fn octets(&self) -> u64 {
+        self.octets
+    }
+
+    #[inline(always)]
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        self.pieces.get(..self.count).unwrap_or_default()
+    }
+
+    /// Adds a buffer.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        memory: &mut Translator,
+        mut address: u64,
+        mut len: u32,
+        access: Access,
+    ) -> Result<(), Fault> {
+        while len > 0 {
+            let piece = match memory.translate_guest(address, len, access) {
+                Translation::Piece(piece) if !piece.is_empty() => piece,
+                Translation::Miss(miss) => return Err(Fault::Miss(miss)),
+                _ => return Err(Fault::Bad),
+            };
+            let place = self.pieces.get_mut(self.count).ok_or(Fault::TooMany)?;
+            *place = piece;
+            self.count += 1;
+            self.octets += u64::from(piece.len());
+            len -= piece.len();
+            address = address.wrapping_add(u64::from(piece.len()));
+        }
+        Ok(())
+    }
+
+    /// Reads the first `len` octets, at most those of a header; returns them and the pieces behind them.
+    #[inline]
+    pub(crate) fn split_header(
+        &mut self,
+        memory: &Translator,
+        len: usize,
+    ) -> ([u8; HEADER_LEN], &[Piece]) {
+        let mut octets = [0; HEADER_LEN];
+        let mut done = 0;
+        let mut start = 0;
+        for piece in self.pieces.iter_mut().take(self.count) {
+            if let Some(span) = memory.span(*piece)
+                && let Some(rest) = octets.get_mut(done..len.min(HEADER_LEN))
+            {
+                let copied = span.copy_to(rest);
+                done += copied;
+                *piece = piece.skip(copied as u32);
+            }
+            if !piece.is_empty() {
+                break;
+            }
+            start += 1;
+        }
+        let rest = self.pieces.get(start..self.count).unwrap_or_default();
+        (octets, rest)
+    }
+
+    /// Writes octets over the pieces, as far as they reach; returns how many.
+    pub(crate) fn write<'s>(
+        &self,
+        memory: &Translator,
+        segments: impl Iterator<Item = &'s [u8]>,
+    ) -> u64 {
+        let mut pieces = self.pieces().iter();
+        let mut piece = Piece::EMPTY;
+        let mut written = 0;
+        for mut segment in segments {
+            while !segment.is_empty() {
+                if piece.is_empty() {
+                    let Some(next) = pieces.next() else {
+                        return written;
+                    };
+                    piece = *next;
+                }
+                let Some(span) = memory.span(piece) else {
+                    return written;
+                };
+                let copied = span.copy_from(segment);
+                if copied == 0 {
+                    return written;
+                }
+                written += copied as u64;
+                piece = piece.skip(copied as u32);
+                segment = segment.get(copied..).unwrap_or_default();
+            }
+        }
+        written
+    }
+}
+
+/// Reads octets at a guest address, which may continue in another region.
+#[inline]
+pub(crate) fn read<const N: usize>(
+    memory: &mut Translator,
+    mut address: u64,
+) -> Result<[u8; N], Fault> {
+    let mut octets = [0; N];
+    let mut done = 0;
+    while let Some(rest) = octets.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        let piece = match memory.translate_guest(address, rest.len() as u32, Access::Read) {
+            Translation::Piece(piece) => piece,
+            Translation::Miss(miss) => return Err(Fault::Miss(miss)),
+            Translation::Outside => return Err(Fault::Bad),
+        };
+        let copied = memory.span(piece).map_or(0, |span| span.copy_to(rest));
+        if copied == 0 {
+            return Err(Fault::Bad);
+        }
+        done += copied;
+        address = address.wrapping_add(copied as u64);
+    }
+    Ok(octets)
+}
+
+/// Returns the two words of a descriptor in an indirect table.
+#[inline]
+pub(crate) fn read_descriptor(
+    memory: &mut Translator,
+    table: u64,
+    index: usize,
+) -> Result<(u64, u64), Fault> {
+    let address = table.wrapping_add((index * super::layout::DESCRIPTOR_LEN) as u64);
+    let octets = u128::from_le_bytes(read::<16>(memory, address)?);
+    Ok((octets as u64, (octets >> 64) as u64))
+}
+
+/// Returns the descriptors of an indirect table of `len` octets, if the device handles such a table.
+#[inline]
+pub(crate) fn table_entries(len: u32) -> Option<usize> {
+    let len = len as usize;
+    let count = len / super::layout::DESCRIPTOR_LEN;
+    (len.is_multiple_of(super::layout::DESCRIPTOR_LEN) && (1..=CHAIN_MAX).contains(&count))
+        .then_some(count)
+}

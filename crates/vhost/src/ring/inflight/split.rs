@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Inflight regions of split queues.
+
+use std::collections::VecDeque;
+
+use super::{InflightRegion, VERSION, Words, field};
+
+/// `features`; then `version`, `desc_num`, `last_batch_head` and `used_idx`.
+pub(super) const HEADER_WORDS: usize = 2;
+/// `inflight`, padding and `next`; then `counter`.
+pub(super) const ENTRY_WORDS: usize = 2;
+
+/// Chains of a split queue that are taken.
+#[derive(Debug)]
+pub(crate) struct SplitInflight {
+    words: Words,
+    size: u16,
+    counter: u64,
+    last_batch_head: u16,
+    used_idx: u16,
+    /// Heads completed and not committed.
+    batch: Vec<u16>,
+    /// Heads that a device before took, in that order.
+    pending: VecDeque<u16>,
+}
+
+impl SplitInflight {
+    /// Takes over a region; `None` if the mapping is too short, or the region belongs to another kind of queue. `used` is
+    /// the index of the used ring.
+    pub(crate) fn new(region: &InflightRegion, size: u16, used: u16) -> Option<Self> {
+        let words = region.words(HEADER_WORDS + ENTRY_WORDS * usize::from(size))?;
+        let header = words.get(1);
+        let (version, desc_num) = (field(header, 0), field(header, 16));
+        let mut this = Self {
+            words,
+            size,
+            counter: 0,
+            last_batch_head: field(header, 32),
+            used_idx: used,
+            batch: Vec::with_capacity(usize::from(size)),
+            pending: VecDeque::new(),
+        };
+        match version {
+            0 => this.clear(),
+            VERSION if desc_num == size => this.recover(used.wrapping_sub(field(header, 48))),
+            _ => return None,
+        }
+        this.set_header();
+        Some(this)
+    }
+
+    fn clear(&mut self) {
+        self.last_batch_head = 0;
+        self.words.set(0, 0);
+        for head in 0..self.size {
+            self.set_state(head, false, 0);
+            self.words.set(Self::at(head) + 1, 0);
+        }
+    }
+
+    /// Finds the chains that are taken. The last `unfinished` of those that were returned may still be marked.
+    fn recover(&mut self, unfinished: u16) {
+        let mut head = self.last_batch_head;
+        for _ in 0..unfinished.min(self.size) {
+            if head >= self.size {
+                break;
+            }
+            let next = field(self.words.get(Self::at(head)), 48);
+            self.set_state(head, false, next);
+            head = next;
+        }
+        let mut taken: Vec<(u64, u16)> = (0..self.size)
+            .filter(|head| self.words.get(Self::at(*head)) as u8 == 1)
+            .map(|head| (self.words.get(Self::at(head) + 1), head))
+            .collect();
+        taken.sort_unstable();
+        self.counter = taken
+            .last()
+            .map_or(0, |(counter, _)| counter.wrapping_add(1));
+        self.pending = taken.into_iter().map(|(_, head)| head).collect();
+    }
+
+    fn at(head: u16) -> usize {
+        HEADER_WORDS + ENTRY_WORDS * usize::from(head)
+    }
+
+    fn set_state(&self, head: u16, is_inflight: bool, next: u16) {
+        let state = u64::from(is_inflight) | u64::from(next) << 48;
+        self.words.set(Self::at(head), state);
+    }
+
+    fn set_header(&self) {
+        let header = u64::from(VERSION)
+            | u64::from(self.size) << 16
+            | u64::from(self.last_batch_head) << 32
+            | u64::from(self.used_idx) << 48;
+        self.words.set(1, header);
+    }
+
+    /// Returns the number of chains that a device before took and that are not resubmitted yet.
+    pub(crate) fn pending(&self) -> u16 {
+        self.pending.len() as u16
+    }
+
+    /// Returns the head of the next of them.
+    pub(crate) fn resubmit(&mut self) -> Option<u16> {
+        self.pending.pop_front()
+    }
+
+    /// Marks a chain as taken, and as one of the batch that is returned next.
+    pub(crate) fn take(&mut self, head: u16) {
+        if head >= self.size || self.batch.len() >= usize::from(self.size) {
+            return;
+        }
+        self.words.set(Self::at(head) + 1, self.counter);
+        self.counter = self.counter.wrapping_add(1);
+        self.set_state(head, true, self.last_batch_head);
+        self.last_batch_head = head;
+        self.batch.push(head);
+        self.set_header();
+    }
+
+    /// Marks the batch as returned: the index of the used ring is `used` now.
+    pub(crate) fn commit(&mut self, used: u16) {
+        while let Some(head) = self.batch.pop() {
+            let next = field(self.words.get(Self::at(head)), 48);
+            self.set_state(head, false, next);
+        }
+        self.used_idx = used;
+        self.set_header();
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames that the guest transmits.
+
+use quietwire_memory::Span;
+
+use crate::address_space::{Access, Miss, Piece, Translator};
+
+use super::chain::{Chain, Fault, OCTETS_MAX};
+use super::header::{HEADER_LEN, OffloadHeader};
+use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
+use super::queue::{Entry, FLAG_BAD, Queue};
+use super::{BURST_MAX, Counters, DirtyLog, Features, RingConfig};
+
+/// Octets of each buffer that are loaded ahead: the header and a short frame.
+const PREFETCH: usize = 128;
+
+/// What a ring holds for [`Receive::next`].
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// A frame.
+    Frame {
+        /// What the guest left to the device. `num_buffers` means nothing here.
+        header: OffloadHeader,
+        /// The first octets of the frame: all of them in the common case.
+        first: Span<'a>,
+        /// The others.
+        rest: Pieces<'a>,
+        /// Octets of the frame, in `first` and `rest` together: at least 1.
+        length: u32,
+    },
+    /// A chain that breaks the rules. It goes back to the guest.
+    Bad,
+    /// The frame waits: the IOTLB lacks an address. There are no more frames until [`Receive::ready`].
+    Miss(Miss),
+}
+
+/// The pieces of a frame behind the first. An iterator over their octets.
+#[derive(Clone, Debug)]
+pub struct Pieces<'a> {
+    memory: &'a Translator,
+    pieces: &'a [Piece],
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Span<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Span<'a>> {
+        let (piece, rest) = self.pieces.split_first()?;
+        self.pieces = rest;
+        self.memory.span(*piece)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.pieces.len(), Some(self.pieces.len()))
+    }
+}
+
+impl ExactSizeIterator for Pieces<'_> {}
+
+/// A ring that the device takes frames from.
+pub trait Receive {
+    /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring; returns the number that [`Self::next`] gives.
+    fn ready(&mut self, most: usize) -> usize;
+
+    /// Returns the next frame of the burst. Its octets may be read until the next call.
+    fn next(&mut self) -> Option<Received<'_>>;
+
+    /// Returns the chains of the burst to the guest; returns true if the guest wants a notification.
+    fn release(&mut self) -> bool;
+
+    /// Asks the guest for notifications of new frames, or for none.
+    ///
+    /// Frames may have come before the guest sees the request: call [`Self::ready`] before waiting.
+    fn request_notifications(&mut self, wanted: bool);
+
+    /// Returns the base (`VHOST_USER_GET_VRING_BASE`): the first chain not returned by [`Self::next`]. The low 16 bits of
+    /// a packed ring's are the position to read from, the high ones that to write to, each with its wrap counter.
+    ///
+    /// Call [`Self::release`] first.
+    fn base(&self) -> u32;
+
+    /// Switches logging of written pages on or off.
+    fn set_logging(&mut self, is_on: bool);
+
+    /// Replaces the log of written pages.
+    fn set_log(&mut self, log: Option<DirtyLog>);
+
+    /// Returns true if memory of the guest, or the log, was found truncated.
+    fn has_faulted(&self) -> bool;
+
+    /// Returns the counters.
+    fn counters(&self) -> Counters;
+}
+
+/// Takes frames from a ring.
+#[derive(Debug)]
+pub struct RingReceiver<Q> {
+    queue: Q,
+    memory: Translator,
+    /// Chains that `next` may still take.
+    left: usize,
+    header_len: usize,
+    /// True without rare options: a long header, no IOTLB.
+    is_plain: bool,
+    chain: Chain,
+}
+
+impl<Q: Queue> RingReceiver<Q> {
+    pub(crate) fn new(queue: Q, config: &RingConfig<'_>, features: Features) -> Self {
+        let memory = config.space.translator();
+        Self {
+            queue,
+            left: 0,
+            header_len: features.header_len(),
+            is_plain: !memory.has_iotlb() && features.header_len() == HEADER_LEN,
+            memory,
+            chain: Chain::new(),
+        }
+    }
+
+    /// Loads the buffers of chains ahead.
+    #[inline(always)]
+    fn prefetch(&mut self, from: usize, to: usize) {
+        if self.memory.has_iotlb() {
+            return;
+        }
+        for ahead in from..to {
+            let Some(entry) = self.queue.entry(ahead) else {
+                return;
+            };
+            let len = entry.len.min(PREFETCH as u32);
+            if let Some(piece) = self.memory.whole(entry.address, len)
+                && let Some(span) = self.memory.span(piece)
+            {
+                span.prefetch(PREFETCH);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn next_of_any_kind(&mut self, entry: Entry) -> Option<Received<'_>> {
+        self.chain.clear();
+        let result = self
+            .queue
+            .walk(entry, &mut self.memory, &mut self.chain, Access::Read);
+        if let Err(Fault::Miss(miss)) = result {
+            self.left = 0;
+            return Some(Received::Miss(miss));
+        }
+        self.left -= 1;
+        self.queue.complete(0);
+        let octets = self.chain.octets();
+        let counters = self.queue.counters_mut();
+        if result.is_err() || octets <= self.header_len as u64 || octets > u64::from(OCTETS_MAX) {
+            counters.bad += 1;
+            return Some(Received::Bad);
+        }
+        let length = octets as u32 - self.header_len as u32;
+        counters.frames += 1;
+        counters.octets += u64::from(length);
+        let (header, pieces) = self.chain.split_header(&self.memory, self.header_len);
+        let mut spans = Pieces {
+            memory: &self.memory,
+            pieces,
+        };
+        let first = spans.next()?;
+        Some(Received::Frame {
+            header: OffloadHeader::parse(&header),
+            first,
+            rest: spans,
+            length,
+        })
+    }
+}
+
+impl<Q: Queue> Receive for RingReceiver<Q> {
+    #[inline]
+    fn ready(&mut self, most: usize) -> usize {
+        let most = most.min(BURST_MAX);
+        let before = self.queue.gathered();
+        self.left = self.queue.gather(most).min(most);
+        self.prefetch(before, self.left);
+        self.left
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Received<'_>> {
+        const OTHER: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT | FLAG_BAD;
+        const SHORTEST: u32 = HEADER_LEN as u32 + 1;
+        if self.left == 0 {
+            return None;
+        }
+        let entry = self.queue.entry(0)?;
+        let is_plain = self.is_plain && entry.flags & OTHER == 0;
+        if !is_plain || !(SHORTEST..=OCTETS_MAX).contains(&entry.len) {
+            return self.next_of_any_kind(entry);
+        }
+        let Some(piece) = self.memory.whole(entry.address, entry.len) else {
+            return self.next_of_any_kind(entry);
+        };
+        self.left -= 1;
+        self.queue.complete(0);
+        let length = entry.len - HEADER_LEN as u32;
+        let counters = self.queue.counters_mut();
+        counters.frames += 1;
+        counters.octets += u64::from(length);
+        let span = self.memory.span(piece)?;
+        let header = span.sub(0, HEADER_LEN)?.read_array()?;
+        Some(Received::Frame {
+            header: OffloadHeader::parse(&header),
+            first: span.sub(HEADER_LEN, length as usize)?,
+            rest: Pieces {
+                memory: &self.memory,
+                pieces: &[],
+            },
+            length,
+        })
+    }
+
+    #[inline]
+    fn release(&mut self) -> bool {
+        self.queue.publish()
+    }
+
+    fn request_notifications(&mut self, wanted: bool) {
+        self.queue.request_notifications(wanted);
+    }
+
+    fn base(&self) -> u32 {
+        self.queue.base()
+    }
+
+    fn set_logging(&mut self, is_on: bool) {
+        self.queue.log_mut().switch(is_on);
+    }
+
+    fn set_log(&mut self, log: Option<DirtyLog>) {
+        self.queue.log_mut().replace(log);
+    }
+
+    fn has_faulted(&self) -> bool {
+        self.memory.has_faulted() || self.queue.log().has_faulted()
+    }
+
+    fn counters(&self) -> Counters {
+        *self.queue.counters()
+    }
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames that the guest receives.
+
+use crate::address_space::{Access, Miss, Translator};
+
+use super::chain::{Chain, Fault, OCTETS_MAX};
+use super::header::{HEADER_LEN, OffloadHeader};
+use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
+use super::queue::{Entry, FLAG_BAD, Queue, WINDOW};
+use super::{BURST_MAX, Counters, DirtyLog, Features, RingConfig};
+
+/// Octets of each buffer that are loaded ahead: the header and a short frame.
+const PREFETCH: usize = 128;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The guest has it once [`Transmit::publish`] is called.
+    Sent,
+    /// The guest has too few buffers. Nothing changed.
+    Full,
+    /// A chain of the guest's breaks the rules and goes back to it. The frame was not sent.
+    Bad,
+    /// No buffer of the guest's can hold the frame. Nothing changed.
+    TooLong,
+    /// The frame waits: the IOTLB lacks an address. Nothing changed.
+    Miss(Miss),
+}
+
+/// A ring that the device puts frames into.
+pub trait Transmit {
+    /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring, for as many frames that fit one chain each; returns
+    /// how many there are. [`Self::put`] reads more when it needs them.
+    fn ready(&mut self, most: usize) -> usize;
+
+    /// Copies a frame of `length` octets into the guest's buffers. `header.num_buffers` is computed here.
+    fn put<'s>(
+        &mut self,
+        header: OffloadHeader,
+        segments: impl Iterator<Item = &'s [u8]>,
+        length: u32,
+    ) -> Put;
+
+    /// Shows the guest the frames that were put; returns true if it wants a notification.
+    fn publish(&mut self) -> bool;
+
+    /// Asks the guest for notifications of new buffers, or for none. See [`super::Receive::request_notifications`].
+    fn request_notifications(&mut self, wanted: bool);
+
+    /// Returns the base: the first chain not used. Call [`Self::publish`] first. See [`super::Receive::base`].
+    fn base(&self) -> u32;
+
+    /// Switches logging of written pages on or off.
+    fn set_logging(&mut self, is_on: bool);
+
+    /// Replaces the log of written pages.
+    fn set_log(&mut self, log: Option<DirtyLog>);
+
+    /// Returns true if memory of the guest, or the log, was found truncated.
+    fn has_faulted(&self) -> bool;
+
+    /// Returns the counters.
+    fn counters(&self) -> Counters;
+}
+
+/// Puts frames into a ring.
+#[derive(Debug)]
+pub struct RingSender<Q> {
+    queue: Q,
+    memory: Translator,
+    header_len: usize,
+    is_mergeable: bool,
+    /// True without rare options: a long header, no IOTLB, no log.
+    is_plain: bool,
+    chain: Chain,
+    /// Octets of each chain of a frame.
+    capacities: [u32; WINDOW],
+}
+
+/// The chains that a frame needs.
+enum Fit {
+    Chains(usize),
+    Other(Put),
+}
+
+impl<Q: Queue> RingSender<Q> {
+    pub(crate) fn new(queue: Q, config: &RingConfig<'_>, features: Features) -> Self {
+        let mut sender = Self {
+            queue,
+            memory: config.space.translator(),
+            header_len: features.header_len(),
+            is_mergeable: features.is_mergeable,
+            is_plain: false,
+            chain: Chain::new(),
+            capacities: [0; WINDOW],
+        };
+        sender.update_is_plain();
+        sender
+    }
+
+    fn update_is_plain(&mut self) {
+        self.is_plain =
+            !self.memory.has_iotlb() && self.header_len == HEADER_LEN && !self.queue.log().is_on();
+    }
+
+    /// Loads the buffers of chains ahead for writing.
+    #[inline(always)]
+    fn prefetch(&mut self, from: usize, to: usize) {
+        if self.memory.has_iotlb() {
+            return;
+        }
+        for ahead in from..to {
+            let Some(entry) = self.queue.entry(ahead) else {
+                return;
+            };
+            let len = entry.len.min(PREFETCH as u32);
+            if let Some(piece) = self.memory.whole(entry.address, len)
+                && let Some(span) = self.memory.span(piece)
+            {
+                span.prefetch_write(PREFETCH);
+            }
+        }
+    }
+
+    /// Returns the first chain, read from the ring if need be.
+    #[inline(always)]
+    fn first(&mut self) -> Option<Entry> {
+        match self.queue.entry(0) {
+            None if self.queue.gather(1) == 0 => None,
+            None => self.queue.entry(0),
+            entry => entry,
+        }
+    }
+
+    /// Finds chains for `total` octets, and their pieces.
+    fn fit(&mut self, total: u32) -> Fit {
+        self.chain.clear();
+        let mut chains = 0;
+        loop {
+            if self.queue.gathered() <= chains && self.queue.gather(chains + 1) <= chains {
+                // With all buffers in hand, waiting for more does not help.
+                let put = if self.queue.has_all() {
+                    Put::TooLong
+                } else {
+                    Put::Full
+                };
+                return Fit::Other(put);
+            }
+            let Some(entry) = self.queue.entry(chains) else {
+                return Fit::Other(Put::TooLong);
+            };
+            let before = self.chain.octets();
+            let result = self
+                .queue
+                .walk(entry, &mut self.memory, &mut self.chain, Access::Write);
+            let capacity = self.chain.octets() - before;
+            match result {
+                Err(Fault::Miss(miss)) => return Fit::Other(Put::Miss(miss)),
+                Err(Fault::TooMany) if chains > 0 => return Fit::Other(Put::TooLong),
+                Ok(()) if capacity >= self.header_len as u64 => {}
+                _ => return Fit::Other(self.give_back(chains)),
+            }
+            if let Some(place) = self.capacities.get_mut(chains) {
+                *place = u32::try_from(capacity).unwrap_or(u32::MAX);
+            }
+            chains += 1;
+            if self.chain.octets() >= u64::from(total) {
+                return Fit::Chains(chains);
+            }
+            if !self.is_mergeable || chains >= WINDOW {
+                return Fit::Other(Put::TooLong);
+            }
+        }
+    }
+
+    /// Returns a bad chain, and those before it since they are returned in order.
+    #[cold]
+    fn give_back(&mut self, before: usize) -> Put {
+        for _ in 0..=before {
+            self.queue.complete(0);
+        }
+        self.queue.counters_mut().bad += 1;
+        Put::Bad
+    }
+
+    #[inline(never)]
+    fn put_of_any_kind<'s>(
+        &mut self,
+        mut header: OffloadHeader,
+        segments: impl Iterator<Item = &'s [u8]>,
+        length: u32,
+    ) -> Put {
+        let Some(total) = length
+            .checked_add(self.header_len as u32)
+            .filter(|total| *total <= OCTETS_MAX)
+        else {
+            return Put::TooLong;
+        };
+        let chains = match self.fit(total) {
+            Fit::Chains(chains) => chains,
+            Fit::Other(put) => return put,
+        };
+        header.num_buffers = chains as u16;
+        let octets = header.encode();
+        let header = octets.get(..self.header_len).unwrap_or_default();
+        let segments = segments.map(shorten);
+        self.chain
+            .write(&self.memory, Some(header).into_iter().chain(segments));
+        if self.queue.log().is_on() {
+            self.log(total);
+        }
+        let mut rest = total;
+        for at in 0..chains {
+            let capacity = self.capacities.get(at).copied().unwrap_or(0);
+            let written = rest.min(capacity);
+            self.queue.complete(written);
+            rest -= written;
+        }
+        let counters = self.queue.counters_mut();
+        counters.frames += 1;
+        counters.octets += u64::from(length);
+        Put::Sent
+    }
+
+    /// Marks the first `total` octets of the chain as written.
+    #[cold]
+    fn log(&self, total: u32) {
+        let mut rest = total;
+        for piece in self.chain.pieces() {
+            let written = rest.min(piece.len());
+            if let Some(guest) = self.memory.guest_address(*piece) {
+                self.queue.log().mark(guest, u64::from(written));
+            }
+            rest -= written;
+            if rest == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns the same octets, borrowed for less long.
+fn shorten<'short, 'long: 'short>(octets: &'long [u8]) -> &'short [u8] {
+    octets
+}
+
+impl<Q: Queue> Transmit for RingSender<Q> {
+    #[inline]
+    fn ready(&mut self, most: usize) -> usize {
+        let most = most.min(BURST_MAX);
+        let before = self.queue.gathered();
+        let ready = self.queue.gather(most).min(most);
+        self.prefetch(before, ready);
+        ready
+    }
+
+    #[inline(always)]
+    fn put<'s>(
+        &mut self,
+        mut header: OffloadHeader,
+        segments: impl Iterator<Item = &'s [u8]>,
+        length: u32,
+    ) -> Put {
+        const KIND: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT | FLAG_BAD;
+        const LONGEST: u32 = OCTETS_MAX - HEADER_LEN as u32;
+        let Some(entry) = self.first() else {
+            return Put::Full;
+        };
+        if !self.is_plain || entry.flags & KIND != FLAG_WRITE || length > LONGEST {
+            return self.put_of_any_kind(header, segments, length);
+        }
+        let total = length + HEADER_LEN as u32;
+        if total > entry.len {
+            return self.put_of_any_kind(header, segments, length);
+        }
+        let Some(piece) = self.memory.whole(entry.address, total) else {
+            return self.put_of_any_kind(header, segments, length);
+        };
+        let Some(span) = self.memory.span(piece) else {
+            return Put::Bad;
+        };
+        header.num_buffers = 1;
+        if let Some(place) = span.sub(0, HEADER_LEN) {
+            place.copy_from(&header.encode());
+        }
+        let (_, mut place) = span.split_at(HEADER_LEN);
+        for segment in segments {
+            let copied = place.copy_from(segment);
+            (_, place) = place.split_at(copied);
+        }
+        self.queue.complete(total);
+        let counters = self.queue.counters_mut();
+        counters.frames += 1;
+        counters.octets += u64::from(length);
+        Put::Sent
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        self.queue.publish()
+    }
+
+    fn request_notifications(&mut self, wanted: bool) {
+        self.queue.request_notifications(wanted);
+    }
+
+    fn base(&self) -> u32 {
+        self.queue.base()
+    }
+
+    fn set_logging(&mut self, is_on: bool) {
+        self.queue.log_mut().switch(is_on);
+        self.update_is_plain();
+    }
+
+    fn set_log(&mut self, log: Option<DirtyLog>) {
+        self.queue.log_mut().replace(log);
+        self.update_is_plain();
+    }
+
+    fn has_faulted(&self) -> bool {
+        self.memory.has_faulted() || self.queue.log().has_faulted()
+    }
+
+    fn counters(&self) -> Counters {
+        *self.queue.counters()
+    }
+}

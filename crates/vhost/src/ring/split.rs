@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Split virtqueues, as the device sees them (virtio 1.2, section 2.7).
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use quietwire_memory::SharedSlice;
+
+use crate::address_space::{Access, Translator};
+
+use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
+use super::dirty_log::RingLog;
+use super::inflight::SplitInflight;
+use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING_SIZE_MAX, SplitWord, split};
+use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window};
+use super::{Counters, Features, RingConfig, RingError};
+
+/// A split virtqueue.
+#[derive(Debug)]
+pub struct SplitQueue {
+    size: u16,
+    mask: u16,
+    has_event_index: bool,
+    has_indirect: bool,
+    /// The driver's index, as last read.
+    seen: u16,
+    /// The next entry of the available ring to read.
+    next: u16,
+    /// The next entry of the used ring to write.
+    used_next: u16,
+    /// The device's index, as the driver has it.
+    used_published: u16,
+    /// Chains read and not published.
+    held: u16,
+    descriptors: SharedSlice<AtomicU64>,
+    avail: SharedSlice<AtomicU16>,
+    used: SharedSlice<AtomicU16>,
+    used_ring: SharedSlice<AtomicU32>,
+    counters: Counters,
+    log: RingLog,
+    inflight: Option<SplitInflight>,
+    window: Window,
+}
+
+impl SplitQueue {
+    /// Takes over a queue.
+    ///
+    /// The device goes on at the index of the used ring: a chain that a device before took and did not return is taken
+    /// again, whatever base the front end names.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub(crate) fn new(config: RingConfig<'_>, features: Features) -> Result<Self, RingError> {
+        let size = config.size;
+        if !size.is_power_of_two() || size > RING_SIZE_MAX {
+            return Err(RingError::Size(size));
+        }
+        let entries = usize::from(size);
+        let descriptors = config
+            .part(
+                "descriptor table",
+                config.descriptors,
+                split::descriptors_len(size),
+                Access::Read,
+            )?
+            .words(0, 2 * entries)
+            .ok_or(RingError::Misaligned("descriptor table"))?;
+        let avail: SharedSlice<AtomicU16> = config
+            .part(
+                "available ring",
+                config.driver,
+                split::avail_len(size),
+                Access::Read,
+            )?
+            .words(0, split::avail_words(size))
+            .ok_or(RingError::Misaligned("available ring"))?;
+        let part = config.part(
+            "used ring",
+            config.device,
+            split::used_len(size),
+            Access::Write,
+        )?;
+        let misaligned = || RingError::Misaligned("used ring");
+        let used: SharedSlice<AtomicU16> = part
+            .words(0, split::used_words(size))
+            .ok_or_else(misaligned)?;
+        let used_ring = part
+            .words(0, split::USED_RING + 2 * entries)
+            .ok_or_else(misaligned)?;
+        let log_address = config.ring_log_address.unwrap_or(part.guest_address());
+        let log = RingLog::new(
+            config.log.clone(),
+            features.has_log,
+            log_address,
+            log_address,
+        );
+        let start = load(&used, split::INDEX, Ordering::Acquire);
+        let inflight = config
+            .inflight
+            .as_ref()
+            .map(|region| SplitInflight::new(region, size, start).ok_or(RingError::Inflight))
+            .transpose()?;
+        let pending = inflight.as_ref().map_or(0, SplitInflight::pending);
+        let next = start.wrapping_add(pending);
+        Ok(Self {
+            size,
+            mask: size - 1,
+            has_event_index: features.has_event_index,
+            has_indirect: features.has_indirect,
+            seen: next,
+            next,
+            used_next: start,
+            used_published: start,
+            held: 0,
+            descriptors,
+            avail,
+            used,
+            used_ring,
+            counters: Counters::default(),
+            log,
+            inflight,
+            window: Window::new(),
+        })
+    }
+
+    /// Reads the driver's index; returns the entries that it has made available and that were not read.
+    #[inline]
+    fn look(&mut self) -> u16 {
+        let index = load(&self.avail, split::INDEX, Ordering::Acquire);
+        let available = index.wrapping_sub(self.next);
+        let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
+        let room = self.size.saturating_sub(self.held).saturating_sub(pending);
+        if available > room {
+            self.resynchronise(index);
+            return 0;
+        }
+        self.seen = index;
+        available
+    }
+
+    /// Goes on at an index that cannot be: whatever the driver meant, it is behind.
+    #[cold]
+    fn resynchronise(&mut self, index: u16) {
+        self.counters.resyncs += 1;
+        self.seen = index;
+        self.next = index;
+    }
+
+    #[inline(always)]
+    fn descriptor(&self, index: u16) -> Option<(u64, SplitWord)> {
+        let at = 2 * usize::from(index);
+        let address = self.descriptors.get(at)?.load(Ordering::Relaxed);
+        let word = self.descriptors.get(at + 1)?.load(Ordering::Relaxed);
+        Some((u64::from_le(address), SplitWord(u64::from_le(word))))
+    }
+
+    /// Completes an entry of which only the index is known.
+    #[inline(always)]
+    fn fill(&mut self, ahead: usize) {
+        let Some(head) = self.window.place(ahead).map(|entry| entry.id) else {
+            return;
+        };
+        let read = self.descriptor(head);
+        let Some(entry) = self.window.place(ahead) else {
+            return;
+        };
+        entry.slots = 1;
+        match read {
+            Some((address, word)) => {
+                entry.address = address;
+                entry.len = word.len();
+                entry.flags = word.flags() & FLAGS_KEPT;
+                entry.next = word.next();
+            }
+            None => entry.flags = FLAG_BAD,
+        }
+    }
+
+    /// Adds chains that a device before took and did not return.
+    #[cold]
+    fn resubmit(&mut self, wanted: usize) -> usize {
+        let mut count = 0;
+        while count < wanted {
+            let Some(head) = self.inflight.as_mut().and_then(SplitInflight::resubmit) else {
+                break;
+            };
+            if let Some(entry) = self.window.place(count) {
+                entry.id = head;
+            }
+            self.fill(count);
+            count += 1;
+        }
+        self.held += count as u16;
+        self.window.extend(count);
+        count
+    }
+
+    fn walk_table(
+        &self,
+        table: u64,
+        len: u32,
+        memory: &mut Translator,
+        chain: &mut Chain,
+        access: Access,
+    ) -> Result<(), Fault> {
+        let count = table_entries(len).ok_or(Fault::Bad)?;
+        let mut index = 0;
+        for _ in 0..count {
+            let (address, word) = read_descriptor(memory, table, index)?;
+            let word = SplitWord(word);
+            if word.flags() & FLAG_INDIRECT != 0 || !is_for(word.flags(), access) {
+                return Err(Fault::Bad);
+            }
+            chain.push(memory, address, word.len(), access)?;
+            if word.flags() & FLAG_NEXT == 0 {
+                return Ok(());
+            }
+            index = usize::from(word.next());
+            if index >= count {
+                return Err(Fault::Bad);
+            }
+        }
+        Err(Fault::Bad)
+    }
+
+    /// Marks what [`Queue::publish`] wrote to the used ring.
+    #[cold]
+    fn log_used(&self, from: u16, count: u16) {
+        self.log.mark_ring(0, split::USED_RING_OFFSET);
+        let first = u64::from(from & self.mask);
+        let to_end = (u64::from(self.size) - first).min(u64::from(count));
+        let mark = |first: u64, count: u64| {
+            let offset = split::USED_RING_OFFSET + split::USED_ENTRY_LEN * first;
+            self.log.mark_ring(offset, split::USED_ENTRY_LEN * count);
+        };
+        mark(first, to_end);
+        mark(0, u64::from(count) - to_end);
+    }
+}
+
+impl Queue for SplitQueue {
+    #[inline]
+    fn gather(&mut self, most: usize) -> usize {
+        let have = self.window.len();
+        let mut wanted = most.min(WINDOW).saturating_sub(have).min(GATHER_MAX);
+        if wanted == 0 {
+            return have;
+        }
+        if self.inflight.is_some() {
+            wanted -= self.resubmit(wanted);
+        }
+        let mut available = self.seen.wrapping_sub(self.next);
+        if usize::from(available) < wanted {
+            available = self.look();
+        }
+        let count = usize::from(available).min(wanted);
+        for ahead in 0..count {
+            let slot = self.next.wrapping_add(ahead as u16) & self.mask;
+            let head = load(
+                &self.avail,
+                split::AVAIL_RING + usize::from(slot),
+                Ordering::Relaxed,
+            );
+            self.descriptors.prefetch(2 * usize::from(head));
+            if let Some(entry) = self.window.place(ahead) {
+                entry.id = head;
+            }
+            // Eight entries of the used ring share a cache line.
+            if ahead.is_multiple_of(8) {
+                let used = self.used_next.wrapping_add((have + ahead) as u16) & self.mask;
+                self.used_ring
+                    .prefetch_write(split::USED_RING + 2 * usize::from(used));
+            }
+        }
+        for ahead in 0..count {
+            self.fill(ahead);
+        }
+        self.next = self.next.wrapping_add(count as u16);
+        self.held += count as u16;
+        self.window.extend(count);
+        self.window.len()
+    }
+
+    #[inline(always)]
+    fn gathered(&self) -> usize {
+        self.window.len()
+    }
+
+    #[inline(always)]
+    fn entry(&self, ahead: usize) -> Option<Entry> {
+        self.window.get(ahead)
+    }
+
+    #[inline]
+    fn walk(
+        &self,
+        entry: Entry,
+        memory: &mut Translator,
+        chain: &mut Chain,
+        access: Access,
+    ) -> Result<(), Fault> {
+        let (mut address, mut len, mut flags, mut next) =
+            (entry.address, entry.len, entry.flags, entry.next);
+        if flags & FLAG_BAD != 0 {
+            return Err(Fault::Bad);
+        }
+        for _ in 0..CHAIN_MAX {
+            if flags & FLAG_INDIRECT != 0 {
+                if flags & FLAG_NEXT != 0 || !self.has_indirect {
+                    return Err(Fault::Bad);
+                }
+                return self.walk_table(address, len, memory, chain, access);
+            }
+            if !is_for(flags, access) {
+                return Err(Fault::Bad);
+            }
+            chain.push(memory, address, len, access)?;
+            if flags & FLAG_NEXT == 0 {
+                return Ok(());
+            }
+            let (following, word) = self.descriptor(next).ok_or(Fault::Bad)?;
+            (address, len, flags, next) = (following, word.len(), word.flags(), word.next());
+        }
+        Err(Fault::Bad)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, written: u32) {
+        let Some(entry) = self.window.pop() else {
+            return;
+        };
+        if let Some(inflight) = &mut self.inflight {
+            inflight.take(entry.id);
+        }
+        let slot = usize::from(self.used_next & self.mask);
+        let at = split::USED_RING + 2 * slot;
+        if let Some(id) = self.used_ring.get(at) {
+            id.store(u32::from(entry.id).to_le(), Ordering::Relaxed);
+        }
+        if let Some(len) = self.used_ring.get(at + 1) {
+            len.store(written.to_le(), Ordering::Relaxed);
+        }
+        self.used_next = self.used_next.wrapping_add(1);
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        let (old, new) = (self.used_published, self.used_next);
+        let count = new.wrapping_sub(old);
+        if count == 0 {
+            return false;
+        }
+        store(&self.used, split::INDEX, new, Ordering::Release);
+        self.used_published = new;
+        self.held = self.held.saturating_sub(count);
+        if let Some(inflight) = &mut self.inflight {
+            inflight.commit(new);
+        }
+        if self.log.is_on() {
+            self.log_used(old, count);
+        }
+        // The driver looks at the index after it has asked for notifications, we at its wish after we have moved the index
+        // (section 2.7.7.2).
+        fence(Ordering::SeqCst);
+        if self.has_event_index {
+            let event = load(&self.avail, split::used_event(self.size), Ordering::Relaxed);
+            return split::needs_event(event, new, old);
+        }
+        load(&self.avail, split::FLAGS, Ordering::Relaxed) & split::AVAIL_NO_INTERRUPT == 0
+    }
+
+    fn has_all(&self) -> bool {
+        self.held >= self.size
+    }
+
+    fn request_notifications(&mut self, wanted: bool) {
+        if self.has_event_index {
+            // Flags are not looked at (section 2.7.10). An index that was just passed is passed again after 65,535 more.
+            let next = self.next;
+            let event = if wanted { next } else { next.wrapping_sub(1) };
+            let at = split::avail_event(self.size);
+            store(&self.used, at, event, Ordering::Relaxed);
+            self.log.mark_ring(2 * at as u64, 2);
+        } else {
+            let flags = if wanted { 0 } else { split::USED_NO_NOTIFY };
+            store(&self.used, split::FLAGS, flags, Ordering::Relaxed);
+            self.log.mark_ring(0, 2);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    fn base(&self) -> u32 {
+        let unused = self.window.len() as u16;
+        let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
+        u32::from(self.next.wrapping_sub(unused).wrapping_sub(pending))
+    }
+
+    #[inline(always)]
+    fn log(&self) -> &RingLog {
+        &self.log
+    }
+
+    fn log_mut(&mut self) -> &mut RingLog {
+        &mut self.log
+    }
+
+    #[inline(always)]
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    #[inline(always)]
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}
+
+/// Returns true if the driver offers a descriptor for this access.
+#[inline(always)]
+pub(super) fn is_for(flags: u16, access: Access) -> bool {
+    (flags & FLAG_WRITE != 0) == (access == Access::Write)
+}
+
+#[inline(always)]
+fn load(words: &[AtomicU16], at: usize, order: Ordering) -> u16 {
+    words
+        .get(at)
+        .map_or(0, |word| u16::from_le(word.load(order)))
+}
+
+#[inline(always)]
+fn store(words: &[AtomicU16], at: usize, value: u16, order: Ordering) {
+    if let Some(word) = words.get(at) {
+        word.store(value.to_le(), order);
+    }
+}

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rings against a slow and obvious driver.
