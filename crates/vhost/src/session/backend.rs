@@ -1,0 +1,871 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Back end: the side that processes the rings of a front end (section 'Communication' and those that follow).
+//!
+//! A ring starts when its size, its addresses and its kick descriptor (or the word that there is none) are set, features are
+//! set and memory is mapped, in whatever order the messages came. It stops on GET_VRING_BASE. It starts disabled until
+//! SET_VRING_ENABLE, or enabled if `F_PROTOCOL_FEATURES` is not negotiated (section 'Ring states').
+//!
+//! A request that the session refuses ends it, unless the front end asked for an acknowledgement: then the session
+//! acknowledges the failure and goes on as if the request had not come.
+
+mod memory;
+mod ring;
+
+use crate::features::*;
+use crate::message::{
+    BackendRequest, CONFIG_MAX, ConfigWrite, FrontendRequest, InflightArea, IotlbEntry, IotlbRange,
+    Permission, Reply, RingBase, code, has_reply,
+};
+use ring::Ring;
+
+use super::{MEMORY_SLOTS_MAX, QUEUE_PAIRS_MAX, SessionError};
+
+pub use crate::message::Region;
+
+/// Protocol features that this back end implements.
+pub const PROTOCOL_FEATURES: u64 = PROTOCOL_F_MQ
+    | PROTOCOL_F_LOG_SHMFD
+    | PROTOCOL_F_RARP
+    | PROTOCOL_F_REPLY_ACK
+    | PROTOCOL_F_MTU
+    | PROTOCOL_F_BACKEND_REQ
+    | PROTOCOL_F_CONFIG
+    | PROTOCOL_F_INFLIGHT_SHMFD
+    | PROTOCOL_F_RESET_DEVICE
+    | PROTOCOL_F_CONFIGURE_MEM_SLOTS
+    | PROTOCOL_F_STATUS;
+
+/// Smallest MTU of IPv4 (RFC 791).
+const MTU_MIN: u64 = 68;
+
+/// What a back end offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    /// Virtio features on offer. `F_PROTOCOL_FEATURES` is added if there are protocol features.
+    pub features: u64,
+    /// Virtio features that the front end has to accept before a ring starts.
+    pub required_features: u64,
+    /// Protocol features on offer. Those that are not in [`PROTOCOL_FEATURES`] are left out.
+    pub protocol_features: u64,
+    /// Largest number of queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
+    pub queue_pairs: u16,
+    /// Largest number of memory regions, 8 to [`MEMORY_SLOTS_MAX`].
+    pub memory_slots: u16,
+    /// Largest MTU that the front end may set.
+    pub mtu_max: u16,
+    /// The device's configuration space, at most 256 octets (virtio 1.2, section 5.1.4). Used with `PROTOCOL_F_CONFIG`.
+    pub config_space: Vec<u8>,
+}
+
+impl Default for BackendConfig {
+    /// Returns one queue pair with `F_VERSION_1` and all protocol features but `PROTOCOL_F_CONFIG`.
+    fn default() -> Self {
+        Self {
+            features: F_VERSION_1,
+            required_features: F_VERSION_1,
+            protocol_features: PROTOCOL_FEATURES & !PROTOCOL_F_CONFIG,
+            queue_pairs: 1,
+            memory_slots: MEMORY_SLOTS_MAX,
+            mtu_max: u16::MAX,
+            config_space: Vec::new(),
+        }
+    }
+}
+
+/// How the front end notifies the back end of available buffers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kick<F> {
+    /// Not at all: the back end polls.
+    Poll,
+    /// By this eventfd.
+    Event(F),
+}
+
+/// A ring that starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingConfig<F> {
+    /// Index of the ring. Even ones carry frames to the guest, odd ones frames from the guest.
+    pub index: u8,
+    /// Number of entries. A power of two, at least 2, if the ring is split.
+    pub size: u16,
+    /// True if the ring is packed.
+    pub is_packed: bool,
+    /// Address of the descriptor table or the packed ring. A multiple of 16; not yet translated, see
+    /// [`crate::message::RingAddresses`].
+    pub descriptors: u64,
+    /// Address of the available ring (a multiple of 2) or the driver's event suppression structure (of 4).
+    pub available: u64,
+    /// Address of the used ring or the device's event suppression structure. A multiple of 4.
+    pub used: u64,
+    /// Guest address of the used ring for the log, if writes to it are logged.
+    pub log: Option<u64>,
+    /// Where to start.
+    pub base: RingBase,
+    /// Virtio features in use.
+    pub features: u64,
+    /// True if the ring starts enabled.
+    pub is_enabled: bool,
+    /// How the front end notifies the back end.
+    pub kick: Kick<F>,
+    /// How the back end notifies the front end; `None` if it polls, or until [`Action::SetCall`].
+    pub call: Option<F>,
+    /// How the back end reports an error.
+    pub error: Option<F>,
+}
+
+/// What a caller does for a back end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<F> {
+    /// Send these octets with these file descriptors.
+    Reply(Vec<u8>, Vec<F>),
+    /// A request was refused; the acknowledgement that says so follows. For the log.
+    Refused(SessionError),
+    /// Map these regions, then use them in place of all former ones. Running rings are translated again. If it fails, the
+    /// former regions stay. Answer with [`Backend::memory_mapped`].
+    SetMemory(Vec<(Region, F)>),
+    /// Map one more region. Answer with [`Backend::memory_mapped`].
+    AddRegion(Region, F),
+    /// Unmap a region. A running ring that lies in it does not run on. Answer with [`Backend::memory_mapped`].
+    RemoveRegion(Region),
+    /// Map the log in place of the former one. Answer with [`Backend::log_mapped`].
+    SetLog {
+        /// Octets of the log.
+        size: u64,
+        /// Offset in the file.
+        offset: u64,
+        /// The file.
+        file: F,
+    },
+    /// Start or stop logging of writes to guest memory, while rings run on.
+    SetLogging(bool),
+    /// Start or stop logging of writes to a running ring's used ring; `Some` is its guest address in the log.
+    SetRingLogging {
+        /// Index of the ring.
+        index: u8,
+        /// Guest address of the used ring.
+        log: Option<u64>,
+    },
+    /// The first ring starts: these are the features in use and the number of rings that the front end has named so far.
+    /// More may follow.
+    DeviceReady {
+        /// Virtio features.
+        features: u64,
+        /// Protocol features.
+        protocol_features: u64,
+        /// Number of rings.
+        rings: u16,
+    },
+    /// The last ring has stopped. The back end does not touch guest memory (section 'Suspended device state').
+    DeviceGone,
+    /// Start a ring. If that fails, end the session.
+    StartRing(Box<RingConfig<F>>),
+    /// Stop a ring, and close its descriptors. Answer with [`Backend::ring_stopped`].
+    StopRing {
+        /// Index of the ring.
+        index: u8,
+    },
+    /// Enable or disable a running ring.
+    EnableRing {
+        /// Index of the ring.
+        index: u8,
+        /// True to enable it.
+        is_enabled: bool,
+    },
+    /// Replace the kick descriptor of a running ring.
+    SetKick {
+        /// Index of the ring.
+        index: u8,
+        /// How the front end notifies the back end.
+        kick: Kick<F>,
+    },
+    /// Replace the call descriptor of a running ring, and notify once: buffers may have been used in between.
+    SetCall {
+        /// Index of the ring.
+        index: u8,
+        /// The eventfd; `None` if the front end polls.
+        call: Option<F>,
+    },
+    /// Replace the error descriptor of a running ring.
+    SetError {
+        /// Index of the ring.
+        index: u8,
+        /// The eventfd, if any.
+        error: Option<F>,
+    },
+    /// Send requests of the back end over this socket, in place of a former one.
+    IotlbChannel(F),
+    /// Add an entry to the IOTLB if its user addresses are mapped. Answer with [`Backend::iotlb_updated`].
+    IotlbUpdate(IotlbEntry),
+    /// Remove a range from the IOTLB, and use none of its translations any more. Answer with
+    /// [`Backend::iotlb_updated`].
+    IotlbInvalidate(IotlbRange),
+    /// Allocate an area that tracks buffers in flight. Answer with [`Backend::inflight_created`].
+    CreateInflight {
+        /// Number of rings.
+        rings: u16,
+        /// Entries of each ring.
+        ring_size: u16,
+        /// True if rings are packed, as far as features are set yet.
+        is_packed: bool,
+    },
+    /// Map an area that tracks buffers in flight. Answer with [`Backend::inflight_mapped`].
+    SetInflight(InflightArea, F),
+    /// The guest's MTU.
+    SetMtu(u16),
+    /// Broadcast a RARP frame from this MAC address.
+    SendRarp([u8; 6]),
+}
+
+/// Request whose outcome the caller has to report.
+#[derive(Debug)]
+enum Waiting {
+    Memory {
+        change: memory::Change,
+        request: u32,
+        acknowledge: bool,
+    },
+    Log,
+    RingBase {
+        index: u8,
+    },
+    Iotlb {
+        acknowledge: bool,
+    },
+    CreateInflight,
+    SetInflight {
+        acknowledge: bool,
+    },
+}
+
+/// How far a request is.
+enum Progress<F> {
+    /// Done: an acknowledgement follows if the front end asked for one.
+    Done(Vec<Action<F>>),
+    /// The reply is among the actions.
+    Replied(Vec<Action<F>>),
+    /// The session waits for the caller.
+    Waiting(Vec<Action<F>>, Waiting),
+}
+
+/// Result of a step: actions, or the reason that the session has ended.
+type Step<F> = Result<Vec<Action<F>>, SessionError>;
+
+/// Back end of a connection.
+#[derive(Debug)]
+pub struct Backend<F> {
+    config: BackendConfig,
+    features: Option<u64>,
+    protocol_features: u64,
+    regions: Vec<Region>,
+    has_log: bool,
+    rings: Vec<Ring<F>>,
+    status: u8,
+    /// True between `DeviceReady` and `DeviceGone`.
+    is_ready: bool,
+    waiting: Option<Waiting>,
+    has_ended: bool,
+}
+
+impl<F> Backend<F> {
+    /// Returns a back end for a new connection. Numbers out of range are brought into it.
+    #[must_use]
+    pub fn new(mut config: BackendConfig) -> Self {
+        config.protocol_features &= PROTOCOL_FEATURES;
+        config.features &= !F_PROTOCOL_FEATURES;
+        if config.protocol_features != 0 {
+            config.features |= F_PROTOCOL_FEATURES;
+        }
+        config.queue_pairs = config.queue_pairs.clamp(1, QUEUE_PAIRS_MAX);
+        config.memory_slots = config.memory_slots.clamp(8, MEMORY_SLOTS_MAX);
+        config.config_space.truncate(CONFIG_MAX);
+        let rings = (0..2 * config.queue_pairs).map(|_| Ring::new()).collect();
+        Self {
+            config,
+            features: None,
+            protocol_features: 0,
+            regions: Vec::new(),
+            has_log: false,
+            rings,
+            status: 0,
+            is_ready: false,
+            waiting: None,
+            has_ended: false,
+        }
+    }
+
+    /// Returns the virtio features in use, `F_LOG_ALL` and `F_PROTOCOL_FEATURES` included; 0 before SET_FEATURES.
+    #[must_use]
+    pub fn features(&self) -> u64 {
+        self.features.unwrap_or(0)
+    }
+
+    /// Returns the protocol features in use.
+    #[must_use]
+    pub fn protocol_features(&self) -> u64 {
+        self.protocol_features
+    }
+
+    /// Returns the memory regions in use.
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Returns the device status that the front end has set (virtio 1.2, section 2.1).
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// Returns the number of file descriptors that the session holds: at most three for each ring.
+    #[must_use]
+    pub fn descriptors_held(&self) -> usize {
+        self.rings.iter().map(Ring::descriptors_held).sum()
+    }
+
+    /// Returns the message that tells the front end of a missing or refused translation, for the socket of
+    /// [`Action::IotlbChannel`]. `None` if the front end takes no such messages.
+    #[must_use]
+    pub fn iotlb_miss(&self, iova: u64, permission: Permission) -> Option<Vec<u8>> {
+        let is_negotiated =
+            self.has_feature(F_ACCESS_PLATFORM) && self.has_protocol(PROTOCOL_F_BACKEND_REQ);
+        is_negotiated.then(|| BackendRequest::IotlbMiss { iova, permission }.encode(false))
+    }
+
+    /// Handles a request of the front end with its file descriptors. `need_reply` is [`crate::message::Header::need_reply`].
+    /// Descriptors that no action has and the session does not keep are dropped.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session has ended. Call [`Self::close`] and close the socket.
+    pub fn handle(
+        &mut self,
+        request: FrontendRequest,
+        need_reply: bool,
+        descriptors: Vec<F>,
+    ) -> Step<F> {
+        if self.has_ended {
+            return Err(SessionError::Ended);
+        }
+        if self.waiting.is_some() {
+            return self.end(SessionError::OutOfOrder);
+        }
+        let code = request.code();
+        match self.dispatch(request, need_reply, descriptors) {
+            Ok(Progress::Done(actions)) => {
+                let acknowledge = self.acknowledges(code, need_reply);
+                self.finish(
+                    actions,
+                    acknowledge.then_some(Reply::acknowledge(code, true)),
+                )
+            }
+            Ok(Progress::Replied(actions)) => Ok(actions),
+            Ok(Progress::Waiting(actions, waiting)) => {
+                self.waiting = Some(waiting);
+                Ok(actions)
+            }
+            Err(error) => self.refuse(code, self.acknowledges(code, need_reply), error),
+        }
+    }
+
+    /// Reports the outcome of [`Action::SetMemory`], [`Action::AddRegion`] or [`Action::RemoveRegion`].
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session has ended: mapping failed and the front end asked for no acknowledgement, a ring cannot
+    /// start, or the session does not wait for this.
+    pub fn memory_mapped<E>(&mut self, result: Result<(), E>) -> Step<F> {
+        match self.waiting.take() {
+            Some(Waiting::Memory {
+                change,
+                request,
+                acknowledge,
+            }) => {
+                if result.is_err() {
+                    return self.refuse(request, acknowledge, SessionError::Failed(request));
+                }
+                change.apply(&mut self.regions);
+                self.finish(
+                    Vec::new(),
+                    acknowledge.then_some(Reply::acknowledge(request, true)),
+                )
+            }
+            _ => self.end(SessionError::OutOfOrder),
+        }
+    }
+
+    /// Reports the outcome of [`Action::SetLog`].
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session has ended: the log cannot be mapped, so that writes would be lost in a migration, or
+    /// the session does not wait for this.
+    pub fn log_mapped<E>(&mut self, result: Result<(), E>) -> Step<F> {
+        match self.waiting.take() {
+            Some(Waiting::Log) => {
+                if result.is_err() {
+                    return self.end(SessionError::Failed(code::SET_LOG_BASE));
+                }
+                self.has_log = true;
+                // This reply is due with LOG_SHMFD alone (section 'Communication').
+                self.finish(
+                    Vec::new(),
+                    Some(Reply::acknowledge(code::SET_LOG_BASE, true)),
+                )
+            }
+            _ => self.end(SessionError::OutOfOrder),
+        }
+    }
+
+    /// Reports that a ring has stopped at `base`. Rings of which the front end does not want to know are ignored.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session has ended.
+    pub fn ring_stopped(&mut self, index: u8, base: RingBase) -> Step<F> {
+        let Some(ring) = self.rings.get_mut(usize::from(index)) else {
+            return Ok(Vec::new());
+        };
+        match self.waiting {
+            Some(Waiting::RingBase { index: wanted }) if wanted == index => {
+                self.waiting = None;
+                ring.base = Some(base.bits());
+                let mut actions = Vec::new();
+                self.report_gone(&mut actions);
+                self.finish(
+                    actions,
+                    Some(Reply::RingBase {
+                        index,
+                        bits: base.bits(),
+                    }),
+                )
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Reports the outcome of [`Action::IotlbUpdate`] or [`Action::IotlbInvalidate`].
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session has ended: it failed and the front end asked for no acknowledgement, or the session
+    /// does not wait for this.
+    pub fn iotlb_updated<E>(&mut self, result: Result<(), E>) -> Step<F> {
+        match self.waiting.take() {
+            Some(Waiting::Iotlb { acknowledge }) if result.is_err() => self.refuse(
+                code::IOTLB_MSG,
+                acknowledge,
+                SessionError::Failed(code::IOTLB_MSG),
+            ),
+            Some(Waiting::Iotlb { acknowledge }) => {
+                let reply = Reply::acknowledge(code::IOTLB_MSG, true);
+                self.finish(Vec::new(), acknowledge.then_some(reply))
+            }
+            _ => self.end(SessionError::OutOfOrder),
+        }
+    }
+
+    /// Reports the outcome of [`Action::CreateInflight`]: the area and its file for the front end.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session has ended: it does not wait for this.
+    pub fn inflight_created<E>(&mut self, result: Result<(InflightArea, F), E>) -> Step<F> {
+        match self.waiting.take() {
+            Some(Waiting::CreateInflight) => {
+                let (area, files) = match result {
+                    Ok((area, file)) => (Some(area), vec![file]),
+                    Err(_) => (None, Vec::new()),
+                };
+                Ok(vec![Action::Reply(Reply::Inflight(area).encode(), files)])
+            }
+            _ => self.end(SessionError::OutOfOrder),
+        }
+    }
+
+    /// Reports the outcome of [`Action::SetInflight`].
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session has ended: mapping failed and the front end asked for no acknowledgement, or the
+    /// session does not wait for this.
+    pub fn inflight_mapped<E>(&mut self, result: Result<(), E>) -> Step<F> {
+        const CODE: u32 = code::SET_INFLIGHT_FD;
+        match self.waiting.take() {
+            Some(Waiting::SetInflight { acknowledge }) if result.is_err() => {
+                self.refuse(CODE, acknowledge, SessionError::Failed(CODE))
+            }
+            Some(Waiting::SetInflight { acknowledge }) => self.finish(
+                Vec::new(),
+                acknowledge.then_some(Reply::acknowledge(CODE, true)),
+            ),
+            _ => self.end(SessionError::OutOfOrder),
+        }
+    }
+
+    /// Ends the session: returns the actions that stop the rings. Answers to them are not expected.
+    pub fn close(&mut self) -> Vec<Action<F>> {
+        self.has_ended = true;
+        self.waiting = None;
+        let mut actions = Vec::new();
+        self.stop_rings(&mut actions);
+        self.rings.clear();
+        self.regions.clear();
+        actions
+    }
+
+    fn dispatch(
+        &mut self,
+        request: FrontendRequest,
+        need_reply: bool,
+        descriptors: Vec<F>,
+    ) -> Result<Progress<F>, SessionError> {
+        use FrontendRequest as R;
+        // The codec has checked this number, but the caller hands both in.
+        if descriptors.len() != request.descriptors()
+            && !matches!(request, R::RemoveRegion(_) | R::Unknown(_))
+        {
+            return Err(SessionError::Descriptors {
+                request: request.code(),
+                count: descriptors.len(),
+            });
+        }
+        match request {
+            R::GetFeatures
+            | R::SetFeatures(_)
+            | R::SetOwner
+            | R::ResetOwner
+            | R::GetProtocolFeatures
+            | R::SetProtocolFeatures(_)
+            | R::GetQueueNumber
+            | R::ResetDevice
+            | R::SetStatus(_)
+            | R::GetStatus
+            | R::GetConfig { .. }
+            | R::SetConfig(_)
+            | R::SetMtu(_)
+            | R::SendRarp(_) => self.device_request(request),
+            R::SetMemoryTable(_)
+            | R::AddRegion(_)
+            | R::RemoveRegion(_)
+            | R::GetMemorySlots
+            | R::IotlbUpdate(_)
+            | R::IotlbInvalidate(_)
+            | R::SetRequestChannel => self.memory_request(request, need_reply, descriptors),
+            R::SetLogBase(_) | R::SetLogEvent | R::GetInflight { .. } | R::SetInflight(_) => {
+                self.area_request(request, need_reply, descriptors)
+            }
+            R::SetRingSize { .. }
+            | R::SetRingAddresses { .. }
+            | R::SetRingBase { .. }
+            | R::GetRingBase { .. }
+            | R::SetRingKick(_)
+            | R::SetRingCall(_)
+            | R::SetRingError(_)
+            | R::SetRingEnable { .. } => self.ring_request(request, descriptors),
+            R::Unknown(number) => Err(SessionError::Unknown(number)),
+        }
+    }
+
+    /// Handles requests about features and the device as a whole.
+    fn device_request(&mut self, request: FrontendRequest) -> Result<Progress<F>, SessionError> {
+        use FrontendRequest as R;
+        let code = request.code();
+        let number = |value: u64| {
+            Ok(Progress::Replied(vec![reply(&Reply::Number {
+                request: code,
+                value,
+            })]))
+        };
+        match request {
+            R::GetFeatures => number(self.config.features),
+            R::GetProtocolFeatures => {
+                self.require_offered_protocols(code)?;
+                number(self.config.protocol_features)
+            }
+            R::GetQueueNumber => {
+                self.require_offered(PROTOCOL_F_MQ, "PROTOCOL_F_MQ", code)?;
+                number(self.config.queue_pairs.into())
+            }
+            R::GetStatus => {
+                self.require(PROTOCOL_F_STATUS, "PROTOCOL_F_STATUS", code)?;
+                number(self.status.into())
+            }
+            R::SetFeatures(features) => self.set_features(features),
+            R::SetProtocolFeatures(features) => {
+                self.require_offered_protocols(code)?;
+                match features & !self.config.protocol_features {
+                    0 => self.protocol_features = features,
+                    unknown => return Err(SessionError::NotOffered(unknown)),
+                }
+                done()
+            }
+            R::SetStatus(status) => {
+                self.require(PROTOCOL_F_STATUS, "PROTOCOL_F_STATUS", code)?;
+                self.status = status;
+                // Writing 0 resets the device (virtio 1.2, section 2.4).
+                Ok(Progress::Done(if status == 0 {
+                    self.reset()
+                } else {
+                    Vec::new()
+                }))
+            }
+            R::ResetDevice => {
+                self.require(PROTOCOL_F_RESET_DEVICE, "PROTOCOL_F_RESET_DEVICE", code)?;
+                Ok(Progress::Done(self.reset()))
+            }
+            R::GetConfig {
+                offset,
+                size,
+                flags,
+            } => {
+                self.require(PROTOCOL_F_CONFIG, "PROTOCOL_F_CONFIG", code)?;
+                let octets = self.config_octets(offset, size);
+                let config = octets.and_then(|octets| ConfigWrite::new(offset, flags, octets));
+                Ok(Progress::Replied(vec![reply(&Reply::Config(config))]))
+            }
+            R::SetConfig(_) => {
+                self.require(PROTOCOL_F_CONFIG, "PROTOCOL_F_CONFIG", code)?;
+                // All fields of a network device are read-only (virtio 1.2, section 5.1.4).
+                Err(SessionError::Value {
+                    request: code,
+                    field: "write to a read-only field",
+                })
+            }
+            R::SetMtu(mtu) => {
+                self.require_offered(PROTOCOL_F_MTU, "PROTOCOL_F_MTU", code)?;
+                match u16::try_from(mtu) {
+                    Ok(short) if mtu >= MTU_MIN && short <= self.config.mtu_max => {
+                        Ok(Progress::Done(vec![Action::SetMtu(short)]))
+                    }
+                    _ => Err(SessionError::Value {
+                        request: code,
+                        field: "MTU",
+                    }),
+                }
+            }
+            R::SendRarp(address) => {
+                self.require_offered(PROTOCOL_F_RARP, "PROTOCOL_F_RARP", code)?;
+                Ok(Progress::Done(vec![Action::SendRarp(address)]))
+            }
+            // SET_OWNER says that a session begins; RESET_OWNER is deprecated, and ignoring it is recommended.
+            _ => done(),
+        }
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<Progress<F>, SessionError> {
+        match features & !self.config.features {
+            0 => {}
+            unknown => return Err(SessionError::NotOffered(unknown)),
+        }
+        let is_running = self.rings.iter().any(|ring| ring.is_running);
+        let changes = features ^ self.features();
+        let mut actions = Vec::new();
+        if is_running {
+            match changes & !(F_LOG_ALL | F_PROTOCOL_FEATURES) {
+                0 => {}
+                fixed => return Err(SessionError::FeaturesInUse(fixed)),
+            }
+            if changes & F_LOG_ALL != 0 {
+                let is_logging = features & F_LOG_ALL != 0;
+                if is_logging && !self.has_log {
+                    return Err(SessionError::LogMissing);
+                }
+                actions.push(Action::SetLogging(is_logging));
+            }
+        }
+        self.features = Some(features);
+        if features & F_PROTOCOL_FEATURES == 0 {
+            for (index, ring) in (0..=u8::MAX).zip(&mut self.rings) {
+                ring.enable(index, true, &mut actions);
+            }
+        }
+        Ok(Progress::Done(actions))
+    }
+
+    fn config_octets(&self, offset: u32, size: u16) -> Option<Vec<u8>> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::from(size))?;
+        self.config.config_space.get(start..end).map(<[u8]>::to_vec)
+    }
+
+    /// Handles requests about shared areas other than guest memory.
+    fn area_request(
+        &mut self,
+        request: FrontendRequest,
+        need_reply: bool,
+        mut descriptors: Vec<F>,
+    ) -> Result<Progress<F>, SessionError> {
+        use FrontendRequest as R;
+        let code = request.code();
+        let missing = SessionError::Descriptors {
+            request: code,
+            count: descriptors.len(),
+        };
+        match request {
+            R::SetLogBase(area) => {
+                self.require(PROTOCOL_F_LOG_SHMFD, "PROTOCOL_F_LOG_SHMFD", code)?;
+                let (size, offset) = (area.size(), area.offset());
+                let file = descriptors.pop().ok_or(missing)?;
+                Ok(Progress::Waiting(
+                    vec![Action::SetLog { size, offset, file }],
+                    Waiting::Log,
+                ))
+            }
+            R::GetInflight { rings, ring_size } => {
+                self.require(PROTOCOL_F_INFLIGHT_SHMFD, "PROTOCOL_F_INFLIGHT_SHMFD", code)?;
+                self.check_inflight(rings, code)?;
+                let is_packed = self.has_feature(F_RING_PACKED);
+                let action = Action::CreateInflight {
+                    rings,
+                    ring_size: ring_size.get(),
+                    is_packed,
+                };
+                Ok(Progress::Waiting(vec![action], Waiting::CreateInflight))
+            }
+            R::SetInflight(area) => {
+                self.require(PROTOCOL_F_INFLIGHT_SHMFD, "PROTOCOL_F_INFLIGHT_SHMFD", code)?;
+                self.check_inflight(area.rings(), code)?;
+                let running = self.running().next();
+                if let Some(index) = running {
+                    return Err(SessionError::RingRunning {
+                        request: code,
+                        index,
+                    });
+                }
+                let file = descriptors.pop().ok_or(missing)?;
+                let waiting = Waiting::SetInflight {
+                    acknowledge: self.acknowledges(code, need_reply),
+                };
+                Ok(Progress::Waiting(
+                    vec![Action::SetInflight(area, file)],
+                    waiting,
+                ))
+            }
+            // SET_LOG_FD is optional for both sides. This back end does not use the descriptor, which is dropped.
+            _ => done(),
+        }
+    }
+
+    fn check_inflight(&self, rings: u16, request: u32) -> Result<(), SessionError> {
+        if usize::from(rings) <= self.rings.len() {
+            Ok(())
+        } else {
+            Err(SessionError::Value {
+                request,
+                field: "number of rings",
+            })
+        }
+    }
+
+    /// Returns the device to its initial state. Memory stays, since front ends do not send it again.
+    fn reset(&mut self) -> Vec<Action<F>> {
+        let mut actions = Vec::new();
+        self.stop_rings(&mut actions);
+        for ring in &mut self.rings {
+            *ring = Ring::new();
+        }
+        self.features = None;
+        self.has_log = false;
+        self.status = 0;
+        actions
+    }
+
+    fn stop_rings(&mut self, actions: &mut Vec<Action<F>>) {
+        for (index, ring) in (0..=u8::MAX).zip(&mut self.rings) {
+            if std::mem::take(&mut ring.is_running) {
+                actions.push(Action::StopRing { index });
+            }
+        }
+        self.report_gone(actions);
+    }
+
+    /// Adds `DeviceGone` when no ring runs any more.
+    fn report_gone(&mut self, actions: &mut Vec<Action<F>>) {
+        if self.is_ready && self.running().next().is_none() {
+            self.is_ready = false;
+            actions.push(Action::DeviceGone);
+        }
+    }
+
+    /// Returns the indices of rings that run.
+    fn running(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..=u8::MAX)
+            .zip(&self.rings)
+            .filter(|(_, ring)| ring.is_running)
+            .map(|(index, _)| index)
+    }
+
+    /// Ends a request: starts the rings that can start now, then replies.
+    fn finish(&mut self, mut actions: Vec<Action<F>>, last: Option<Reply>) -> Step<F> {
+        if let Err(error) = self.start_rings(&mut actions) {
+            return self.end(error);
+        }
+        actions.extend(last.as_ref().map(reply));
+        Ok(actions)
+    }
+
+    /// Refuses a request: acknowledges the failure if the front end waits for that, and ends the session otherwise.
+    fn refuse(&mut self, request: u32, acknowledge: bool, error: SessionError) -> Step<F> {
+        // Nothing that follows makes sense without agreement on features.
+        if !acknowledge || matches!(error, SessionError::NotOffered(_)) {
+            return self.end(error);
+        }
+        Ok(vec![
+            Action::Refused(error),
+            reply(&Reply::acknowledge(request, false)),
+        ])
+    }
+
+    fn end(&mut self, error: SessionError) -> Step<F> {
+        self.has_ended = true;
+        self.waiting = None;
+        Err(error)
+    }
+
+    /// Returns true if the front end waits for an acknowledgement of a request. Requests with a reply of their own have
+    /// none (section on REPLY_ACK). IOTLB messages have one in any case, but front ends mark those for which they wait.
+    fn acknowledges(&self, request: u32, need_reply: bool) -> bool {
+        match request {
+            _ if has_reply(request) => false,
+            code::IOTLB_MSG => need_reply,
+            _ => need_reply && self.has_protocol(PROTOCOL_F_REPLY_ACK),
+        }
+    }
+
+    fn has_feature(&self, feature: u64) -> bool {
+        self.features() & feature != 0
+    }
+
+    fn has_protocol(&self, feature: u64) -> bool {
+        self.protocol_features & feature != 0
+    }
+
+    /// Checks that a protocol feature is negotiated.
+    fn require(&self, mask: u64, feature: &'static str, request: u32) -> Result<(), SessionError> {
+        if self.has_protocol(mask) {
+            Ok(())
+        } else {
+            Err(SessionError::NotNegotiated { request, feature })
+        }
+    }
+
+    /// Checks that a protocol feature is on offer, where that is all that a request needs.
+    fn require_offered(
+        &self,
+        mask: u64,
+        feature: &'static str,
+        request: u32,
+    ) -> Result<(), SessionError> {
+        if self.config.protocol_features & mask != 0 {
+            Ok(())
+        } else {
+            Err(SessionError::NotNegotiated { request, feature })
+        }
+    }
+
+    fn require_offered_protocols(&self, request: u32) -> Result<(), SessionError> {
+        self.require_offered(u64::MAX, "F_PROTOCOL_FEATURES", request)
+    }
+}
+
+fn reply<F>(reply: &Reply) -> Action<F> {
+    Action::Reply(reply.encode(), Vec::new())
+}
+
+fn done<F>() -> Result<Progress<F>, SessionError> {
+    Ok(Progress::Done(Vec::new()))
+}
