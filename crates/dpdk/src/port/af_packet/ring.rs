@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A mapped packet ring (packet(7), PACKET_RX_RING and PACKET_TX_RING with TPACKET_V2): slots of one size in a row, each
+//! owned by the kernel or by this process, as the status word at its beginning says.
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::errno::Errno;
+use nix::libc;
+#[cfg(test)]
+use nix::sys::mman::mmap_anonymous;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::socket::PacketSocket;
+
+/// Slots of a block. A block consists of whole pages and holds no remainder, so all slots of a ring follow each other.
+const SLOTS_PER_BLOCK: u32 = 16;
+/// linux/if_packet.h, TPACKET_ALIGNMENT.
+const ALIGNMENT: usize = 16;
+/// Bits of the status of a transmit slot that say what becomes of it. The others tell about timestamps.
+const TX_STATE: u32 =
+    libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING | libc::TP_STATUS_WRONG_FORMAT;
+
+/// Number and size of a ring's slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) slots: u32,
+    pub(super) slot_size: u32,
+}
+
+impl Geometry {
+    /// Returns a geometry of at least `slots` slots (a power of two) with room for `room` octets each.
+    pub(super) fn new(slots: u16, room: usize, page_size: usize) -> Self {
+        let step = (page_size / SLOTS_PER_BLOCK as usize).max(ALIGNMENT);
+        let slots = u32::from(slots).next_power_of_two().max(SLOTS_PER_BLOCK);
+        Self {
+            slots,
+            slot_size: room.next_multiple_of(step) as u32,
+        }
+    }
+
+    /// The ring as the kernel is asked for it.
+    pub(super) const fn request(self) -> libc::tpacket_req {
+        libc::tpacket_req {
+            tp_block_size: SLOTS_PER_BLOCK * self.slot_size,
+            tp_block_nr: self.slots / SLOTS_PER_BLOCK,
+            tp_frame_size: self.slot_size,
+            tp_frame_nr: self.slots,
+        }
+    }
+
+    /// Octets of the whole ring.
+    pub(super) const fn length(self) -> usize {
+        self.slots as usize * self.slot_size as usize
+    }
+}
+
+/// A mapped ring and the slot that is next.
+#[derive(Debug)]
+pub(super) struct Ring {
+    base: NonNull<u8>,
+    geometry: Geometry,
+    /// Slots that were passed, modulo 2^32; the number of slots is a power of two.
+    head: u32,
+    /// The kernel's side of the ring lives as long as the socket.
+    _socket: Option<Arc<PacketSocket>>,
+}
+
+// SAFETY: the mapping belongs to this value alone and may be used by any thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps the ring that `socket` was given.
+    pub(super) fn map(socket: &Arc<PacketSocket>, geometry: Geometry) -> Result<Self, Errno> {
+        let length = NonZeroUsize::new(geometry.length()).ok_or(Errno::EINVAL)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &***socket, 0)? };
+        Ok(Self {
+            base: base.cast(),
+            geometry,
+            head: 0,
+            _socket: Some(Arc::clone(socket)),
+        })
+    }
+
+    /// Returns a ring that no kernel serves.
+    #[cfg(test)]
+    pub(super) fn unserved(geometry: Geometry) -> Self {
+        let length = NonZeroUsize::new(geometry.length()).unwrap();
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE) }.unwrap();
+        Self {
+            base: base.cast(),
+            geometry,
+            head: 0,
+            _socket: None,
+        }
+    }
+
+    pub(super) const fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The slot `ahead` of the next one.
+    #[inline(always)]
+    fn slot(&self, ahead: u32) -> NonNull<u8> {
+        let index = self.head.wrapping_add(ahead) & (self.geometry.slots - 1);
+        // SAFETY: the index is less than the number of slots (masked; a power of two), so the address is within the mapping.
+        unsafe {
+            self.base
+                .add(index as usize * self.geometry.slot_size as usize)
+        }
+    }
+
+    #[inline(always)]
+    fn status(&self, ahead: u32) -> &AtomicU32 {
+        // SAFETY: a slot begins with its status (struct tpacket2_hdr), is aligned to 16 octets and lives as long as the
+        // ring; whatever lies there is a number. Both sides access it atomically only.
+        unsafe { AtomicU32::from_ptr(self.slot(ahead).as_ptr().cast()) }
+    }
+
+    /// Returns how many of the next slots hold a received frame, at most `most`.
+    #[inline]
+    pub(super) fn received(&self, most: usize) -> usize {
+        let most = most.min(self.geometry.slots as usize);
+        (0..most as u32)
+            .take_while(|ahead| {
+                self.status(*ahead).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
+            })
+            .count()
+    }
+
+    /// Returns the next slot when it holds a received frame.
+    #[inline(always)]
+    pub(super) fn next_received(&mut self) -> Option<Received<'_>> {
+        let status = self.status(0).load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        crate::prefetch_address(self.slot(1).as_ptr());
+        Some(Received { ring: self, status })
+    }
+
+    /// Returns the slot `ahead` of the next one when a frame can be written there. The kernel looks at none of them before
+    /// [`Ring::head`] is passed to it.
+    #[inline(always)]
+    pub(super) fn writable(&mut self, ahead: u32) -> Option<&mut [u8]> {
+        if ahead >= self.geometry.slots {
+            return None;
+        }
+        let state = self.status(ahead).load(Ordering::Acquire) & TX_STATE;
+        // SAFETY: the slot is within the mapping (`slot`); the kernel leaves it alone until its status asks for sending,
+        // which takes `&mut self`.
+        (state == libc::TP_STATUS_AVAILABLE).then(|| unsafe {
+            slice::from_raw_parts_mut(self.slot(ahead).as_ptr(), self.geometry.slot_size as usize)
+        })
+    }
+
+    /// Asks the kernel to send what is in the slot `ahead` of the next one.
+    #[inline(always)]
+    pub(super) fn request_send(&mut self, ahead: u32) {
+        self.status(ahead)
+            .store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+    }
+
+    /// Returns how many of the next `requested` slots the kernel has taken since they were requested, passes these, and takes
+    /// back the others. Afterwards no slot waits, and this side and the kernel agree which one is next.
+    #[inline]
+    pub(super) fn settle(&mut self, requested: u32) -> u32 {
+        let waits = |ahead: &u32| {
+            let state = self.status(*ahead).load(Ordering::Acquire) & TX_STATE;
+            state == libc::TP_STATUS_SEND_REQUEST || state == libc::TP_STATUS_WRONG_FORMAT
+        };
+        let taken = (0..requested).find(waits).unwrap_or(requested);
+        for ahead in taken..requested {
+            self.status(ahead)
+                .store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+        }
+        self.head = self.head.wrapping_add(taken);
+        taken
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this length, and nothing refers to it any more.
+        if let Err(error) = unsafe { munmap(self.base.cast(), self.geometry.length()) } {
+            tracing::warn!("packet ring was not unmapped: {error}");
+        }
+    }
+}
+
+/// A slot with a received frame. Dropped, it goes back to the kernel.
+#[derive(Debug)]
+pub(super) struct Received<'ring> {
+    ring: &'ring mut Ring,
+    status: u32,
+}
+
+impl Received<'_> {
+    /// The status that the kernel wrote.
+    pub(super) const fn status(&self) -> u32 {
+        self.status
+    }
+
+    /// The whole slot.
+    #[inline(always)]
+    pub(super) fn octets(&self) -> &[u8] {
+        // SAFETY: the slot is within the mapping (`slot`). The kernel leaves it alone while its status says that it is
+        // ours (checked by `next_received`), until this value is dropped.
+        unsafe {
+            slice::from_raw_parts(
+                self.ring.slot(0).as_ptr(),
+                self.ring.geometry.slot_size as usize,
+            )
+        }
+    }
+}
+
+impl Drop for Received<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.ring
+            .status(0)
+            .store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.ring.head = self.ring.head.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: usize = 4096;
+
+    proptest! {
+        /// What the kernel checks of a request (packet(7) and Documentation/networking/packet_mmap.rst).
+        #[test]
+        fn geometries_are_what_the_kernel_takes(
+            exponent in 5u32..=14,
+            room in 64usize..=9400,
+            page in prop_oneof![Just(PAGE), Just(16384), Just(65536)],
+        ) {
+            let geometry = Geometry::new(1 << exponent, room, page);
+            let request = geometry.request();
+            prop_assert_eq!(geometry.slots, 1 << exponent);
+            prop_assert!(geometry.slot_size as usize >= room);
+            prop_assert_eq!(request.tp_frame_size as usize % ALIGNMENT, 0);
+            prop_assert_eq!(request.tp_block_size as usize % page, 0);
+            prop_assert_eq!(request.tp_block_size % request.tp_frame_size, 0);
+            prop_assert_eq!(
+                request.tp_block_size / request.tp_frame_size * request.tp_block_nr,
+                request.tp_frame_nr
+            );
+            prop_assert_eq!(
+                request.tp_block_size as usize * request.tp_block_nr as usize,
+                geometry.length()
+            );
+        }
+
+        /// Against a kernel that takes some of what it is asked for, and finishes some of what it took.
+        #[test]
+        fn transmit_slots_are_never_written_while_the_kernel_has_them(
+            steps in prop::collection::vec((1u32..=64, any::<u32>(), any::<u32>()), 1..100),
+        ) {
+            let mut ring = Ring::unserved(Geometry::new(32, 64, PAGE));
+            // The kernel's next slot, and how many slots before it are still on their way.
+            let (mut next, mut flying) = (0u32, 0u32);
+            for (wanted, takes, finishes) in steps {
+                let mut asked = 0;
+                while asked < wanted && ring.writable(asked).is_some() {
+                    ring.request_send(asked);
+                    asked += 1;
+                }
+                prop_assert_eq!(asked, wanted.min(32 - flying));
+                let taken = takes % (asked + 1);
+                for _ in 0..taken {
+                    let status = ring.status(next.wrapping_sub(ring.head));
+                    prop_assert_eq!(status.load(Ordering::Relaxed), libc::TP_STATUS_SEND_REQUEST);
+                    status.store(libc::TP_STATUS_SENDING, Ordering::Relaxed);
+                    next = next.wrapping_add(1);
+                }
+                flying += taken;
+                prop_assert_eq!(ring.settle(asked), taken);
+                prop_assert_eq!(ring.head, next);
+                for _ in 0..finishes % (flying + 1) {
+                    let oldest = next.wrapping_sub(flying).wrapping_sub(ring.head);
+                    ring.status(oldest).store(libc::TP_STATUS_TS_SOFTWARE, Ordering::Relaxed);
+                    flying -= 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn received_frames_come_in_order_and_their_slots_go_back() {
+        let mut ring = Ring::unserved(Geometry::new(32, 64, PAGE));
+        assert!(ring.next_received().is_none());
+        for round in 0u8..5 {
+            for number in 0u8..20 {
+                let slot = ring.writable(u32::from(number)).unwrap();
+                slot[60] = number + round;
+                let status = ring.status(u32::from(number));
+                status.store(libc::TP_STATUS_USER, Ordering::Release);
+            }
+            assert_eq!((ring.received(8), ring.received(64)), (8, 20));
+            let size = ring.geometry().slot_size as usize;
+            for number in 0u8..20 {
+                let slot = ring.next_received().unwrap();
+                assert_eq!(slot.octets()[60], number + round);
+                assert_eq!(slot.octets().len(), size);
+            }
+            assert!(ring.next_received().is_none());
+            assert_eq!(ring.received(64), 0);
+        }
+        assert_eq!(ring.head, 100);
+    }
+
+    #[test]
+    fn a_refused_slot_is_taken_back_with_those_behind_it() {
+        let mut ring = Ring::unserved(Geometry::new(32, 64, PAGE));
+        for ahead in 0..3 {
+            ring.request_send(ahead);
+        }
+        ring.status(0).store(0, Ordering::Relaxed);
+        ring.status(1)
+            .store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Relaxed);
+        assert_eq!(ring.settle(3), 1);
+        assert!((0..32).all(|ahead| ring.writable(ahead).is_some()));
+        assert!(ring.writable(32).is_none());
+    }
+}

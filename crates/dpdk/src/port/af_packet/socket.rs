@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packet sockets (packet(7)): one to receive and one to send for each queue, and what the kernel says of their interface
+//! (netdevice(7)).
+
+use std::mem;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use super::ring::Geometry;
+
+/// linux/if_packet.h, TPACKET_V2.
+const VERSION_2: libc::c_int = 1;
+/// Octets of kernel memory that a frame on its way takes beside its own.
+const SEND_OVERHEAD: usize = 1024;
+
+/// A step of making a socket, and why it failed.
+pub(super) type Failure = (&'static str, Errno);
+
+/// A packet socket and its interface.
+#[derive(Debug)]
+pub(super) struct PacketSocket {
+    socket: OwnedFd,
+    /// Number of the interface, which no later interface of the same name has.
+    interface: libc::c_int,
+}
+
+impl Deref for PacketSocket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.socket
+    }
+}
+
+impl PacketSocket {
+    /// Makes a socket that receives into a ring, and receives nothing before [`Self::start`].
+    ///
+    /// Each frame comes with a `virtio_net_hdr`, which says what is missing of its checksum (PACKET_VNET_HDR).
+    pub(super) fn receiver(interface: u32, ring: Geometry) -> Result<Self, Failure> {
+        let own = Self::new(interface)?;
+        own.set("PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1i32)?;
+        own.set("PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, &1)?;
+        own.set("PACKET_RX_RING", libc::PACKET_RX_RING, &ring.request())?;
+        Ok(own)
+    }
+
+    /// Makes a socket that sends from a ring and never receives.
+    ///
+    /// A frame that the interface does not take is passed over (PACKET_LOSS). Frames go to the driver without a queueing
+    /// discipline (PACKET_QDISC_BYPASS): a queueing discipline delays frames, and drops them after this side has counted
+    /// them as sent (all of them, while the interface has no carrier).
+    pub(super) fn sender(interface: u32, ring: Geometry) -> Result<Self, Failure> {
+        let own = Self::new(interface)?;
+        own.set("PACKET_LOSS", libc::PACKET_LOSS, &1i32)?;
+        own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
+        own.set("PACKET_TX_RING", libc::PACKET_TX_RING, &ring.request())?;
+        // Room for a full ring. Beyond the system's limit if this process may; what is too little comes back unsent.
+        let octets = ring.slots as usize * (ring.slot_size as usize + SEND_OVERHEAD);
+        let octets = libc::c_int::try_from(octets).unwrap_or(libc::c_int::MAX / 2);
+        if own
+            .set_of(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &octets)
+            .is_err()
+        {
+            let _ = own.set_of(libc::SOL_SOCKET, libc::SO_SNDBUF, &octets);
+        }
+        own.bind(0)?;
+        Ok(own)
+    }
+
+    /// Returns a socket without a ring, which receives and sends frame by frame.
+    #[cfg(test)]
+    pub(super) fn plain(interface: u32) -> Result<Self, Failure> {
+        let own = Self::new(interface)?;
+        own.set(
+            "PACKET_IGNORE_OUTGOING",
+            libc::PACKET_IGNORE_OUTGOING,
+            &1i32,
+        )?;
+        own.bind(libc::ETH_P_ALL)?;
+        Ok(own)
+    }
+
+    fn new(interface: u32) -> Result<Self, Failure> {
+        // Protocol 0: nothing is received.
+        let socket = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            None,
+        )
+        .map_err(|error| ("socket", error))?;
+        let own = Self {
+            socket,
+            interface: interface.cast_signed(),
+        };
+        own.set("PACKET_VERSION", libc::PACKET_VERSION, &VERSION_2)?;
+        Ok(own)
+    }
+
+    /// Begins to receive. Sockets of one port share the frames: the kernel gives each flow, and all fragments between two
+    /// addresses, to the same one.
+    ///
+    /// Between a socket's bind and its joining the others, every frame would come to several of them: until all have joined,
+    /// a filter keeps frames out.
+    pub(super) fn start<'all>(
+        all: impl ExactSizeIterator<Item = &'all Self> + Clone,
+    ) -> Result<(), Failure> {
+        if all.len() == 1 {
+            return all.clone().try_for_each(|one| one.bind(libc::ETH_P_ALL));
+        }
+        let mut id = 0;
+        for (number, one) in all.clone().enumerate() {
+            one.shut()?;
+            one.bind(libc::ETH_P_ALL)?;
+            id = one.join((number > 0).then_some(id))?;
+        }
+        all.clone().try_for_each(Self::unshut)
+    }
+
+    fn bind(&self, protocol: libc::c_int) -> Result<(), Failure> {
+        // SAFETY: plain integers for which zero is a value.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as libc::c_ushort;
+        address.sll_protocol = (protocol as u16).to_be();
+        address.sll_ifindex = self.interface;
+        let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: an open socket, and an address of the size that is given.
+        let code = unsafe { libc::bind(self.as_raw_fd(), (&raw const address).cast(), size) };
+        Errno::result(code)
+            .map(drop)
+            .map_err(|error| ("bind", error))
+    }
+
+    /// Joins the sockets with a number, or founds a group with a number of its own, which it returns. Without
+    /// PACKET_FANOUT_FLAG_DEFRAG the kernel leaves fragments as they are.
+    fn join(&self, group: Option<u16>) -> Result<u16, Failure> {
+        // What a single socket ignores, a group asks for anew.
+        let mut kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        if group.is_none() {
+            kind |= libc::PACKET_FANOUT_FLAG_UNIQUEID;
+        }
+        let argument = u32::from(group.unwrap_or(0)) | kind << 16;
+        self.set("PACKET_FANOUT", libc::PACKET_FANOUT, &argument)?;
+        let joined: u32 = self
+            .get(libc::PACKET_FANOUT)
+            .map_err(|error| ("PACKET_FANOUT", error))?;
+        Ok(joined as u16)
+    }
+
+    /// Lets no frame in.
+    fn shut(&self) -> Result<(), Failure> {
+        // One instruction: take no octets (linux/bpf_common.h, BPF_RET | BPF_K).
+        let mut nothing = libc::sock_filter {
+            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        };
+        let program = libc::sock_fprog {
+            len: 1,
+            filter: &raw mut nothing,
+        };
+        self.set_of(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+            .map_err(|error| ("SO_ATTACH_FILTER", error))
+    }
+
+    fn unshut(&self) -> Result<(), Failure> {
+        self.set_of(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
+            .map_err(|error| ("SO_DETACH_FILTER", error))
+    }
+
+    /// Has the kernel send what its ring holds, without waiting. Returns the octets of the frames that went out; an error
+    /// came after an unknown number of them.
+    #[inline]
+    pub(super) fn kick(&self) -> Result<usize, Errno> {
+        // SAFETY: an open socket; no octets are read from the place that is none.
+        let sent = unsafe { libc::send(self.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT) };
+        Errno::result(sent).map(libc::ssize_t::cast_unsigned)
+    }
+
+    /// Returns how many frames the ring had no room for since the last call.
+    pub(super) fn take_drops(&self) -> u32 {
+        let stats: Result<libc::tpacket_stats, Errno> = self.get(libc::PACKET_STATISTICS);
+        stats.map_or(0, |stats| stats.tp_drops)
+    }
+
+    fn set<T>(&self, step: &'static str, option: libc::c_int, value: &T) -> Result<(), Failure> {
+        self.set_of(libc::SOL_PACKET, option, value)
+            .map_err(|error| (step, error))
+    }
+
+    fn set_of<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> Result<(), Errno> {
+        // SAFETY: an open socket, and a value of the size that is given.
+        let code = unsafe {
+            libc::setsockopt(
+                self.as_raw_fd(),
+                level,
+                option,
+                ptr::from_ref(value).cast(),
+                size_of::<T>() as libc::socklen_t,
+            )
+        };
+        Errno::result(code).map(drop)
+    }
+
+    /// `T` is a structure of integers.
+    fn get<T>(&self, option: libc::c_int) -> Result<T, Errno> {
+        let mut size = size_of::<T>() as libc::socklen_t;
+        // SAFETY: integers, for which zero is a value; an open socket, and a place of the size that is given.
+        let (code, value) = unsafe {
+            let mut value: T = mem::zeroed();
+            let place = (&raw mut value).cast();
+            let code = libc::getsockopt(
+                self.as_raw_fd(),
+                libc::SOL_PACKET,
+                option,
+                place,
+                &raw mut size,
+            );
+            (code, value)
+        };
+        Errno::result(code).map(|_| value)
+    }
+
+    /// True while the interface exists, is up and has a carrier.
+    pub(super) fn link_is_up(&self) -> bool {
+        const UP: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
+        // SAFETY: the kernel wrote flags.
+        self.ask(libc::SIOCGIFFLAGS)
+            .is_ok_and(|answer| libc::c_int::from(unsafe { answer.ifr_ifru.ifru_flags }) & UP == UP)
+    }
+
+    /// Octets of the longest packet behind the Ethernet header.
+    pub(super) fn mtu(&self) -> Result<usize, Errno> {
+        let answer = self.ask(libc::SIOCGIFMTU)?;
+        // SAFETY: the kernel wrote an MTU.
+        Ok(usize::try_from(unsafe { answer.ifr_ifru.ifru_mtu }).unwrap_or(0))
+    }
+
+    /// The interface's kind (linux/if_arp.h, ARPHRD_*) and address.
+    pub(super) fn hardware(&self) -> Result<(u16, [u8; 6]), Errno> {
+        let answer = self.ask(libc::SIOCGIFHWADDR)?;
+        // SAFETY: the kernel wrote an address.
+        let address = unsafe { answer.ifr_ifru.ifru_hwaddr };
+        let octets = address.sa_data.map(libc::c_char::cast_unsigned);
+        let mac = octets.first_chunk().copied().unwrap_or_default();
+        Ok((address.sa_family, mac))
+    }
+
+    /// Asks about the interface. It is known by its number, and asked about by the name that it has now.
+    fn ask(&self, question: libc::c_ulong) -> Result<libc::ifreq, Errno> {
+        // SAFETY: integers, for which zero is a value.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        request.ifr_ifru.ifru_ifindex = self.interface;
+        for question in [libc::SIOCGIFNAME, question] {
+            // SAFETY: an open socket; the calls read and write a struct ifreq.
+            let code = unsafe { libc::ioctl(self.as_raw_fd(), question, &raw mut request) };
+            Errno::result(code)?;
+        }
+        Ok(request)
+    }
+}

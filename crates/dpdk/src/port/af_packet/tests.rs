@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports on veth pairs in namespaces of their own. They need root.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+
+use super::*;
+use crate::eal::Eal;
+use crate::testing;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Addresses of the peer's end (set) and of a host behind the port (made up).
+const PEER: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const FAR: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command}: {said}");
+}
+
+/// Runs a test in a thread with a network of its own: v0, which is the port's, and v1 with 10.0.0.1/24, on which nothing is
+/// sent but what the test sends.
+fn in_a_network(test: impl FnOnce() + Send + 'static) {
+    let network = || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
+        run("ip link add v0 type veth peer name v1 address 02:00:00:00:00:01");
+        for end in ["v0", "v1"] {
+            run(&format!("ip link set {end} arp off addrgenmode none up"));
+        }
+        run("ip addr add 10.0.0.1/24 dev v1");
+        run("ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 nud permanent dev v1");
+        test();
+    };
+    std::thread::spawn(network).join().unwrap();
+}
+
+/// The other end of the cable: a plain packet socket.
+struct Peer(PacketSocket);
+
+impl Peer {
+    fn new() -> Self {
+        let index = if_nametoindex("v1").unwrap();
+        let socket = PacketSocket::plain(index).unwrap();
+        Self(socket)
+    }
+
+    fn send(&self, frame: &[u8]) {
+        let fd = self.0.as_raw_fd();
+        // SAFETY: an open socket and octets of the length that is given.
+        let sent = unsafe { libc::send(fd, frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(
+            sent,
+            frame.len().cast_signed(),
+            "{}",
+            io::Error::last_os_error()
+        );
+    }
+
+    /// A frame, if there is one.
+    fn receive(&self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; 65536];
+        let fd = self.0.as_raw_fd();
+        // SAFETY: an open socket and room of the length that is given.
+        let got = unsafe { libc::recv(fd, frame.as_mut_ptr().cast(), frame.len(), 0) };
+        frame.truncate(usize::try_from(got).ok()?);
+        Some(frame)
+    }
+
+    /// So many frames.
+    fn expect(&self, count: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        until("frames come out", || {
+            frames.extend(self.receive());
+            (frames.len() == count).then_some(())
+        });
+        frames
+    }
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < DEADLINE, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
+
+struct Rig {
+    rx: Vec<AfPacketRx>,
+    tx: Vec<AfPacketTx>,
+    interface: Interface,
+    pool: Mempool,
+    burst: Burst,
+    eal: Eal,
+}
+
+impl Rig {
+    fn new(name: &str, queues: u16, frame_size_max: u16) -> Self {
+        Self::with(name, queues, &PortOptions::new("p", frame_size_max))
+    }
+
+    fn with(name: &str, queues: u16, options: &PortOptions) -> Self {
+        let eal = testing::eal();
+        let pool = Mempool::new(&eal, name, 511, options.data_room()).unwrap();
+        let (rx, tx, interface) = open("v0", queues, options, &pool).unwrap();
+        assert_eq!((rx.len(), tx.len()), (usize::from(queues), rx.len()));
+        let burst = Burst::new(&eal);
+        Self {
+            rx,
+            tx,
+            interface,
+            pool,
+            burst,
+            eal,
+        }
+    }
+
+    /// So many frames of any queue, each with its queue. There are no more of them.
+    fn expect(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
+        let mut frames = Vec::new();
+        until("frames come in", || {
+            self.look(&mut frames);
+            (frames.len() >= count).then_some(())
+        });
+        self.look(&mut frames);
+        assert_eq!(frames.len(), count);
+        frames
+    }
+
+    fn look(&mut self, frames: &mut Vec<(usize, Vec<u8>)>) {
+        for (queue, rx) in self.rx.iter_mut().enumerate() {
+            let count = rx.receive(&mut self.burst, BURST_MAX);
+            assert_eq!(count, self.burst.len());
+            frames.extend(self.burst.frames().map(|frame| (queue, frame.to_vec())));
+            self.burst.free();
+        }
+    }
+
+    /// Sends frames by the first queue. Returns how many were sent.
+    fn send(&mut self, frames: &[Vec<u8>]) -> usize {
+        for frame in frames {
+            let frame = crate::Mbuf::new(&self.eal, &self.pool, frame).unwrap();
+            self.burst.push(frame).unwrap();
+        }
+        self.tx[0].send(&mut self.burst)
+    }
+
+    fn stats(&self) -> PortStats {
+        self.interface.stats()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.pool.available() == self.pool.count()
+    }
+}
+
+/// A frame with a local experimental EtherType.
+fn frame(number: usize, length: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..length).map(|at| (at * 7 + number) as u8).collect();
+    frame[..6].copy_from_slice(&PEER);
+    frame[6..12].copy_from_slice(&FAR);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+/// An IPv4 packet of UDP's protocol number. `fragment` is the field of flags and offset.
+fn packet(id: u16, fragment: u16, from: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut frame = [&FAR[..], &PEER, &[8, 0, 0x45, 0]].concat();
+    frame.extend((20 + payload.len() as u16).to_be_bytes());
+    frame.extend(id.to_be_bytes());
+    frame.extend(fragment.to_be_bytes());
+    frame.extend([64, 17, 0, 0]);
+    frame.extend(from);
+    frame.extend([10, 0, 0, 2]);
+    assert!(checksum::complete(&mut frame, 14, 10));
+    frame.extend(payload);
+    frame
+}
+
+#[test]
+fn frames_pass_both_ways_unchanged() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("both-ways", 1, 1518));
+        assert!(rig.interface.link_is_up());
+        assert_eq!(rig.interface.mtu(), Some(1500));
+        assert_ne!(rig.interface.mac_address(), [0; 6]);
+        assert_eq!(rig.interface.ring_sizes(), (Some(1024), Some(1024)));
+        let frames: Vec<_> = (14..=1514).map(|n| frame(n, n)).collect();
+        let mut octets = 0;
+        for some in frames.chunks(50) {
+            some.iter().for_each(|frame| peer.send(frame));
+            octets += some.iter().map(Vec::len).sum::<usize>() as u64;
+            let got = rig.expect(some.len());
+            assert!(got.iter().map(|(_, frame)| frame).eq(some));
+            assert_eq!(rig.send(some), some.len());
+            assert!(rig.burst.is_empty());
+            assert_eq!(peer.expect(some.len()), some);
+        }
+        let count = frames.len() as u64;
+        let expected = PortStats {
+            rx_frames: count,
+            tx_frames: count,
+            rx_octets: octets,
+            tx_octets: octets,
+            ..PortStats::default()
+        };
+        assert_eq!(rig.stats(), expected);
+        let extended = rig.interface.extended_stats();
+        assert!(extended.contains(&("rx_q0_packets".to_owned(), count)));
+        assert!(extended.contains(&("tx_q0_bytes".to_owned(), octets)));
+        assert_eq!(extended.len(), 4, "{extended:?}");
+        assert!(rig.is_whole());
+    });
+}
+
+#[test]
+fn fragments_stay_fragments() {
+    in_a_network(|| {
+        let mut rig = Rig::new("fragments", 2, 1518);
+        // The kernel fragments a datagram of 4,000 octets.
+        let socket = UdpSocket::bind("10.0.0.1:1000").unwrap();
+        socket.send_to(&[0x5a; 4000], "10.0.0.2:2000").unwrap();
+        let frames = rig.expect(3);
+        let lengths: Vec<_> = frames.iter().map(|(_, frame)| frame.len()).collect();
+        assert_eq!(lengths, [1514, 1514, 14 + 20 + 4008 - 2 * 1480]);
+        let fields: Vec<_> = frames.iter().map(|(_, frame)| &frame[20..22]).collect();
+        assert_eq!(fields, [[0x20, 0], [0x20, 185], [0x01, 114]]);
+        assert!(frames.iter().all(|(queue, _)| *queue == frames[0].0));
+        // One that comes alone, a last and a first one.
+        let peer = Peer::new();
+        for (id, fragment) in [(1, 185), (2, 0x2000)] {
+            let lone = packet(id, fragment, [10, 0, 0, 1], &[7; 1480]);
+            peer.send(&lone);
+            assert_eq!(rig.expect(1)[0].1, lone);
+        }
+        assert_eq!(rig.stats().rx_frames, 5);
+        assert_eq!(
+            rig.stats().rx_octets,
+            1514 * 2 + 1082 + 1514 * 2,
+            "what was sent"
+        );
+    });
+}
+
+#[test]
+fn two_queues_share_flows_and_keep_each_whole() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("two-queues", 2, 1518));
+        let mut of_host = Vec::new();
+        for host in 1..=60 {
+            let mut queues = Vec::new();
+            // Fragments of three datagrams, in turn.
+            for (fragment, length) in [(0x2000, 1480), (0x2000 + 185, 1480), (370, 200)] {
+                for id in 0..3 {
+                    let payload = vec![host; length];
+                    peer.send(&packet(id, fragment, [10, 0, 1, host], &payload));
+                }
+                queues.extend(rig.expect(3).iter().map(|(queue, _)| *queue));
+            }
+            assert!(queues.iter().all(|queue| *queue == queues[0]), "{queues:?}");
+            of_host.push(queues[0]);
+        }
+        assert!(of_host.contains(&0) && of_host.contains(&1), "{of_host:?}");
+        let of_port = |port: u16, rig: &mut Rig| {
+            let ports = [port.to_be_bytes(), 53u16.to_be_bytes()].concat();
+            let payload = [&ports[..], &[0, 8, 0, 0]].concat();
+            peer.send(&packet(9, 0, [10, 0, 0, 1], &payload));
+            rig.expect(1)[0].0
+        };
+        let queues: Vec<_> = (1000..1060).map(|port| of_port(port, &mut rig)).collect();
+        assert!(queues.contains(&0) && queues.contains(&1), "{queues:?}");
+        let again: Vec<_> = (1000..1060).map(|port| of_port(port, &mut rig)).collect();
+        assert_eq!(queues, again);
+    });
+}
+
+#[test]
+fn tags_arrive_with_their_frames() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("tags", 1, 1518));
+        let with = |tags: &[u8], length: usize| {
+            let plain = frame(0, length);
+            [&plain[..12], tags, &plain[12..]].concat()
+        };
+        for tagged in [
+            with(&[0x81, 0, 0x60, 5], 60),
+            with(&[0x81, 0, 0, 0], 100),
+            with(&[0x88, 0xa8, 0, 9], 100),
+            with(&[0x81, 0, 0x0f, 0xfe], 1514),
+            with(&[0x88, 0xa8, 0, 9, 0x81, 0, 0, 7], 400),
+        ] {
+            peer.send(&tagged);
+            assert_eq!(rig.expect(1)[0].1, tagged);
+            assert_eq!(rig.send(std::slice::from_ref(&tagged)), 1);
+        }
+        assert_eq!(rig.stats().tx_frames, 5);
+    });
+}
+
+#[test]
+fn frames_that_are_too_long_are_dropped_and_counted() {
+    in_a_network(|| {
+        run("ip link set v0 mtu 9000");
+        run("ip link set v1 mtu 9000");
+        let (peer, mut rig) = (Peer::new(), Rig::new("too-long", 1, 1518));
+        for (number, length) in [1515, 1600, 2000, 9014].into_iter().enumerate() {
+            peer.send(&frame(0, length));
+            peer.send(&frame(1, 1514));
+            assert_eq!(rig.expect(1)[0].1, frame(1, 1514));
+            assert_eq!(rig.stats().rx_errors, number as u64 + 1);
+        }
+        assert_eq!(rig.stats().rx_frames, 4);
+        assert!(rig.is_whole());
+        // The other way, the interface's limit holds: of a burst, all others go out.
+        run("ip link set v0 mtu 1500");
+        rig.burst.free();
+        let tagged = [
+            &frame(1, 1514)[..12],
+            &[0x81, 0, 0, 1, 0x88, 0xb5],
+            &[9; 1500],
+        ]
+        .concat();
+        let burst = [frame(0, 100), frame(0, 1515), tagged, frame(1, 1514)];
+        assert_eq!(rig.send(&burst), 3);
+        let got = peer.expect(3);
+        assert_eq!((&got[0], &got[2]), (&burst[0], &burst[3]));
+        let stats = rig.stats();
+        assert_eq!((stats.tx_frames, stats.tx_errors), (3, 1));
+        assert_eq!(stats.tx_octets, 100 + 1518 + 1514);
+        assert!(rig.burst.is_empty() && rig.is_whole());
+    });
+}
+
+#[test]
+fn an_interface_that_is_down_takes_nothing() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("down", 1, 1518));
+        let frames: Vec<_> = (0..40).map(|n| frame(n, 100)).collect();
+        let mut errors = 0;
+        // First without a carrier, then down itself.
+        for end in ["v1", "v0"] {
+            run(&format!("ip link set {end} down"));
+            until("the link is down", || {
+                (!rig.interface.link_is_up()).then_some(())
+            });
+            for _ in 0..50 {
+                assert_eq!(rig.send(&frames), 0);
+                assert!(rig.burst.is_empty() && rig.is_whole());
+                errors += 40;
+            }
+            assert_eq!((rig.stats().tx_frames, rig.stats().tx_errors), (0, errors));
+            run(&format!("ip link set {end} up"));
+        }
+        until("the link is up", || {
+            rig.interface.link_is_up().then_some(())
+        });
+        // Nothing of before comes out, and frames pass both ways again.
+        while peer.receive().is_some() {}
+        assert_eq!(rig.send(&frames), 40);
+        assert_eq!(peer.expect(40), frames);
+        peer.send(&frames[7]);
+        assert_eq!(rig.expect(1)[0].1, frames[7]);
+        assert_eq!((rig.stats().tx_frames, rig.stats().tx_errors), (40, errors));
+        // It goes, and another of its name is not this port's.
+        run("ip link del v0");
+        run("ip link add v0 type veth peer name v1");
+        run("ip link set v0 up");
+        run("ip link set v1 up");
+        assert!(!rig.interface.link_is_up());
+        assert_eq!((rig.interface.mtu(), rig.send(&frames)), (None, 0));
+        assert_eq!(rig.stats().tx_errors, errors + 40);
+        assert_eq!(rig.rx[0].receive(&mut rig.burst, BURST_MAX), 0);
+        assert!(rig.is_whole());
+    });
+}
+
+/// Sum of a pseudo header and what follows it, which is all ones with a right checksum.
+fn is_right(frame: &[u8]) -> bool {
+    let data = &frame[34..];
+    let mut all = [&frame[26..34], &[0, frame[23]]].concat();
+    all.extend((data.len() as u16).to_be_bytes());
+    all.extend(data);
+    // With the place of a checksum behind it, which comes out as the complement of the sum.
+    all.resize(all.len().next_multiple_of(2), 0);
+    let at = all.len();
+    all.extend([0, 0]);
+    assert!(checksum::complete(&mut all, 0, at));
+    all[at..] == [0, 0]
+}
+
+#[test]
+fn the_kernels_checksums_are_complete() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("checksums", 1, 1518));
+        let address: SocketAddr = "10.0.0.2:80".parse().unwrap();
+        // Nobody answers: a SYN is all that comes.
+        let nobody = TcpStream::connect_timeout(&address, Duration::from_millis(20));
+        assert!(nobody.is_err());
+        let syn = rig.expect(1).remove(0).1;
+        assert_eq!((syn[23], syn[47] & 0x3f), (6, 2));
+        assert!(is_right(&syn));
+        let udp = UdpSocket::bind("10.0.0.1:1000").unwrap();
+        for length in [0, 1, 2, 3, 999, 1472] {
+            udp.send_to(&vec![0xa7; length], "10.0.0.2:2000").unwrap();
+            let datagram = rig.expect(1).remove(0).1;
+            assert_eq!(datagram.len(), 42 + length);
+            assert!(is_right(&datagram));
+        }
+        // It is the kernel that left them incomplete: another socket sees them so.
+        let raw = Peer(PacketSocket::plain(if_nametoindex("v0").unwrap()).unwrap());
+        udp.send_to(&[0xa7; 100], "10.0.0.2:2000").unwrap();
+        let incomplete = until("a datagram", || raw.receive());
+        let complete = rig.expect(1).remove(0).1;
+        assert!(!is_right(&incomplete) && is_right(&complete));
+        assert_eq!(incomplete[42..], complete[42..]);
+        // A wrong one that is complete stays wrong.
+        let mut wrong = complete;
+        wrong[40] ^= 0xff;
+        peer.send(&wrong);
+        assert_eq!(rig.expect(1)[0].1, wrong);
+    });
+}
+
+#[test]
+fn several_datagrams_in_one_are_dropped_and_counted() {
+    in_a_network(|| {
+        let mut rig = Rig::new("datagrams", 1, 9018);
+        let udp = UdpSocket::bind("10.0.0.1:1000").unwrap();
+        // linux/udp.h, UDP_SEGMENT: the network card is to cut what is sent.
+        let size = 1000i32;
+        // SAFETY: an open socket and a value of the size that is given.
+        let code = unsafe {
+            libc::setsockopt(
+                udp.as_raw_fd(),
+                libc::SOL_UDP,
+                libc::UDP_SEGMENT,
+                (&raw const size).cast(),
+                4,
+            )
+        };
+        assert_eq!(code, 0);
+        udp.send_to(&[1; 3000], "10.0.0.2:2000").unwrap();
+        udp.send_to(&[2; 100], "10.0.0.2:2000").unwrap();
+        assert_eq!(rig.expect(1)[0].1.len(), 142);
+        let stats = rig.stats();
+        assert_eq!((stats.rx_frames, stats.rx_errors), (1, 1));
+    });
+}
+
+#[test]
+fn frames_that_a_full_ring_misses_are_counted() {
+    in_a_network(|| {
+        let mut options = PortOptions::new("p", 1518);
+        options.rx_ring_size = 32;
+        let (peer, mut rig) = (Peer::new(), Rig::with("missed", 1, &options));
+        for number in 0..100 {
+            peer.send(&frame(number, 100));
+        }
+        until("all have come or are lost", || {
+            (rig.stats().rx_missed == 68).then_some(())
+        });
+        let frames = rig.expect(32);
+        let sent = (0..32).map(|number| (0, frame(number, 100)));
+        assert!(frames.into_iter().eq(sent));
+        peer.send(&frame(7, 60));
+        assert_eq!(rig.expect(1)[0].1, frame(7, 60));
+        let stats = rig.stats();
+        assert_eq!((stats.rx_frames, stats.rx_missed), (33, 68));
+    });
+}
+
+#[test]
+fn without_buffers_frames_are_dropped_and_counted() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("buffers", 1, 1518));
+        let mut held = Vec::new();
+        // All but three buffers are elsewhere.
+        while rig.pool.available() > 3 {
+            let mut burst = Burst::new(&rig.eal);
+            let count = (rig.pool.available() as usize - 3).min(BURST_MAX);
+            assert!(burst.allocate(&rig.pool, count));
+            held.push(burst);
+        }
+        for number in 0..8 {
+            peer.send(&frame(number, 100));
+        }
+        until("all have come", || {
+            (rig.rx[0].ring.received(64) == 8).then_some(())
+        });
+        // Half of eight is more than three; two of them come, and the others wait.
+        assert_eq!(rig.rx[0].receive(&mut rig.burst, 64), 2);
+        let mut second = Burst::new(&rig.eal);
+        assert_eq!(rig.rx[0].receive(&mut second, 64), 1);
+        let mut third = Burst::new(&rig.eal);
+        assert_eq!(rig.rx[0].receive(&mut third, 64), 0);
+        assert_eq!(rig.stats().rx_no_buffers, 5);
+        assert_eq!(second.frames().next().unwrap(), frame(2, 100));
+        drop((held, second));
+        rig.burst.free();
+        peer.send(&frame(9, 100));
+        assert_eq!(rig.expect(1)[0].1, frame(9, 100));
+        assert!(rig.is_whole());
+    });
+}
+
+#[test]
+fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("segments", 1, 1518));
+        let whole = frame(3, 600);
+        let mut parts: Vec<_> = [&whole[..5], &whole[5..300], &whole[300..]]
+            .iter()
+            .map(|part| {
+                let part = crate::Mbuf::new(&rig.eal, &rig.pool, part).unwrap();
+                std::mem::ManuallyDrop::new(part).mbuf
+            })
+            .collect();
+        // SAFETY: the buffers are owned, and belong to the first one's frame from here on.
+        unsafe {
+            (*parts[0]).next = parts[1];
+            (*parts[1]).next = parts[2];
+            (*parts[0]).nb_segs = 3;
+            (*parts[0]).pkt_len = 600;
+        }
+        rig.burst.take_in(parts.drain(..1));
+        // Longer than a slot, and shorter than a header.
+        let long = crate::Mbuf::empty(&rig.pool, 2000).unwrap();
+        rig.burst.push(long).unwrap();
+        let short = crate::Mbuf::empty(&rig.pool, 13).unwrap();
+        rig.burst.push(short).unwrap();
+        assert_eq!(rig.send(&[frame(4, 60)]), 2);
+        assert_eq!(peer.expect(2), [whole, frame(4, 60)]);
+        let stats = rig.stats();
+        assert_eq!((stats.tx_frames, stats.tx_errors), (2, 2));
+        assert!(rig.burst.is_empty() && rig.is_whole());
+    });
+}
+
+#[test]
+fn what_the_port_sends_does_not_come_in_again() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("own", 2, 1518));
+        // By the port, and by others on the same interface.
+        assert_eq!(rig.send(&[frame(1, 60)]), 1);
+        let other = Peer(PacketSocket::plain(if_nametoindex("v0").unwrap()).unwrap());
+        other.send(&frame(2, 60));
+        assert_eq!(peer.expect(2), [frame(1, 60), frame(2, 60)]);
+        peer.send(&frame(3, 60));
+        assert_eq!(rig.expect(1)[0].1, frame(3, 60));
+    });
+}
+
+#[test]
+fn a_port_needs_an_ethernet_interface() {
+    in_a_network(|| {
+        let pool = Mempool::new(&testing::eal(), "needs", 511, 2048).unwrap();
+        let options = PortOptions::new("p", 1518);
+        let said = |interface: &str| {
+            let error = open(interface, 1, &options, &pool).unwrap_err();
+            error.to_string()
+        };
+        assert!(said("v7").contains("af-packet:v7"), "{}", said("v7"));
+        run("ip tuntap add mode tun name g0");
+        assert!(said("g0").contains("Ethernet"), "{}", said("g0"));
+        // Any number of ports share an interface; nothing is left of them.
+        for _ in 0..20 {
+            drop(open("v0", 4, &options, &pool).unwrap());
+        }
+    });
+}
