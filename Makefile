@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything a person types in this repository. `make` lists it.
-# Needs Debian 12, git, make and cargo; scripts/setup brings the rest.
+# Needs Debian 12 or 13, git, make and cargo; scripts/setup brings the rest.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Recipes share the lab, the CPUs and the target directory: one at a time.
 .NOTPARALLEL:
 
-# Elsewhere than on Debian 12, with the equivalents installed by hand: make SETUP=: …
+# Elsewhere than on Debian and Ubuntu, with the equivalents installed by hand: make SETUP=: …
 SETUP ?= scripts/setup
 # CPU sets, huge pages and real-time priority are root's.
 AS_ROOT ?= $(if $(filter 0,$(shell id -u)),,sudo)
@@ -19,6 +19,8 @@ RESULTS ?= results
 STUDY_FLAGS ?= --fresh
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
+# Debian's suites that test-dpdk-versions uses; all of them by default.
+SUITES ?=
 
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 study_name := $(basename $(notdir $(STUDY)))
@@ -29,10 +31,10 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs lint bench fuzz deny clean-lab
+.PHONY: help setup build demo test test-labs test-dpdk-versions lint bench fuzz deny clean-lab
 
 help: ## List what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install the Debian packages that building and running need
 	@$(SETUP)
@@ -53,6 +55,9 @@ test: ## Lint, build and run every test; ends with what ran and what did not
 test-labs: ## Bring up all topologies with guests, and whatever else takes minutes, and check them
 	@scripts/build-l3fwd
 	cargo test --workspace --test labs --test guests --locked -- --ignored --nocapture
+
+test-dpdk-versions: ## Build and test with the DPDK of Debian 12, 13 and unstable, in chroots
+	@scripts/test-dpdk-versions $(SUITES)
 
 lint: ## Formatting, clippy, licence lines, directions between crates, documentation
 	cargo fmt --all --check
