@@ -173,6 +173,25 @@ pub fn protocol_names(features: u64) -> String {
     names(PROTOCOL_NAMES, features)
 }
 
+/// Returns the names of virtio features in the order of their bits, in lower case and without prefixes: `mrg-rxbuf`.
+#[must_use]
+pub fn virtio_name_list(features: u64) -> Vec<String> {
+    let is_set = |(feature, _): &&(u64, &str)| features & *feature != 0;
+    let short = |name: &str| {
+        let name = ["NET_F_", "F_RING_", "F_"]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix).filter(|_| name != "F_RING_PACKED"))
+            .unwrap_or(name);
+        let name = name.strip_prefix("F_").unwrap_or(name);
+        name.to_ascii_lowercase().replace('_', "-")
+    };
+    VIRTIO_NAMES
+        .iter()
+        .filter(is_set)
+        .map(|(_, name)| short(name))
+        .collect()
+}
+
 fn names(table: &[(u64, &str)], features: u64) -> String {
     let mut left = features;
     let mut text = String::new();

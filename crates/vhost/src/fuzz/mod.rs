@@ -4,3 +4,5 @@
 pub mod driver;
 
 pub use driver::fuzz_driver_ring;
+pub mod session;
+pub use session::{fuzz_backend_session, fuzz_frontend_session, fuzz_message};

@@ -8,213 +8,24 @@
 //! A request that the session refuses ends it, unless the front end asked for an acknowledgement: then the session
 //! acknowledges the failure and goes on as if the request had not come.
 
+mod action;
 mod memory;
 mod ring;
 
 use crate::features::*;
 use crate::message::{
-    BackendRequest, CONFIG_MAX, ConfigWrite, FrontendRequest, InflightArea, IotlbEntry, IotlbRange,
-    Permission, Reply, RingBase, code, has_reply,
+    BackendRequest, CONFIG_MAX, ConfigWrite, FrontendRequest, InflightArea, Permission, Reply,
+    RingBase, code, has_reply,
 };
 use ring::Ring;
 
 use super::{MEMORY_SLOTS_MAX, QUEUE_PAIRS_MAX, SessionError};
 
 pub use crate::message::Region;
-
-/// Protocol features that this back end implements.
-pub const PROTOCOL_FEATURES: u64 = PROTOCOL_F_MQ
-    | PROTOCOL_F_LOG_SHMFD
-    | PROTOCOL_F_RARP
-    | PROTOCOL_F_REPLY_ACK
-    | PROTOCOL_F_MTU
-    | PROTOCOL_F_BACKEND_REQ
-    | PROTOCOL_F_CONFIG
-    | PROTOCOL_F_INFLIGHT_SHMFD
-    | PROTOCOL_F_RESET_DEVICE
-    | PROTOCOL_F_CONFIGURE_MEM_SLOTS
-    | PROTOCOL_F_STATUS;
+pub use action::{Action, BackendConfig, Kick, PROTOCOL_FEATURES, RingConfig};
 
 /// Smallest MTU of IPv4 (RFC 791).
 const MTU_MIN: u64 = 68;
-
-/// What a back end offers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackendConfig {
-    /// Virtio features on offer. `F_PROTOCOL_FEATURES` is added if there are protocol features.
-    pub features: u64,
-    /// Virtio features that the front end has to accept before a ring starts.
-    pub required_features: u64,
-    /// Protocol features on offer. Those that are not in [`PROTOCOL_FEATURES`] are left out.
-    pub protocol_features: u64,
-    /// Largest number of queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
-    pub queue_pairs: u16,
-    /// Largest number of memory regions, 8 to [`MEMORY_SLOTS_MAX`].
-    pub memory_slots: u16,
-    /// Largest MTU that the front end may set.
-    pub mtu_max: u16,
-    /// The device's configuration space, at most 256 octets (virtio 1.2, section 5.1.4). Used with `PROTOCOL_F_CONFIG`.
-    pub config_space: Vec<u8>,
-}
-
-impl Default for BackendConfig {
-    /// Returns one queue pair with `F_VERSION_1` and all protocol features but `PROTOCOL_F_CONFIG`.
-    fn default() -> Self {
-        Self {
-            features: F_VERSION_1,
-            required_features: F_VERSION_1,
-            protocol_features: PROTOCOL_FEATURES & !PROTOCOL_F_CONFIG,
-            queue_pairs: 1,
-            memory_slots: MEMORY_SLOTS_MAX,
-            mtu_max: u16::MAX,
-            config_space: Vec::new(),
-        }
-    }
-}
-
-/// How the front end notifies the back end of available buffers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kick<F> {
-    /// Not at all: the back end polls.
-    Poll,
-    /// By this eventfd.
-    Event(F),
-}
-
-/// A ring that starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RingConfig<F> {
-    /// Index of the ring. Even ones carry frames to the guest, odd ones frames from the guest.
-    pub index: u8,
-    /// Number of entries. A power of two, at least 2, if the ring is split.
-    pub size: u16,
-    /// True if the ring is packed.
-    pub is_packed: bool,
-    /// Address of the descriptor table or the packed ring. A multiple of 16; not yet translated, see
-    /// [`crate::message::RingAddresses`].
-    pub descriptors: u64,
-    /// Address of the available ring (a multiple of 2) or the driver's event suppression structure (of 4).
-    pub available: u64,
-    /// Address of the used ring or the device's event suppression structure. A multiple of 4.
-    pub used: u64,
-    /// Guest address of the used ring for the log, if writes to it are logged.
-    pub log: Option<u64>,
-    /// Where to start.
-    pub base: RingBase,
-    /// Virtio features in use.
-    pub features: u64,
-    /// True if the ring starts enabled.
-    pub is_enabled: bool,
-    /// How the front end notifies the back end.
-    pub kick: Kick<F>,
-    /// How the back end notifies the front end; `None` if it polls, or until [`Action::SetCall`].
-    pub call: Option<F>,
-    /// How the back end reports an error.
-    pub error: Option<F>,
-}
-
-/// What a caller does for a back end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action<F> {
-    /// Send these octets with these file descriptors.
-    Reply(Vec<u8>, Vec<F>),
-    /// A request was refused; the acknowledgement that says so follows. For the log.
-    Refused(SessionError),
-    /// Map these regions, then use them in place of all former ones. Running rings are translated again. If it fails, the
-    /// former regions stay. Answer with [`Backend::memory_mapped`].
-    SetMemory(Vec<(Region, F)>),
-    /// Map one more region. Answer with [`Backend::memory_mapped`].
-    AddRegion(Region, F),
-    /// Unmap a region. A running ring that lies in it does not run on. Answer with [`Backend::memory_mapped`].
-    RemoveRegion(Region),
-    /// Map the log in place of the former one. Answer with [`Backend::log_mapped`].
-    SetLog {
-        /// Octets of the log.
-        size: u64,
-        /// Offset in the file.
-        offset: u64,
-        /// The file.
-        file: F,
-    },
-    /// Start or stop logging of writes to guest memory, while rings run on.
-    SetLogging(bool),
-    /// Start or stop logging of writes to a running ring's used ring; `Some` is its guest address in the log.
-    SetRingLogging {
-        /// Index of the ring.
-        index: u8,
-        /// Guest address of the used ring.
-        log: Option<u64>,
-    },
-    /// The first ring starts: these are the features in use and the number of rings that the front end has named so far.
-    /// More may follow.
-    DeviceReady {
-        /// Virtio features.
-        features: u64,
-        /// Protocol features.
-        protocol_features: u64,
-        /// Number of rings.
-        rings: u16,
-    },
-    /// The last ring has stopped. The back end does not touch guest memory (section 'Suspended device state').
-    DeviceGone,
-    /// Start a ring. If that fails, end the session.
-    StartRing(Box<RingConfig<F>>),
-    /// Stop a ring, and close its descriptors. Answer with [`Backend::ring_stopped`].
-    StopRing {
-        /// Index of the ring.
-        index: u8,
-    },
-    /// Enable or disable a running ring.
-    EnableRing {
-        /// Index of the ring.
-        index: u8,
-        /// True to enable it.
-        is_enabled: bool,
-    },
-    /// Replace the kick descriptor of a running ring.
-    SetKick {
-        /// Index of the ring.
-        index: u8,
-        /// How the front end notifies the back end.
-        kick: Kick<F>,
-    },
-    /// Replace the call descriptor of a running ring, and notify once: buffers may have been used in between.
-    SetCall {
-        /// Index of the ring.
-        index: u8,
-        /// The eventfd; `None` if the front end polls.
-        call: Option<F>,
-    },
-    /// Replace the error descriptor of a running ring.
-    SetError {
-        /// Index of the ring.
-        index: u8,
-        /// The eventfd, if any.
-        error: Option<F>,
-    },
-    /// Send requests of the back end over this socket, in place of a former one.
-    IotlbChannel(F),
-    /// Add an entry to the IOTLB if its user addresses are mapped. Answer with [`Backend::iotlb_updated`].
-    IotlbUpdate(IotlbEntry),
-    /// Remove a range from the IOTLB, and use none of its translations any more. Answer with
-    /// [`Backend::iotlb_updated`].
-    IotlbInvalidate(IotlbRange),
-    /// Allocate an area that tracks buffers in flight. Answer with [`Backend::inflight_created`].
-    CreateInflight {
-        /// Number of rings.
-        rings: u16,
-        /// Entries of each ring.
-        ring_size: u16,
-        /// True if rings are packed, as far as features are set yet.
-        is_packed: bool,
-    },
-    /// Map an area that tracks buffers in flight. Answer with [`Backend::inflight_mapped`].
-    SetInflight(InflightArea, F),
-    /// The guest's MTU.
-    SetMtu(u16),
-    /// Broadcast a RARP frame from this MAC address.
-    SendRarp([u8; 6]),
-}
 
 /// Request whose outcome the caller has to report.
 #[derive(Debug)]
