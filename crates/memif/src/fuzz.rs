@@ -1,14 +1,452 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzz targets: each takes any octets and must come to an end without a panic.
+//! Fuzz targets: each takes any octets, and has to come to an end without a panic.
 
-use crate::message::Message;
+use std::sync::Arc;
+
+use quietwire_memory::Mapping;
+
+use crate::message::{
+    Direction, Hello, Init, MESSAGE_LEN, Message, Name, Reason, RingPlace, Secret, VERSION,
+};
+use crate::ring::{Layout, MAX_FRAME, MAX_PIECES, Put, Received, Receiver, Sender, ring_octets};
+use crate::session::{
+    Action, Actions, Client, ClientConfig, Greeting, Limits, Offer, Server, ServerConfig,
+    SessionError,
+};
+
+/// Takes numbers from the front of the input; zeros behind its end.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn u8(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        *first
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.u8(), self.u8()])
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) | (u32::from(self.u16()) << 16)
+    }
+
+    /// Mostly small numbers, as sessions want them.
+    fn small(&mut self) -> u16 {
+        match self.u8() {
+            255 => self.u16(),
+            small => u16::from(small % 4),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// Octets of the control channel.
-pub fn message(octets: &[u8]) {
+pub fn fuzz_message(octets: &[u8]) {
     for descriptors in 0..2 {
         let Ok(message) = Message::parse(octets, descriptors) else {
             continue;
         };
-        assert_eq!(Message::parse(&message.encode(), descriptors), Ok(message));
+        let again = Message::parse(&message.encode(), descriptors);
+        assert_eq!(again, Ok(message));
+    }
+}
+
+/// Messages in any order, to sessions of both roles.
+pub fn fuzz_session(octets: &[u8]) {
+    let mut input = Input(octets);
+    let limits = Limits {
+        regions: input.small(),
+        octets: u64::from(input.u16()) << 4,
+        c2s_rings: input.small(),
+        s2c_rings: input.small(),
+        log2_ring_size: input.u8() % 15,
+    };
+    let mut server = ServerRun::new(limits);
+    let mut client = ClientRun::new(&mut input);
+    while !input.is_over() {
+        let message = any_message(&mut input);
+        let files = match input.u8() {
+            255 => usize::from(input.u8()),
+            _ => message.descriptors(),
+        };
+        server.handle(message, vec![0; files]);
+        client.handle(message, vec![0; files]);
+    }
+}
+
+fn any_message(input: &mut Input<'_>) -> Message {
+    match input.u8() % 12 {
+        0 | 1 => Message::Ack,
+        2 => Message::Hello(Hello {
+            name: Name::truncated("fuzz"),
+            min_version: VERSION,
+            max_version: VERSION.wrapping_add(input.small()),
+            max_region: input.small(),
+            max_s2c_ring: input.small(),
+            max_c2s_ring: input.small(),
+            max_log2_ring_size: input.u8(),
+        }),
+        3 => Message::Init(Init {
+            version: VERSION ^ (input.small() / 3),
+            id: 0,
+            mode: u8::from(input.u8() == 255),
+            secret: Secret::default(),
+            name: Name::default(),
+        }),
+        4 | 5 => Message::AddRegion {
+            index: input.small(),
+            size: u64::from(input.u32() % 0x2_0000) + 1,
+        },
+        6..=8 => Message::AddRing {
+            place: RingPlace {
+                direction: match input.u8() % 2 {
+                    0 => Direction::ClientToServer,
+                    _ => Direction::ServerToClient,
+                },
+                index: input.small(),
+                region: input.small(),
+                offset: u32::from(input.u16()) << 3,
+                log2_size: input.u8() % 15,
+            },
+            private_header_size: input.small() / 3,
+        },
+        9 => Message::Connect {
+            interface: Name::default(),
+        },
+        10 => Message::Connected {
+            interface: Name::default(),
+        },
+        _ => {
+            // Whatever 128 octets say.
+            let mut octets = [0; MESSAGE_LEN];
+            octets.fill_with(|| input.u8());
+            let goodbye = Message::Disconnect {
+                code: 0,
+                reason: Reason::default(),
+            };
+            (0..2)
+                .find_map(|files| Message::parse(&octets, files).ok())
+                .unwrap_or(goodbye)
+        }
+    }
+}
+
+/// A server's session, and what it asked its caller to hold.
+struct ServerRun {
+    greeting: Option<Greeting>,
+    server: Server,
+    limits: Limits,
+    regions: Vec<u64>,
+    rings: Vec<RingPlace>,
+    is_over: bool,
+}
+
+impl ServerRun {
+    fn new(limits: Limits) -> Self {
+        let config = ServerConfig {
+            limits,
+            ..ServerConfig::default()
+        };
+        Self {
+            greeting: Some(Greeting::new(Name::default(), &limits)),
+            server: Server::new(config),
+            limits,
+            regions: Vec::new(),
+            rings: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    fn handle(&mut self, message: Message, files: Vec<u32>) {
+        let result = match self.greeting.take() {
+            Some(greeting) => greeting
+                .handle(&message, &files)
+                .and_then(|init| self.server.start(&init)),
+            None => self.server.handle(message, files),
+        };
+        let actions = match result {
+            Ok(actions) => actions,
+            Err(error) => {
+                check_error(&error);
+                self.is_over = true;
+                return;
+            }
+        };
+        // After an error, nothing but errors.
+        assert!(!self.is_over || self.regions.is_empty());
+        self.note(actions);
+        let counts = self.server.counts();
+        assert_eq!(counts.0, self.regions.len());
+        assert_eq!(usize::from(counts.1 + counts.2), self.rings.len());
+    }
+
+    fn note(&mut self, actions: Actions<u32>) {
+        for action in actions {
+            match action {
+                Action::MapRegion { index, size, .. } => {
+                    assert_eq!(usize::from(index), self.regions.len());
+                    self.regions.push(size);
+                    assert!(self.regions.len() <= usize::from(self.limits.regions));
+                    assert!(self.regions.iter().sum::<u64>() <= self.limits.octets);
+                }
+                Action::AddRing { place, .. } => {
+                    let region = self.regions.get(usize::from(place.region));
+                    let end = u64::from(place.offset) + ring_octets(place.log2_size);
+                    assert!(region.is_some_and(|size| end <= *size));
+                    assert!(place.log2_size <= self.limits.log2_ring_size);
+                    self.rings.push(place);
+                    let count = |direction| {
+                        let rings = self.rings.iter();
+                        rings.filter(|ring| ring.direction == direction).count()
+                    };
+                    let Limits {
+                        c2s_rings,
+                        s2c_rings,
+                        ..
+                    } = self.limits;
+                    assert!(count(Direction::ClientToServer) <= usize::from(c2s_rings));
+                    assert!(count(Direction::ServerToClient) <= usize::from(s2c_rings));
+                }
+                Action::Connect { .. } => assert!(!self.rings.is_empty()),
+                Action::Disconnect(_) => self.is_over = true,
+                Action::Send(message, files) => {
+                    assert_eq!(message.descriptors(), files.len());
+                }
+                Action::Allocate { .. } => unreachable_for("a server"),
+            }
+        }
+    }
+}
+
+/// A client's session.
+struct ClientRun {
+    client: Client<u32>,
+    wanted: (u16, u16, u8),
+    is_offering: bool,
+    sent: usize,
+}
+
+impl ClientRun {
+    fn new(input: &mut Input<'_>) -> Self {
+        let config = ClientConfig {
+            c2s_rings: input.small() % 4,
+            s2c_rings: input.small() % 4,
+            log2_ring_size: input.u8() % 4,
+            ..ClientConfig::default()
+        };
+        Self {
+            wanted: (config.c2s_rings, config.s2c_rings, config.log2_ring_size),
+            client: Client::new(config),
+            is_offering: input.u8() != 255,
+            sent: 0,
+        }
+    }
+
+    fn handle(&mut self, message: Message, files: Vec<u32>) {
+        let actions = match self.client.handle(message, files) {
+            Ok(actions) => actions,
+            Err(error) => return check_error(&error),
+        };
+        for action in actions {
+            match action {
+                Action::Allocate {
+                    c2s_rings,
+                    s2c_rings,
+                    log2_ring_size,
+                } => {
+                    assert!(c2s_rings <= self.wanted.0);
+                    assert!(s2c_rings <= self.wanted.1);
+                    assert!(log2_ring_size <= self.wanted.2);
+                    if self.is_offering {
+                        self.offer(c2s_rings, s2c_rings, log2_ring_size);
+                    }
+                }
+                Action::Send(message, files) => {
+                    assert_eq!(message.descriptors(), files.len());
+                    self.sent += files.len();
+                    // One region, and the rings.
+                    assert!(self.sent <= 1 + usize::from(self.wanted.0 + self.wanted.1));
+                }
+                Action::Connect { .. } => assert!(self.client.is_connected()),
+                Action::Disconnect(_) => assert!(!self.client.is_connected()),
+                Action::MapRegion { .. } | Action::AddRing { .. } => unreachable_for("a client"),
+            }
+        }
+    }
+
+    fn offer(&mut self, c2s_rings: u16, s2c_rings: u16, log2_ring_size: u8) {
+        let Some(layout) = Layout::new(c2s_rings, s2c_rings, log2_ring_size, 64) else {
+            return;
+        };
+        let offer = Offer {
+            regions: vec![(layout.region_size() as u64, 0)],
+            rings: layout.places().map(|place| (place, 0)).collect(),
+        };
+        let result = self.client.offer(offer);
+        assert_eq!(result, Ok(()));
+    }
+}
+
+fn check_error(error: &SessionError) {
+    let message = error.message();
+    assert_eq!(Message::parse(&message.encode(), 0), Ok(message));
+}
+
+fn unreachable_for(role: &str) {
+    assert!(role.is_empty(), "an action that is not for {role}");
+}
+
+/// All four ends of rings in memory that changes under them.
+pub fn fuzz_ring(octets: &[u8]) {
+    let mut input = Input(octets);
+    let Some(mut ends) = Ends::new(input.u8() % 6, u32::from(input.u8() % 150) + 1) else {
+        return;
+    };
+    while !input.is_over() {
+        ends.step(&mut input);
+    }
+}
+
+struct Ends {
+    mapping: Arc<Mapping>,
+    layout: Layout,
+    receivers: [Receiver; 2],
+    senders: [Sender; 2],
+    steps: u64,
+}
+
+impl Ends {
+    fn new(log2_size: u8, buffer_size: u32) -> Option<Self> {
+        let layout = Layout::new(1, 1, log2_size, buffer_size)?;
+        let (mapping, _) = Mapping::create("memif-fuzz", layout.region_size()).ok()?;
+        let mapping = Arc::new(mapping);
+        layout.write(&mapping).ok()?;
+        let place = |direction| layout.place(direction, 0);
+        let regions = [Arc::clone(&mapping)];
+        Some(Self {
+            receivers: [
+                Receiver::server(&regions, &place(Direction::ClientToServer)?).ok()?,
+                Receiver::client(&mapping, &layout, 0).ok()?,
+            ],
+            senders: [
+                Sender::client(&mapping, &layout, 0).ok()?,
+                Sender::server(&regions, &place(Direction::ServerToClient)?).ok()?,
+            ],
+            mapping,
+            layout,
+            steps: 0,
+        })
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        self.steps += 1;
+        let operation = input.u8();
+        let which = usize::from(operation >> 7);
+        match operation % 8 {
+            0 | 1 => self.receive(which, input.u8()),
+            2 | 3 => self.send(which, input),
+            4 => self.scribble(u64::from(input.u16()), input),
+            // An index or the flags of a ring.
+            5 => {
+                let at = [4, 6, 6, 64][usize::from(operation >> 3) % 4];
+                self.scribble(self.ring(which) + at, input);
+            }
+            // A descriptor.
+            6 => {
+                let at = self.ring(which) + 128 + 4 * u64::from(input.u8());
+                self.scribble(at, input);
+            }
+            _ => {
+                if let Some(receiver) = self.receivers.get_mut(which) {
+                    receiver.mask_interrupts();
+                    let _ = receiver.unmask_interrupts();
+                }
+            }
+        }
+        let errors = |count: u64| assert!(count <= self.steps * 256);
+        self.receivers.iter().for_each(|end| errors(end.errors()));
+        self.senders.iter().for_each(|end| errors(end.errors()));
+    }
+
+    fn ring(&self, which: usize) -> u64 {
+        let direction = match which {
+            0 => Direction::ClientToServer,
+            _ => Direction::ServerToClient,
+        };
+        let place = self.layout.place(direction, 0);
+        place.map_or(0, |place| place.offset.into())
+    }
+
+    fn scribble(&self, at: u64, input: &mut Input<'_>) {
+        let octets = match input.u8() % 4 {
+            // Small numbers make the cleverer lies.
+            0 => [input.u8() % 64, 0, 0, 0],
+            _ => input.u32().to_le_bytes(),
+        };
+        let count = usize::from(input.u8() % 4) + 1;
+        if let (Some(span), Some(octets)) = (self.mapping.span(at, count), octets.get(..count)) {
+            span.copy_from(octets);
+        }
+    }
+
+    fn receive(&mut self, which: usize, most: u8) {
+        let Some(receiver) = self.receivers.get_mut(which) else {
+            return;
+        };
+        let size = usize::from(receiver.size());
+        let most = usize::from(most % 80);
+        assert!(receiver.ready(most) <= size.min(most));
+        let mut count = 0;
+        while let Some(received) = receiver.next() {
+            count += 1;
+            assert!(count <= size);
+            let Received::Frame(frame) = received else {
+                continue;
+            };
+            let mut octets = [0; 256];
+            let mut length = frame.first.len();
+            let mut pieces = 1;
+            frame.first.copy_to(&mut octets);
+            for piece in frame.rest {
+                assert!(!piece.is_empty());
+                piece.copy_to(&mut octets);
+                length += piece.len();
+                pieces += 1;
+            }
+            assert!(pieces <= MAX_PIECES.min(size));
+            assert_eq!(length, frame.length as usize);
+            assert!((1..=MAX_FRAME).contains(&length));
+        }
+        receiver.release();
+    }
+
+    fn send(&mut self, which: usize, input: &mut Input<'_>) {
+        let Some(sender) = self.senders.get_mut(which) else {
+            return;
+        };
+        let size = usize::from(sender.size());
+        assert!(sender.room(64) <= size.min(64));
+        let frame = [0x5a; 700];
+        let mut count = 0;
+        for _ in 0..input.u8() % 40 {
+            let length = usize::from(input.u16() % 700);
+            let Some(frame) = frame.get(..length) else {
+                break;
+            };
+            match sender.put(frame.chunks(usize::from(input.u8()) + 1)) {
+                Put::Sent => count += 1,
+                Put::Full => break,
+                Put::Bad => (),
+            }
+        }
+        assert!(count <= size * 40);
+        let _ = sender.publish() || sender.settle();
     }
 }

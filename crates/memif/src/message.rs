@@ -39,6 +39,9 @@ pub type Name = Text<32>;
 pub type Reason = Text<96>;
 
 impl<const N: usize> Text<N> {
+    /// The text without octets.
+    pub const NONE: Self = Self([0; N]);
+
     /// Returns a text; `None` if it has more than `N` octets.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
@@ -64,7 +67,7 @@ impl<const N: usize> Text<N> {
 
 impl<const N: usize> Default for Text<N> {
     fn default() -> Self {
-        Self([0; N])
+        Self::NONE
     }
 }
 

@@ -86,11 +86,11 @@ proptest! {
 
     #[test]
     fn any_octets_are_parsed_or_refused(kind in 0..12_u16, octets in proptest::collection::vec(any::<u8>(), 0..300)) {
-        crate::fuzz::message(&octets);
+        crate::fuzz::fuzz_message(&octets);
         let mut message = octets;
         message.resize(MESSAGE_LEN, 0);
         message[..2].copy_from_slice(&kind.to_le_bytes());
-        crate::fuzz::message(&message);
+        crate::fuzz::fuzz_message(&message);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use quietwire_memory::{CACHE_LINE, Mapping, SharedSlice};
 
-use super::memory::{Buffers, Descriptor};
+use super::memory::{Buffers, filled};
 use super::{COOKIE, HEADER, MAX_FRAME, RingError, ring_octets};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
 
@@ -137,7 +137,7 @@ impl Layout {
             SharedSlice::<AtomicU64>::new(mapping, start + HEADER, usize::from(size) * 2)?;
         let (pairs, _) = descriptors.as_chunks::<2>();
         for (slot, [first, second]) in (0..size).zip(pairs) {
-            let word = Descriptor::word(buffers.region, buffers.size, false);
+            let word = filled(buffers.region, buffers.size, false);
             first.store(word.to_le(), Ordering::Relaxed);
             second.store(u64::from(buffers.offset(slot)).to_le(), Ordering::Relaxed);
         }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What both ends of a ring have in common: the shared words, the regions, checked descriptors.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
-use super::{COOKIE, HEADER, Layout, MAX_FRAME, RingError};
+use super::{COOKIE, HEADER, Layout, RingError};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
 
 /// Places of words of 16 bits in a ring.
@@ -19,75 +18,145 @@ const MASK_INTERRUPTS: u16 = 1;
 /// Flag of a descriptor: the frame goes on in the next one.
 const NEXT: u64 = 1;
 
+/// Slots that are read, and whose buffers the processor loads, ahead of the frame that is handled. A power of two.
+const WINDOW: u16 = 16;
+/// Slots that are read at a time.
+const CHUNK: u16 = WINDOW / 2;
+/// Slots of a cache line of descriptors.
+const SLOTS_PER_LINE: u16 = 4;
+
 /// The memory that a client shares.
 #[derive(Debug)]
-pub(super) struct Regions(Box<[Arc<Mapping>]>);
+pub(super) struct Regions(Box<[SharedSlice<AtomicU8>]>);
 
 impl Regions {
     #[inline(always)]
-    pub(super) fn span(&self, descriptor: &Descriptor) -> Option<Span<'_>> {
-        let region = self.0.get(usize::from(descriptor.region))?;
-        region.span(
-            u64::from(descriptor.offset),
-            descriptor.length.get() as usize,
-        )
+    pub(super) fn span(&self, slot: &Slot) -> Option<Span<'_>> {
+        let region = self.0.get(usize::from(slot.region()))?;
+        region.span(u64::from(slot.offset), slot.length as usize)
     }
 
     pub(super) fn have_faulted(&self) -> bool {
-        self.0.iter().any(|region| region.has_faulted())
+        self.0.iter().any(|region| region.mapping().has_faulted())
     }
 }
 
-/// Octets that are within a region. Only made by [`Descriptor::new`], which checks that.
+/// What a slot of a ring said when it was read, once. [`Slot::checked`] alone makes slots with octets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Descriptor {
-    length: NonZeroU32,
+pub(super) struct Slot {
+    /// The first word of the descriptor: flags, region, length.
+    word: u64,
     offset: u32,
-    region: u16,
+    /// Octets that are within the region; 0 if the descriptor makes no sense.
+    length: u32,
 }
 
-impl Descriptor {
+impl Slot {
+    const EMPTY: Self = Self {
+        word: 0,
+        offset: 0,
+        length: 0,
+    };
+
+    /// A slot whose octets are within their region; without octets if they are not, or are more than `longest`.
     #[inline(always)]
-    fn new(regions: &Regions, region: u16, offset: u32, length: u32) -> Option<Self> {
-        let descriptor = Self {
-            length: NonZeroU32::new(length)?,
+    fn checked(regions: &Regions, word: u64, offset: u32, length: u32, longest: u32) -> Self {
+        let mut slot = Self {
+            word,
             offset,
-            region,
+            length,
         };
-        regions.span(&descriptor)?;
-        Some(descriptor)
+        if length > longest || regions.span(&slot).is_none() {
+            slot.length = 0;
+        }
+        slot
     }
 
     #[inline(always)]
     pub(super) fn length(&self) -> u32 {
-        self.length.get()
-    }
-
-    /// The first word of a descriptor in a ring with these octets and another length.
-    #[inline(always)]
-    pub(super) fn word(region: u16, length: u32, has_next: bool) -> u64 {
-        (u64::from(has_next) * NEXT) | (u64::from(region) << 16) | (u64::from(length) << 32)
+        self.length
     }
 
     #[inline(always)]
-    pub(super) fn region(&self) -> u16 {
-        self.region
+    fn region(&self) -> u16 {
+        (self.word >> 16) as u16
+    }
+
+    #[inline(always)]
+    pub(super) fn has_next(&self) -> bool {
+        self.word & NEXT != 0
+    }
+
+    /// The descriptor's first word as it is for a frame, or `None` if it is so already.
+    #[inline(always)]
+    pub(super) fn filled(&self, length: u32, has_next: bool) -> Option<u64> {
+        let word = filled(self.region(), length, has_next);
+        (word != self.word).then_some(word)
     }
 }
 
-/// A filled slot of a ring, read once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    /// `None` if it made no sense.
-    pub(super) descriptor: Option<Descriptor>,
-    pub(super) has_next: bool,
+/// The first word of a descriptor.
+#[inline(always)]
+pub(super) fn filled(region: u16, length: u32, has_next: bool) -> u64 {
+    u64::from(has_next) | (u64::from(region) << 16) | (u64::from(length) << 32)
 }
 
-impl Slot {
-    pub(super) const EMPTY: Self = Self {
-        descriptor: None,
-        has_next: false,
-    };
+/// The slots that one end may handle, and those of them that it has read.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Slots from `next` to `read`, by index modulo WINDOW.
+    slots: [Slot; WINDOW as usize],
+    /// The next slot to handle.
+    pub(super) next: u16,
+    read: u16,
+    /// The slot before which others have to be read: `end`, or CHUNK before `read`.
+    mark: u16,
+    /// Behind the last slot that this end may handle, as the peer said last.
+    pub(super) end: u16,
+}
+
+impl Window {
+    /// A window without slots.
+    pub(super) fn new(start: u16) -> Self {
+        Self {
+            slots: [Slot::EMPTY; WINDOW as usize],
+            next: start,
+            read: start,
+            mark: start,
+            end: start,
+        }
+    }
+
+    /// How many slots there are to handle.
+    #[inline(always)]
+    pub(super) fn left(&self) -> u16 {
+        self.end.wrapping_sub(self.next)
+    }
+
+    /// Returns true if the ring's [`Ring::look_ahead`] has to come before the next slot.
+    #[inline(always)]
+    pub(super) fn is_at_mark(&self) -> bool {
+        self.next == self.mark
+    }
+
+    /// The next slot, which has been read.
+    #[inline(always)]
+    pub(super) fn peek(&self) -> Slot {
+        self.slots[usize::from(self.next % WINDOW)]
+    }
+
+    /// Goes back to a slot. It and those after it are read anew.
+    pub(super) fn rewind(&mut self, next: u16) {
+        self.next = next;
+        self.read = next;
+        self.mark = next;
+    }
+
+    /// Goes on to the slot after the next.
+    #[inline(always)]
+    pub(super) fn step(&mut self) {
+        self.next = self.next.wrapping_add(1);
+    }
 }
 
 /// The buffers of a client's ring: one a slot, always the same.
@@ -172,11 +241,15 @@ impl Ring {
         if cookie != COOKIE {
             return Err(RingError::Cookie(cookie));
         }
+        let octets = regions
+            .iter()
+            .map(|region| SharedSlice::new(region, 0, region.len()))
+            .collect::<Option<_>>();
         let is_client = buffers.is_some();
         Ok(Self {
             header,
             descriptors,
-            regions: Regions(regions.into()),
+            regions: Regions(octets.ok_or(RingError::Place)?),
             size,
             lead: if is_client { size } else { 0 },
             own_index: if is_client { HEAD } else { TAIL },
@@ -227,7 +300,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    pub(super) fn slot(&self, index: u16) -> u16 {
+    fn slot(&self, index: u16) -> u16 {
         index & (self.size - 1)
     }
 
@@ -240,8 +313,7 @@ impl Ring {
     /// Reads the first word of a slot: flags, region, length.
     #[inline(always)]
     pub(super) fn word(&self, index: u16) -> u64 {
-        self.descriptor(index)
-            .map_or(0, |[word, _]| u64::from_le(word.load(Ordering::Relaxed)))
+        self.descriptor(index).map_or(0, |[word, _]| load(word))
     }
 
     /// Writes the first word of a slot.
@@ -252,54 +324,76 @@ impl Ring {
         }
     }
 
-    /// Reads a slot, once, and checks it.
+    /// Reads the slots of a window up to WINDOW ahead of the next, and calls `prefetch` for the octets of each.
+    ///
+    /// `longest` is how long a descriptor of a peer may be. With `is_filled`, a client takes the length from the
+    /// descriptor too; else it is that of the slot's buffer.
     #[inline(always)]
-    pub(super) fn read(&self, index: u16) -> (Slot, u64) {
-        let Some([first, second]) = self.descriptor(index) else {
-            return (Slot::EMPTY, 0);
-        };
-        let word = u64::from_le(first.load(Ordering::Relaxed));
-        let length = (word >> 32) as u32;
-        let (region, offset, longest) = match &self.buffers {
-            // A client knows where its buffers are.
-            Some(buffers) => {
-                let offset = buffers.offset(self.slot(index));
-                (buffers.region, offset, buffers.size)
+    pub(super) fn look_ahead(
+        &self,
+        window: &mut Window,
+        longest: u32,
+        is_filled: bool,
+        prefetch: impl Fn(Span<'_>),
+    ) {
+        let end = window.next.wrapping_add(window.left().min(WINDOW));
+        // Of the next chunk, the descriptors.
+        if window.end.wrapping_sub(end) > CHUNK {
+            for line in 0..CHUNK / SLOTS_PER_LINE {
+                self.prefetch(end.wrapping_add(line * SLOTS_PER_LINE));
             }
-            None => {
-                let second = u64::from_le(second.load(Ordering::Relaxed));
-                ((word >> 16) as u16, second as u32, u32::MAX)
+        }
+        while window.read != end {
+            let index = window.read;
+            let slot = match &self.buffers {
+                Some(buffers) => self.read_own(index, buffers, is_filled),
+                None => self.read_peers(index, longest),
+            };
+            if let Some(span) = self.regions.span(&slot) {
+                prefetch(span);
             }
-        };
-        let descriptor = if length <= longest {
-            Descriptor::new(&self.regions, region, offset, length)
+            window.slots[usize::from(index % WINDOW)] = slot;
+            window.read = index.wrapping_add(1);
+        }
+        window.mark = if end == window.end {
+            end
         } else {
-            None
+            end.wrapping_sub(CHUNK)
         };
-        let slot = Slot {
-            descriptor,
-            has_next: word & NEXT != 0,
-        };
-        (slot, word)
     }
 
-    /// Returns the buffer of a slot at the client; `None` at the server.
+    /// Reads a slot at the server.
     #[inline(always)]
-    pub(super) fn own_buffer(&self, index: u16) -> Option<Descriptor> {
-        let buffers = self.buffers.as_ref()?;
+    fn read_peers(&self, index: u16, longest: u32) -> Slot {
+        let Some([first, second]) = self.descriptor(index) else {
+            return Slot::EMPTY;
+        };
+        let word = load(first);
+        let (offset, length) = (load(second) as u32, (word >> 32) as u32);
+        Slot::checked(&self.regions, word, offset, length, longest)
+    }
+
+    /// Reads a slot at the client, which knows where the buffer is.
+    #[inline(always)]
+    fn read_own(&self, index: u16, buffers: &Buffers, is_filled: bool) -> Slot {
+        let word = self.word(index) & !(0xffff << 16) | (u64::from(buffers.region) << 16);
+        let length = if is_filled {
+            (word >> 32) as u32
+        } else {
+            buffers.size
+        };
         let offset = buffers.offset(self.slot(index));
-        Descriptor::new(&self.regions, buffers.region, offset, buffers.size)
+        Slot::checked(&self.regions, word, offset, length, buffers.size)
     }
 
     /// Asks the processor for the descriptor of a slot.
     #[inline(always)]
-    pub(super) fn prefetch(&self, index: u16) {
+    fn prefetch(&self, index: u16) {
         self.descriptors.prefetch(usize::from(self.slot(index)) * 2);
     }
+}
 
-    /// Returns true if a frame may be as long as this.
-    #[inline(always)]
-    pub(super) fn is_frame_length(length: usize) -> bool {
-        (1..=MAX_FRAME).contains(&length)
-    }
+#[inline(always)]
+fn load(word: &AtomicU64) -> u64 {
+    u64::from_le(word.load(Ordering::Relaxed))
 }

@@ -62,4 +62,6 @@ pub enum RingError {
 }
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;

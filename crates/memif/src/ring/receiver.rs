@@ -5,16 +5,12 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use quietwire_memory::{Mapping, Span};
+use quietwire_memory::{CACHE_LINE, Mapping, Span};
 
-use super::memory::{Descriptor, Regions, Ring, Slot};
+use super::memory::{Regions, Ring, Slot, Window, filled};
 use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
 use crate::message::{Direction, RingPlace};
 
-/// Slots that are read, and whose buffers the processor loads, ahead of the frame that is taken. A power of two.
-const AHEAD: usize = 8;
-/// How far ahead the processor loads descriptors.
-const DESCRIPTORS_AHEAD: u16 = 16;
 /// Octets of a buffer that are loaded ahead; of longer frames, the processor sees by itself what comes next.
 const PREFETCH: usize = 256;
 /// Slots that are given back together: the peer's processor then loads a line of descriptors or the index less often.
@@ -46,7 +42,7 @@ pub struct Frame<'a> {
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     regions: &'a Regions,
-    descriptors: slice::Iter<'a, Descriptor>,
+    slots: slice::Iter<'a, Slot>,
 }
 
 impl<'a> Iterator for Pieces<'a> {
@@ -54,12 +50,12 @@ impl<'a> Iterator for Pieces<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Span<'a>> {
-        self.regions.span(self.descriptors.next()?)
+        self.regions.span(self.slots.next()?)
     }
 
     #[inline(always)]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.descriptors.size_hint()
+        self.slots.size_hint()
     }
 }
 
@@ -72,20 +68,14 @@ impl ExactSizeIterator for Pieces<'_> {}
 #[derive(Debug)]
 pub struct Receiver {
     ring: Ring,
-    /// The next slot to take.
-    next: u16,
-    /// Slots before this one are in `ahead` or taken: min(filled, next + AHEAD).
-    read: u16,
-    /// Slots before this one are filled, as the peer said last.
-    filled: u16,
+    /// Slots that the peer has filled.
+    window: Window,
     /// Slots before this one have been given back.
     released: u16,
     /// Slots to give back together.
     batch: u16,
-    /// Slots from `next` to `read`, by index modulo AHEAD.
-    ahead: [Slot; AHEAD],
     /// Pieces of the last chain but its first.
-    pieces: Vec<Descriptor>,
+    pieces: Vec<Slot>,
     errors: u64,
 }
 
@@ -116,12 +106,9 @@ impl Receiver {
             ring.own()
         };
         Self {
-            next: start,
-            read: start,
-            filled: start,
+            window: Window::new(start),
             released: start,
             batch: BATCH.min(ring.size / 4).max(1),
-            ahead: [Slot::EMPTY; AHEAD],
             pieces: Vec::with_capacity(MAX_PIECES),
             errors: 0,
             ring,
@@ -132,34 +119,30 @@ impl Receiver {
     /// if it knows of fewer than `most`.
     #[inline(always)]
     pub fn ready(&mut self, most: usize) -> usize {
-        let mut count = self.filled.wrapping_sub(self.next);
-        if usize::from(count) < most {
+        if usize::from(self.window.left()) < most {
             self.refresh();
-            count = self.filled.wrapping_sub(self.next);
-            if count == 0 && self.released != self.next {
+            if self.window.left() == 0 && self.released != self.window.next {
                 // Nothing else to do, and the peer may wait for these.
                 self.give_back();
             }
         }
-        usize::from(count).min(most)
+        usize::from(self.window.left()).min(most)
     }
 
     #[inline(always)]
     fn refresh(&mut self) {
         let peer = self.ring.peer();
-        if peer == self.filled {
+        if peer == self.window.end {
             return;
         }
         let claimed = peer.wrapping_sub(self.released);
-        let known = self.filled.wrapping_sub(self.released);
+        let known = self.window.end.wrapping_sub(self.released);
         if claimed > self.ring.size || claimed < known {
             self.resynchronise(peer);
             return;
         }
-        self.filled = peer;
-        while self.read != self.filled && usize::from(self.read.wrapping_sub(self.next)) < AHEAD {
-            self.read_ahead();
-        }
+        self.window.end = peer;
+        self.look_ahead();
     }
 
     /// The peer's index makes no sense: forgets all slots, and goes on where the peer says that it is.
@@ -167,76 +150,62 @@ impl Receiver {
     #[inline(never)]
     fn resynchronise(&mut self, peer: u16) {
         self.errors += 1;
-        self.next = peer;
-        self.read = peer;
-        self.filled = peer;
+        self.window = Window::new(peer);
         // A client takes all slots back, and offers them again step by step.
         self.released = peer.wrapping_sub(self.ring.lead);
         self.ring.set_own(peer);
     }
 
-    #[inline(always)]
-    fn read_ahead(&mut self) {
-        if self.filled.wrapping_sub(self.read) > DESCRIPTORS_AHEAD {
-            self.ring
-                .prefetch(self.read.wrapping_add(DESCRIPTORS_AHEAD));
-        }
-        let (slot, _) = self.ring.read(self.read);
-        if let Some(span) = slot
-            .descriptor
-            .and_then(|descriptor| self.ring.regions.span(&descriptor))
-        {
-            span.prefetch(PREFETCH);
-        }
-        self.ahead[usize::from(self.read) % AHEAD] = slot;
-        self.read = self.read.wrapping_add(1);
+    #[inline(never)]
+    fn look_ahead(&mut self) {
+        let prefetch = |span: Span<'_>| {
+            span.prefetch(CACHE_LINE);
+            if span.len() > CACHE_LINE {
+                span.prefetch(PREFETCH);
+            }
+        };
+        let longest = MAX_FRAME as u32;
+        self.ring
+            .look_ahead(&mut self.window, longest, true, prefetch);
     }
 
-    /// Takes the next slot, which is filled.
+    /// Takes the next slot; `None` if none is known to be filled.
     #[inline(always)]
-    fn take(&mut self) -> Slot {
-        let slot = self.ahead[usize::from(self.next) % AHEAD];
-        self.next = self.next.wrapping_add(1);
-        if self.read != self.filled {
-            self.read_ahead();
+    fn take(&mut self) -> Option<Slot> {
+        if self.window.is_at_mark() {
+            if self.window.left() == 0 {
+                return None;
+            }
+            self.look_ahead();
         }
-        slot
+        let slot = self.window.peek();
+        self.window.step();
+        Some(slot)
     }
 
     /// Takes the next frame; `None` if no slot is known to be filled (see [`Self::ready`]).
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // The frame borrows the receiver.
     pub fn next(&mut self) -> Option<Received<'_>> {
-        if self.next == self.filled {
-            return None;
-        }
-        let slot = self.take();
-        if slot.has_next {
+        let slot = self.take()?;
+        if slot.has_next() {
             return Some(self.chain(slot));
         }
-        Some(self.frame(slot.descriptor, &[]))
+        Some(self.frame(slot, slot.length(), &[]))
     }
 
     #[inline(always)]
-    fn frame<'a>(&'a self, first: Option<Descriptor>, rest: &'a [Descriptor]) -> Received<'a> {
-        let Some(descriptor) = first else {
-            return Received::Bad;
+    fn frame<'a>(&'a self, first: Slot, length: u32, rest: &'a [Slot]) -> Received<'a> {
+        let first = match self.ring.regions.span(&first) {
+            Some(first) if !first.is_empty() => first,
+            _ => return Received::Bad,
         };
-        let Some(first) = self.ring.regions.span(&descriptor) else {
-            return Received::Bad;
-        };
-        let length = rest.iter().fold(descriptor.length(), |sum, piece| {
-            sum.saturating_add(piece.length())
-        });
-        if length > MAX_FRAME as u32 {
-            return Received::Bad;
-        }
         Received::Frame(Frame {
             length,
             first,
             rest: Pieces {
                 regions: &self.ring.regions,
-                descriptors: rest.iter(),
+                slots: rest.iter(),
             },
         })
     }
@@ -246,42 +215,45 @@ impl Receiver {
     #[inline(never)]
     fn chain(&mut self, first: Slot) -> Received<'_> {
         self.pieces.clear();
-        let mut is_good = first.descriptor.is_some();
-        let mut has_next = true;
-        while has_next {
-            if self.next == self.filled {
+        let mut length = first.length();
+        let mut is_good = length > 0;
+        let mut last = first;
+        while last.has_next() {
+            let Some(slot) = self.take() else {
                 // The chain goes on behind what is filled.
                 is_good = false;
                 break;
-            }
-            let slot = self.take();
-            has_next = slot.has_next;
-            match slot.descriptor {
-                Some(piece) if self.pieces.len() < MAX_PIECES - 1 => self.pieces.push(piece),
-                _ => is_good = false,
+            };
+            last = slot;
+            length = length.saturating_add(slot.length());
+            is_good &= slot.length() > 0
+                && length <= MAX_FRAME as u32
+                && self.pieces.len() < MAX_PIECES - 1;
+            if is_good {
+                self.pieces.push(slot);
             }
         }
         if !is_good {
             return Received::Bad;
         }
-        self.frame(first.descriptor, &self.pieces)
+        self.frame(first, length, &self.pieces)
     }
 
     /// Gives the slots of taken frames back to the peer, many at a time.
     #[inline(always)]
     pub fn release(&mut self) {
-        if self.next.wrapping_sub(self.released) >= self.batch {
+        if self.window.next.wrapping_sub(self.released) >= self.batch {
             self.give_back();
         }
     }
 
     #[inline(never)]
     fn give_back(&mut self) {
-        let mut end = self.next;
+        let mut end = self.window.next;
         if let Some(buffers) = self.ring.buffers {
-            let count = self.next.wrapping_sub(self.released).min(MOST_BACK);
+            let count = self.window.next.wrapping_sub(self.released).min(MOST_BACK);
             end = self.released.wrapping_add(count);
-            let empty = Descriptor::word(buffers.region, buffers.size, false);
+            let empty = filled(buffers.region, buffers.size, false);
             for offset in 0..count {
                 let index = self.released.wrapping_add(offset);
                 // A line that is not written stays in the peer's cache too.

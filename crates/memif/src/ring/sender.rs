@@ -4,16 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use quietwire_memory::{Mapping, Span};
+use quietwire_memory::{CACHE_LINE, Mapping, Span};
 
-use super::memory::{Descriptor, Ring};
-use super::{Layout, MAX_PIECES, RingError};
+use super::memory::{Ring, Slot, Window};
+use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
 use crate::message::{Direction, RingPlace};
 
-/// Slots ahead of the frame that is written whose buffers the processor loads.
-const AHEAD: u16 = 8;
-/// How far ahead the processor loads descriptors.
-const DESCRIPTORS_AHEAD: u16 = 16;
 /// Octets of a buffer that are loaded ahead, at most.
 const PREFETCH: usize = 256;
 
@@ -36,16 +32,16 @@ pub enum Put {
 #[derive(Debug)]
 pub struct Sender {
     ring: Ring,
-    /// The next slot to fill.
-    next: u16,
+    /// Slots that may be filled.
+    window: Window,
     /// Slots before this one are filled, as the peer was told last.
     published: u16,
-    /// Slots before this one may be filled, as the peer said last.
-    limit: u16,
+    /// Octets of the last frame: the next ones are taken to be as long.
+    length: usize,
     /// Interrupts were masked after the last publication, but the peer may not have seen that one.
     is_unsettled: bool,
     /// Slots of a frame that needs several.
-    pieces: Vec<Descriptor>,
+    pieces: Vec<Slot>,
     errors: u64,
 }
 
@@ -76,9 +72,9 @@ impl Sender {
             ring.own()
         };
         Self {
-            next: start,
+            window: Window::new(start),
             published: start,
-            limit: start,
+            length: CACHE_LINE,
             is_unsettled: false,
             pieces: Vec::with_capacity(MAX_PIECES),
             errors: 0,
@@ -89,26 +85,40 @@ impl Sender {
     /// Returns how many slots are free, at most `most`. Reads the peer's index only if it knows of fewer than `most`.
     #[inline(always)]
     pub fn room(&mut self, most: usize) -> usize {
-        if usize::from(self.limit.wrapping_sub(self.next)) < most {
+        if usize::from(self.window.left()) < most {
             self.refresh();
         }
-        usize::from(self.limit.wrapping_sub(self.next)).min(most)
+        usize::from(self.window.left()).min(most)
     }
 
     #[inline(always)]
     fn refresh(&mut self) {
         let peer = self.ring.peer();
-        let limit = peer.wrapping_add(self.ring.lead);
-        if limit == self.limit {
+        let end = peer.wrapping_add(self.ring.lead);
+        if end == self.window.end {
             return;
         }
-        let claimed = limit.wrapping_sub(self.published);
-        let known = self.limit.wrapping_sub(self.published);
+        let claimed = end.wrapping_sub(self.published);
+        let known = self.window.end.wrapping_sub(self.published);
         if claimed > self.ring.size || claimed < known {
             self.resynchronise(peer);
             return;
         }
-        self.limit = limit;
+        self.window.end = end;
+        self.look_ahead();
+    }
+
+    #[inline(never)]
+    fn look_ahead(&mut self) {
+        let length = self.length.min(PREFETCH);
+        let prefetch = |span: Span<'_>| {
+            span.prefetch_write(CACHE_LINE);
+            if length > CACHE_LINE {
+                span.prefetch_write(length);
+            }
+        };
+        self.ring
+            .look_ahead(&mut self.window, u32::MAX, false, prefetch);
     }
 
     /// The peer's index makes no sense: forgets all slots, and goes on where the peer says that it is.
@@ -116,10 +126,9 @@ impl Sender {
     #[inline(never)]
     fn resynchronise(&mut self, peer: u16) {
         self.errors += 1;
-        self.next = peer;
-        self.published = peer;
         // A client finds all slots free when it looks again.
-        self.limit = peer;
+        self.window = Window::new(peer);
+        self.published = peer;
         self.ring.set_own(peer);
     }
 
@@ -129,60 +138,38 @@ impl Sender {
         let length = segments
             .clone()
             .fold(0_usize, |sum, segment| sum.saturating_add(segment.len()));
-        if !Ring::is_frame_length(length) {
+        if !(1..=MAX_FRAME).contains(&length) {
             return Put::Bad;
         }
-        if self.next == self.limit {
-            self.refresh();
-            if self.next == self.limit {
-                return Put::Full;
-            }
+        if self.window.is_at_mark() && !self.advance() {
+            return Put::Full;
         }
-        self.prefetch(length);
-        let Some((buffer, word)) = self.buffer(self.next) else {
-            self.discard(1);
-            return Put::Bad;
-        };
-        let Some(room) = self.ring.regions.span(&buffer) else {
-            return Put::Bad;
-        };
-        if length > room.len() {
+        let slot = self.window.peek();
+        if length > slot.length() as usize {
             return self.put_chain(length, segments);
         }
+        let Some(room) = self.ring.regions.span(&slot) else {
+            return Put::Bad;
+        };
         copy(room, segments);
-        let filled = Descriptor::word(buffer.region(), length as u32, false);
+        self.length = length;
         // A line that is not written stays in the peer's cache too.
-        if word != filled {
-            self.ring.set_word(self.next, filled);
+        if let Some(word) = slot.filled(length as u32, false) {
+            self.ring.set_word(self.window.next, word);
         }
-        self.next = self.next.wrapping_add(1);
+        self.window.step();
         Put::Sent
     }
 
-    /// Returns the buffer of a free slot, and the slot's first word. `None` if the peer's slot makes no sense.
-    #[inline(always)]
-    fn buffer(&self, index: u16) -> Option<(Descriptor, u64)> {
-        if let Some(buffer) = self.ring.own_buffer(index) {
-            return Some((buffer, self.ring.word(index)));
+    /// Reads the next slots; returns false if none is free.
+    #[inline(never)]
+    fn advance(&mut self) -> bool {
+        if self.window.left() == 0 {
+            self.refresh();
+        } else {
+            self.look_ahead();
         }
-        let (slot, word) = self.ring.read(index);
-        Some((slot.descriptor?, word))
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, length: usize) {
-        let free = self.limit.wrapping_sub(self.next);
-        if free > DESCRIPTORS_AHEAD {
-            self.ring
-                .prefetch(self.next.wrapping_add(DESCRIPTORS_AHEAD));
-        }
-        if free > AHEAD
-            && let Some((buffer, _)) = self.buffer(self.next.wrapping_add(AHEAD))
-            && let Some(span) = self.ring.regions.span(&buffer)
-        {
-            // The next frames are taken to be as long as this one.
-            span.prefetch_write(length.min(PREFETCH));
-        }
+        self.window.left() > 0
     }
 
     /// Fills several slots.
@@ -194,39 +181,44 @@ impl Sender {
         segments: impl Iterator<Item = &'f [u8]> + Clone,
     ) -> Put {
         self.pieces.clear();
+        let room = self.window.peek().length().max(1) as usize;
+        if usize::from(self.window.left()) < length.div_ceil(room) {
+            self.refresh();
+        }
+        let start = self.window.next;
         let mut missing = length;
-        let mut count = 0_u16;
         while missing > 0 {
-            if usize::from(count) == MAX_PIECES || count == self.ring.size {
+            let count = self.pieces.len();
+            if count == MAX_PIECES || count == usize::from(self.ring.size) {
+                self.window.rewind(start);
                 return Put::Bad;
             }
-            let index = self.next.wrapping_add(count);
-            if index == self.limit {
-                let next = self.next;
-                self.refresh();
-                // A resynchronised ring begins elsewhere.
-                if index == self.limit || next != self.next {
-                    return Put::Full;
-                }
+            if self.window.left() == 0 {
+                self.window.rewind(start);
+                return Put::Full;
             }
-            count += 1;
-            let Some((buffer, _)) = self.buffer(index) else {
-                self.discard(count);
+            if self.window.is_at_mark() {
+                self.look_ahead();
+            }
+            let slot = self.window.peek();
+            self.window.step();
+            if slot.length() == 0 {
+                self.discard(start);
                 return Put::Bad;
-            };
-            missing = missing.saturating_sub(buffer.length() as usize);
-            self.pieces.push(buffer);
+            }
+            missing = missing.saturating_sub(slot.length() as usize);
+            self.pieces.push(slot);
         }
         self.fill(segments);
         let mut missing = length;
-        for buffer in &self.pieces {
-            let part = missing.min(buffer.length() as usize);
+        let mut index = start;
+        for slot in &self.pieces {
+            let part = missing.min(slot.length() as usize);
             missing -= part;
-            let filled = Descriptor::word(buffer.region(), part as u32, missing > 0);
-            if self.ring.word(self.next) != filled {
-                self.ring.set_word(self.next, filled);
+            if let Some(word) = slot.filled(part as u32, missing > 0) {
+                self.ring.set_word(index, word);
             }
-            self.next = self.next.wrapping_add(1);
+            index = index.wrapping_add(1);
         }
         Put::Sent
     }
@@ -251,14 +243,13 @@ impl Sender {
         }
     }
 
-    /// Gives slots back without a frame: among them is one that makes no sense.
-    #[cold]
-    #[inline(never)]
-    fn discard(&mut self, count: u16) {
+    /// Gives slots from `start` on back without a frame: the last of them makes no sense.
+    fn discard(&mut self, start: u16) {
         self.errors += 1;
-        for _ in 0..count {
-            self.ring.set_word(self.next, 0);
-            self.next = self.next.wrapping_add(1);
+        let mut index = start;
+        while index != self.window.next {
+            self.ring.set_word(index, 0);
+            index = index.wrapping_add(1);
         }
     }
 
@@ -271,11 +262,11 @@ impl Sender {
     #[inline(always)]
     #[must_use]
     pub fn publish(&mut self) -> bool {
-        if self.next == self.published {
+        if self.window.next == self.published {
             return false;
         }
-        self.published = self.next;
-        self.ring.set_own(self.next);
+        self.published = self.window.next;
+        self.ring.set_own(self.window.next);
         let is_wanted = self.ring.wants_interrupts();
         self.is_unsettled = !is_wanted;
         is_wanted

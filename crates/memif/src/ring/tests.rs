@@ -1,45 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use quietwire_memory::Mapping;
 
+use super::reference::Plain;
 use super::*;
-use crate::message::Direction;
+use crate::message::{Direction, RingPlace};
 
-/// A ring with both of its ends in this process.
-struct Pair {
-    sender: Sender,
-    receiver: Receiver,
-    _mapping: Arc<Mapping>,
+/// Client's memory with one ring each way, and a region without rings.
+struct Memory {
+    layout: Layout,
+    regions: [Arc<Mapping>; 2],
 }
 
-impl Pair {
-    fn new(direction: Direction, log2_size: u8, buffer_size: u32) -> Self {
+impl Memory {
+    fn new(log2_size: u8, buffer_size: u32) -> Self {
         let layout = Layout::new(1, 1, log2_size, buffer_size).unwrap();
-        let (mapping, _) = Mapping::create("memif-test", layout.region_size()).unwrap();
-        let mapping = Arc::new(mapping);
-        layout.write(&mapping).unwrap();
-        let place = layout.place(direction, 0).unwrap();
-        let regions = [Arc::clone(&mapping)];
-        let (sender, receiver) = match direction {
-            Direction::ClientToServer => (
-                Sender::client(&mapping, &layout, 0).unwrap(),
-                Receiver::server(&regions, &place).unwrap(),
-            ),
-            Direction::ServerToClient => (
-                Sender::server(&regions, &place).unwrap(),
-                Receiver::client(&mapping, &layout, 0).unwrap(),
-            ),
-        };
-        Self {
-            sender,
-            receiver,
-            _mapping: mapping,
+        let map = |len| Arc::new(Mapping::create("memif-test", len).unwrap().0);
+        let regions = [map(layout.region_size()), map(4096)];
+        layout.write(&regions[0]).unwrap();
+        Self { layout, regions }
+    }
+
+    fn place(&self, direction: Direction) -> RingPlace {
+        self.layout.place(direction, 0).unwrap()
+    }
+
+    fn sender(&self, direction: Direction) -> Sender {
+        match direction {
+            Direction::ClientToServer => Sender::client(&self.regions[0], &self.layout, 0),
+            Direction::ServerToClient => Sender::server(&self.regions, &self.place(direction)),
         }
+        .unwrap()
+    }
+
+    fn receiver(&self, direction: Direction) -> Receiver {
+        match direction {
+            Direction::ClientToServer => Receiver::server(&self.regions, &self.place(direction)),
+            Direction::ServerToClient => Receiver::client(&self.regions[0], &self.layout, 0),
+        }
+        .unwrap()
+    }
+
+    fn plain(&self, direction: Direction, is_client: bool) -> Plain {
+        let size = self.layout.buffer_size();
+        Plain::new(&self.regions[0], &self.place(direction), is_client, size)
+    }
+
+    /// Writes a descriptor as the client does.
+    fn describe(&self, direction: Direction, slot: u16, fields: (u16, u16, u32, u32)) {
+        let (flags, region, length, offset) = fields;
+        let place = self.place(direction);
+        let slot = u64::from(slot % (1 << place.log2_size));
+        let octets = [
+            &flags.to_le_bytes()[..],
+            &region.to_le_bytes(),
+            &length.to_le_bytes(),
+            &offset.to_le_bytes(),
+        ]
+        .concat();
+        self.write(u64::from(place.offset) + 128 + 16 * slot, &octets);
+    }
+
+    fn set(&self, direction: Direction, at: u64, value: u16) {
+        self.write(
+            u64::from(self.place(direction).offset) + at,
+            &value.to_le_bytes(),
+        );
+    }
+
+    fn get(&self, direction: Direction, at: u64) -> u16 {
+        let at = u64::from(self.place(direction).offset) + at;
+        u16::from_le_bytes(self.regions[0].span(at, 2).unwrap().read_array().unwrap())
+    }
+
+    fn write(&self, at: u64, octets: &[u8]) {
+        let span = self.regions[0].span(at, octets.len()).unwrap();
+        span.copy_from(octets);
     }
 }
 
-/// Copies a frame out.
+const HEAD: u64 = 6;
+const TAIL: u64 = 64;
+const C2S: Direction = Direction::ClientToServer;
+const S2C: Direction = Direction::ServerToClient;
+const DIRECTIONS: [Direction; 2] = [C2S, S2C];
+
+/// Copies a frame out; `None` if it is bad.
 fn copied(received: Received<'_>) -> Option<Vec<u8>> {
     let Received::Frame(frame) = received else {
         return None;
@@ -54,21 +103,545 @@ fn copied(received: Received<'_>) -> Option<Vec<u8>> {
     Some(octets)
 }
 
-const DIRECTIONS: [Direction; 2] = [Direction::ClientToServer, Direction::ServerToClient];
+/// An end that sends: ours or the plain one.
+enum From {
+    Ours(Box<Sender>),
+    Plain(Plain),
+}
+
+impl From {
+    fn send(&mut self, frame: &[u8], cuts: usize) -> bool {
+        match self {
+            Self::Plain(plain) => plain.send(frame),
+            Self::Ours(sender) => {
+                let pieces = frame.chunks(frame.len().div_ceil(cuts).max(1));
+                match sender.put(pieces) {
+                    Put::Sent => true,
+                    Put::Full => false,
+                    Put::Bad => panic!("a frame of {} octets is bad", frame.len()),
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        if let Self::Ours(sender) = self {
+            let _ = sender.publish();
+        }
+    }
+}
+
+enum To {
+    Ours(Box<Receiver>),
+    Plain(Plain),
+}
+
+impl To {
+    fn receive(&mut self, most: usize) -> Vec<Vec<u8>> {
+        match self {
+            Self::Plain(plain) => (0..most).map_while(|_| plain.receive()).collect(),
+            Self::Ours(receiver) => {
+                let count = receiver.ready(most);
+                let mut frames = Vec::new();
+                for _ in 0..count {
+                    let Some(received) = receiver.next() else {
+                        break;
+                    };
+                    frames.push(copied(received).expect("a good frame"));
+                }
+                receiver.release();
+                frames
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Lengths and pieces of frames.
+    Send(Vec<(usize, usize)>),
+    Receive(usize),
+}
+
+fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
+    let frames = proptest::collection::vec((1..=longest, 1..5_usize), 1..40);
+    let step = prop_oneof![
+        frames.prop_map(Step::Send),
+        (1..48_usize).prop_map(Step::Receive)
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+/// Sends and receives; frames come out whole and in order, and a ring that is drained has room again.
+fn carry(memory: &Memory, from: &mut From, to: &mut To, steps: &[Step], longest: usize) {
+    let mut under_way = VecDeque::new();
+    let mut number = 0_u8;
+    let check = |under_way: &mut VecDeque<Vec<u8>>, frames: Vec<Vec<u8>>| {
+        for frame in frames {
+            assert_eq!(Some(frame), under_way.pop_front());
+        }
+    };
+    for step in steps {
+        match step {
+            Step::Send(lengths) => {
+                for (length, cuts) in lengths {
+                    number = number.wrapping_add(1);
+                    let frame: Vec<u8> = (0..*length).map(|at| number ^ at as u8).collect();
+                    if !from.send(&frame, *cuts) {
+                        break;
+                    }
+                    under_way.push_back(frame);
+                }
+                from.publish();
+            }
+            Step::Receive(most) => check(&mut under_way, to.receive(*most)),
+        }
+    }
+    while !under_way.is_empty() {
+        let frames = to.receive(32);
+        assert!(!frames.is_empty(), "{} frames are lost", under_way.len());
+        check(&mut under_way, frames);
+    }
+    assert!(to.receive(32).is_empty());
+    assert!(from.send(&vec![1; longest], 1), "an empty ring is full");
+    from.publish();
+    assert_eq!(to.receive(1), [vec![1; longest]]);
+    assert!(!memory.regions[0].has_faulted());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn frames_arrive_whole_and_in_order(
+        log2_size in 2..=6_u8,
+        buffer_size in 40..200_u32,
+        direction in proptest::sample::select(&DIRECTIONS[..]),
+        ours in proptest::sample::select(&[(true, true), (true, false), (false, true)][..]),
+        start in any::<u16>(),
+        steps in steps(130),
+    ) {
+        let memory = Memory::new(log2_size, buffer_size);
+        let (is_sender_ours, is_receiver_ours) = ours;
+        let is_client_sender = direction == C2S;
+        let mut from = if is_sender_ours {
+            From::Ours(Box::new(memory.sender(direction)))
+        } else {
+            From::Plain(memory.plain(direction, is_client_sender))
+        };
+        let mut to = if is_receiver_ours {
+            To::Ours(Box::new(memory.receiver(direction)))
+        } else {
+            To::Plain(memory.plain(direction, !is_client_sender))
+        };
+        // Indices pass 2^16 sooner or later.
+        for _ in 0..start % 500 {
+            prop_assert!(from.send(b"x", 1));
+            from.publish();
+            prop_assert_eq!(to.receive(32).len(), 1);
+        }
+        carry(&memory, &mut from, &mut to, &steps, 130);
+        if let From::Ours(sender) = &from {
+            prop_assert_eq!(sender.errors(), 0);
+        }
+        if let To::Ours(receiver) = &to {
+            prop_assert_eq!(receiver.errors(), 0);
+        }
+    }
+
+    #[test]
+    fn no_memory_breaks_an_end(octets in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        crate::fuzz::fuzz_ring(&octets);
+    }
+}
 
 #[test]
-fn frames_go_round_the_ring_in_order() {
+fn indices_pass_their_end() {
     for direction in DIRECTIONS {
-        let mut pair = Pair::new(direction, 4, 128);
-        for round in 0..10_000_u32 {
+        let memory = Memory::new(4, 128);
+        let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
+        for round in 0..70_000_u32 {
             let frame = [round.to_le_bytes(); 10].concat();
-            assert_eq!(pair.sender.put([&frame[..]].into_iter()), Put::Sent);
-            assert!(pair.sender.publish());
-            assert_eq!(pair.receiver.ready(32), 1);
-            assert_eq!(copied(pair.receiver.next().unwrap()), Some(frame));
-            assert!(pair.receiver.next().is_none());
-            pair.receiver.release();
+            assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+            assert!(sender.publish());
+            assert_eq!(receiver.ready(32), 1);
+            assert_eq!(copied(receiver.next().unwrap()), Some(frame));
+            assert!(receiver.next().is_none());
+            receiver.release();
         }
-        assert_eq!((pair.sender.errors(), pair.receiver.errors()), (0, 0));
+        assert_eq!((sender.errors(), receiver.errors()), (0, 0));
     }
+}
+
+#[test]
+fn rings_of_every_size_fill_up_and_drain() {
+    for direction in DIRECTIONS {
+        for log2_size in [0, 1, 2, 5, 14] {
+            let memory = Memory::new(log2_size, 64);
+            let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
+            let size = 1_usize << log2_size;
+            for _ in 0..5 {
+                assert_eq!(sender.room(usize::MAX), size);
+                for _ in 0..size {
+                    assert_eq!(sender.put([&[7_u8; 64][..]].into_iter()), Put::Sent);
+                }
+                assert_eq!(sender.put([&[7_u8][..]].into_iter()), Put::Full);
+                assert_eq!(receiver.ready(usize::MAX), 0);
+                let _ = sender.publish();
+                assert_eq!(receiver.ready(usize::MAX), size);
+                for _ in 0..size {
+                    assert_eq!(copied(receiver.next().unwrap()), Some(vec![7; 64]));
+                }
+                receiver.release();
+                // Slots that are kept for a batch come back when nothing else is there; a client gives back 256 at a time.
+                for _ in 0..=size / 256 {
+                    assert_eq!(receiver.ready(1), 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn descriptors_that_make_no_sense_are_bad_and_good_ones_behind_them_are_frames() {
+    let memory = Memory::new(5, 2048);
+    let mut receiver = memory.receiver(C2S);
+    let region = memory.regions[0].len() as u32;
+    let nonsense = [
+        (0, 2, 60, 0),
+        (0, u16::MAX, 60, 0),
+        (0, 0, u32::MAX, 0),
+        (0, 0, 60, u32::MAX),
+        (0, 0, 61, region - 60),
+        (0, 0, u32::MAX, u32::MAX),
+        (0, 1, 4097, 0),
+        (0, 0, 0, 0),
+        // Longer than any frame, within the region.
+        (0, 0, 65_536, 0),
+    ];
+    for (slot, fields) in (0..).zip(nonsense) {
+        memory.describe(C2S, slot, fields);
+    }
+    memory.describe(C2S, 9, (0, 1, 4096, 0));
+    memory.describe(C2S, 10, (0, 0, 60, region - 60));
+    memory.set(C2S, HEAD, 11);
+    assert_eq!(receiver.ready(32), 11);
+    for fields in nonsense {
+        assert_eq!(copied(receiver.next().unwrap()), None, "{fields:?}");
+    }
+    assert_eq!(copied(receiver.next().unwrap()).unwrap().len(), 4096);
+    assert_eq!(copied(receiver.next().unwrap()).unwrap().len(), 60);
+    assert!(receiver.next().is_none());
+    receiver.release();
+    assert_eq!(receiver.ready(32), 0);
+    assert_eq!(memory.get(C2S, TAIL), 11);
+    assert_eq!(receiver.errors(), 0);
+}
+
+#[test]
+fn chains_without_an_end_are_taken_whole() {
+    let memory = Memory::new(5, 2048);
+    let mut receiver = memory.receiver(C2S);
+    for slot in 0..32 {
+        memory.describe(C2S, slot, (1, 0, 60, 0));
+    }
+    memory.set(C2S, HEAD, 32);
+    assert_eq!(receiver.ready(32), 32);
+    assert_eq!(copied(receiver.next().unwrap()), None);
+    assert!(receiver.next().is_none());
+    assert_eq!(receiver.ready(32), 0);
+    assert_eq!(memory.get(C2S, TAIL), 32);
+    // A bad descriptor within a chain takes the whole chain along, and nothing more.
+    memory.describe(C2S, 32, (1, 0, 60, 0));
+    memory.describe(C2S, 33, (1, 9, 60, 0));
+    memory.describe(C2S, 34, (0, 0, 60, 0));
+    memory.describe(C2S, 35, (0, 0, 60, 0));
+    memory.set(C2S, HEAD, 36);
+    assert_eq!(receiver.ready(32), 4);
+    assert_eq!(copied(receiver.next().unwrap()), None);
+    assert_eq!(copied(receiver.next().unwrap()).unwrap().len(), 60);
+    assert!(receiver.next().is_none());
+}
+
+#[test]
+fn chains_have_64_pieces_and_65535_octets_at_most() {
+    let memory = Memory::new(7, 2048);
+    let mut receiver = memory.receiver(C2S);
+    let mut head = 0_u16;
+    let mut chain = |lengths: &[u32]| {
+        for (number, length) in lengths.iter().enumerate() {
+            let flags = u16::from(number + 1 < lengths.len());
+            memory.describe(C2S, head, (flags, 0, *length, 0));
+            head = head.wrapping_add(1);
+        }
+        memory.set(C2S, HEAD, head);
+        assert_eq!(receiver.ready(128), lengths.len());
+        let frame = copied(receiver.next().unwrap()).map(|frame| frame.len());
+        assert!(receiver.next().is_none());
+        // Gives all slots back.
+        assert_eq!(receiver.ready(128), 0);
+        frame
+    };
+    assert_eq!(chain(&[10; 64]), Some(640));
+    assert_eq!(chain(&[10; 65]), None);
+    assert_eq!(chain(&[65_000, 535]), Some(65_535));
+    assert_eq!(chain(&[65_000, 536]), None);
+    assert_eq!(chain(&[1; 128]), None);
+    assert_eq!(chain(&[60]), Some(60));
+}
+
+#[test]
+fn a_receiver_goes_on_where_a_peers_index_jumps_to() {
+    let memory = Memory::new(5, 2048);
+    let mut receiver = memory.receiver(C2S);
+    let mut head = 0_u16;
+    for (errors, jump) in [33, 1000, u16::MAX, u16::MAX / 2, 32_768]
+        .iter()
+        .enumerate()
+    {
+        head = head.wrapping_add(*jump);
+        memory.set(C2S, HEAD, head);
+        assert_eq!(receiver.ready(32), 0);
+        assert!(receiver.next().is_none());
+        assert_eq!(memory.get(C2S, TAIL), head);
+        assert_eq!(receiver.errors(), errors as u64 + 1);
+        memory.describe(C2S, head, (0, 0, 60, 0));
+        head = head.wrapping_add(1);
+        memory.set(C2S, HEAD, head);
+        assert_eq!(receiver.ready(32), 1);
+        assert!(copied(receiver.next().unwrap()).is_some());
+        receiver.release();
+    }
+    // Back over frames that were announced.
+    memory.set(C2S, HEAD, head.wrapping_add(4));
+    assert_eq!(receiver.ready(32), 4);
+    memory.set(C2S, HEAD, head.wrapping_add(2));
+    assert_eq!(receiver.ready(32), 0);
+    assert_eq!(receiver.errors(), 6);
+}
+
+#[test]
+fn a_client_offers_its_buffers_anew_where_a_servers_index_jumps_to() {
+    for log2_size in [5, 10] {
+        let size = 1_u16 << log2_size;
+        let memory = Memory::new(log2_size, 2048);
+        let mut receiver = memory.receiver(S2C);
+        memory.set(S2C, TAIL, 2 * size + 5);
+        assert_eq!(receiver.ready(32), 0);
+        assert_eq!(receiver.errors(), 1);
+        for _ in 0..size / 256 {
+            assert_eq!(receiver.ready(32), 0);
+        }
+        assert_eq!(memory.get(S2C, HEAD), 3 * size + 5);
+        // A server that begins there finds all of the ring.
+        let mut sender = memory.sender(S2C);
+        assert_eq!(sender.room(usize::MAX), usize::from(size));
+        assert_eq!(sender.put([&[1_u8; 99][..]].into_iter()), Put::Sent);
+        let _ = sender.publish();
+        assert_eq!(receiver.ready(32), 1);
+        assert_eq!(copied(receiver.next().unwrap()), Some(vec![1; 99]));
+    }
+}
+
+#[test]
+fn a_sender_goes_on_where_a_peers_index_jumps_to() {
+    for (direction, peer, own) in [(S2C, HEAD, TAIL), (C2S, TAIL, HEAD)] {
+        let memory = Memory::new(5, 2048);
+        let mut sender = memory.sender(direction);
+        assert_eq!(sender.room(32), 32);
+        for (errors, index) in [1000_u16, 40, u16::MAX].into_iter().enumerate() {
+            memory.set(direction, peer, index);
+            assert_eq!(sender.room(64), 0);
+            assert_eq!(sender.errors(), errors as u64 + 1);
+            assert_eq!(memory.get(direction, own), index);
+        }
+        memory.set(
+            direction,
+            peer,
+            if direction == S2C { 31 } else { u16::MAX },
+        );
+        assert_eq!(sender.room(64), 32);
+        assert_eq!(sender.put([&[1_u8; 60][..]].into_iter()), Put::Sent);
+    }
+}
+
+#[test]
+fn slots_of_a_client_that_are_no_memory_cost_a_frame_each() {
+    let memory = Memory::new(5, 2048);
+    let region = memory.regions[0].len() as u32;
+    let nonsense = [
+        (1, 2, 2048, 0),
+        (1, u16::MAX, 2048, 0),
+        (0, 0, u32::MAX, 0),
+        (0, 0, 2048, u32::MAX),
+        (0, 0, 0, 0),
+        (0, 0, 2, region - 1),
+    ];
+    for (slot, fields) in (0..).zip(nonsense) {
+        memory.describe(S2C, slot, fields);
+    }
+    let mut sender = memory.sender(S2C);
+    let frame = [7_u8; 60];
+    for (count, fields) in nonsense.iter().enumerate() {
+        assert_eq!(sender.put([&frame[..]].into_iter()), Put::Bad, "{fields:?}");
+        assert_eq!(sender.errors(), count as u64 + 1);
+    }
+    assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+    assert!(sender.publish());
+    assert_eq!(memory.get(S2C, TAIL), 7);
+    // The client finds what it has back without frames.
+    let mut receiver = memory.receiver(S2C);
+    assert_eq!(receiver.ready(32), 7);
+    for _ in nonsense {
+        assert_eq!(copied(receiver.next().unwrap()), None);
+    }
+    assert_eq!(copied(receiver.next().unwrap()), Some(frame.to_vec()));
+}
+
+#[test]
+fn frames_that_no_ring_carries_are_bad() {
+    for direction in DIRECTIONS {
+        let memory = Memory::new(3, 1000);
+        let mut sender = memory.sender(direction);
+        assert_eq!(sender.put(std::iter::empty()), Put::Bad);
+        assert_eq!(sender.put([&[][..], &[]].into_iter()), Put::Bad);
+        assert_eq!(sender.put([&[0_u8; 65_536][..]].into_iter()), Put::Bad);
+        // More than the whole ring.
+        assert_eq!(sender.put([&[0_u8; 8001][..]].into_iter()), Put::Bad);
+        assert_eq!(sender.room(64), 8);
+        assert_eq!(sender.put([&[0_u8; 1001][..]].into_iter()), Put::Sent);
+        assert_eq!(sender.put([&[0_u8; 8000][..]].into_iter()), Put::Full);
+        assert_eq!(sender.room(64), 6);
+        let memory = Memory::new(8, 100);
+        let mut sender = memory.sender(direction);
+        assert_eq!(sender.put([&[0_u8; 6401][..]].into_iter()), Put::Bad);
+        assert_eq!(sender.put([&[0_u8; 6400][..]].into_iter()), Put::Sent);
+        assert_eq!(sender.room(256), 192);
+    }
+}
+
+#[test]
+fn frames_of_one_length_leave_descriptors_alone() {
+    let memory = Memory::new(2, 2048);
+    let mut sender = memory.sender(C2S);
+    let mut receiver = memory.receiver(C2S);
+    let frame = [1_u8; 60];
+    for _ in 0..8 {
+        assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+        let _ = sender.publish();
+        assert_eq!(receiver.ready(1), 1);
+        assert_eq!(copied(receiver.next().unwrap()), Some(frame.to_vec()));
+        receiver.release();
+    }
+    // A client does not look at regions, which never change; so this shows that it does not write either.
+    memory.describe(C2S, 0, (0, 9, 60, 0));
+    // Another length is seen, and put right.
+    memory.describe(C2S, 1, (0, 9, 59, 0));
+    for _ in 0..2 {
+        assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+    }
+    let field = |slot: u64, at| memory.get(C2S, 128 + 16 * slot + at);
+    assert_eq!((field(0, 2), field(0, 4)), (9, 60));
+    assert_eq!((field(1, 2), field(1, 4)), (0, 60));
+}
+
+#[test]
+fn interrupts_are_asked_for_and_masked() {
+    for direction in DIRECTIONS {
+        let memory = Memory::new(5, 2048);
+        let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
+        let put = |sender: &mut Sender| {
+            assert_eq!(sender.put([&[1_u8; 60][..]].into_iter()), Put::Sent);
+            sender.publish()
+        };
+        assert!(!sender.publish(), "nothing to publish");
+        assert!(put(&mut sender));
+        assert!(!sender.settle(), "the interrupt is known");
+        receiver.mask_interrupts();
+        assert!(!put(&mut sender));
+        assert!(!sender.settle());
+        assert_eq!(receiver.ready(32), 2);
+        while receiver.next().is_some() {}
+        assert!(!put(&mut sender));
+        // The frame of just now was not announced.
+        assert!(receiver.unmask_interrupts());
+        assert!(sender.settle());
+        assert!(!sender.settle(), "once");
+        while receiver.next().is_some() {}
+        assert!(!receiver.unmask_interrupts());
+        assert!(put(&mut sender));
+    }
+}
+
+#[test]
+fn rings_are_within_their_region_and_have_the_cookie() {
+    let memory = Memory::new(5, 2048);
+    let place = memory.place(C2S);
+    let refused = |place: RingPlace| Receiver::server(&memory.regions, &place).unwrap_err();
+    for wrong in [
+        RingPlace { region: 2, ..place },
+        RingPlace {
+            region: u16::MAX,
+            ..place
+        },
+        RingPlace {
+            log2_size: 15,
+            ..place
+        },
+        RingPlace {
+            log2_size: 255,
+            ..place
+        },
+        RingPlace {
+            log2_size: 14,
+            ..place
+        },
+        RingPlace {
+            offset: u32::MAX,
+            ..place
+        },
+        RingPlace { offset: 4, ..place },
+        RingPlace {
+            offset: memory.regions[0].len() as u32 - 64,
+            ..place
+        },
+    ] {
+        assert_eq!(refused(wrong), RingError::Place, "{wrong:?}");
+    }
+    let other = RingPlace { region: 1, ..place };
+    assert_eq!(refused(other), RingError::Cookie(0));
+    assert_eq!(refused(memory.place(S2C)), RingError::Direction);
+    assert!(Sender::server(&memory.regions, &place).is_err());
+    assert!(Sender::client(&memory.regions[0], &memory.layout, 1).is_err());
+}
+
+#[test]
+fn layouts_have_rings_and_buffers_apart() {
+    let layout = Layout::new(3, 2, 6, 1500).unwrap();
+    let places: Vec<RingPlace> = layout.places().collect();
+    assert_eq!(places.len(), 5);
+    let mut areas = Vec::new();
+    for place in &places {
+        let buffers = layout.buffers(place).unwrap();
+        areas.push((u64::from(place.offset), ring_octets(6)));
+        areas.extend((0..64).map(|slot| (buffers.offset(slot).into(), 1500)));
+    }
+    areas.sort_unstable();
+    for pair in areas.windows(2) {
+        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+    }
+    let (start, len) = areas.last().unwrap();
+    assert!(start + len <= layout.region_size() as u64);
+    for (c2s, s2c, log2, size) in [
+        (0, 0, 6, 2048),
+        (1, 1, 15, 64),
+        (1, 1, 6, 0),
+        (1, 1, 6, 65_536),
+    ] {
+        assert_eq!(Layout::new(c2s, s2c, log2, size), None);
+    }
+    // Beyond what offsets of 32 bits reach.
+    assert_eq!(Layout::new(64, 64, 14, 2048), None);
+    let short = Arc::new(Mapping::create("memif-test", 4096).unwrap().0);
+    assert_eq!(layout.write(&short), Err(RingError::Place));
 }
