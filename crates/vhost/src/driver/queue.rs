@@ -6,19 +6,7 @@ use std::sync::Arc;
 use quietwire_memory::Mapping;
 
 use super::layout::{Layout, QueueLayout};
-
-/// `VIRTIO_NET_F_MRG_RXBUF` (virtio 1.2, section 5.1.3).
-pub(super) const FEATURE_MERGEABLE: u64 = 1 << 15;
-/// `VIRTIO_F_EVENT_IDX` (section 6).
-pub(super) const FEATURE_EVENT_INDEX: u64 = 1 << 29;
-/// `VIRTIO_F_VERSION_1` (section 6).
-pub(super) const FEATURE_VERSION_1: u64 = 1 << 32;
-/// `VIRTIO_F_ACCESS_PLATFORM` (section 6).
-pub(super) const FEATURE_ACCESS_PLATFORM: u64 = 1 << 33;
-/// `VIRTIO_F_RING_PACKED` (section 6).
-pub(super) const FEATURE_PACKED: u64 = 1 << 34;
-/// `VIRTIO_F_IN_ORDER` (section 6).
-pub(super) const FEATURE_IN_ORDER: u64 = 1 << 35;
+use crate::features::{F_ACCESS_PLATFORM, F_IN_ORDER, F_RING_PACKED, F_VERSION_1};
 
 /// Violation of the ring's rules by the device. The queue stays silent until its connection starts anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -140,11 +128,11 @@ pub(super) fn prepare<Q: Queue>(
     sends: bool,
     features: u64,
 ) -> Result<QueueLayout, SetupError> {
-    let refused = FEATURE_ACCESS_PLATFORM | FEATURE_IN_ORDER;
-    if features & FEATURE_VERSION_1 == 0 || features & refused != 0 {
+    let refused = F_ACCESS_PLATFORM | F_IN_ORDER;
+    if features & F_VERSION_1 == 0 || features & refused != 0 {
         return Err(SetupError::Features { index, features });
     }
-    if Q::PACKED != layout.is_packed() || Q::PACKED != (features & FEATURE_PACKED != 0) {
+    if Q::PACKED != layout.is_packed() || Q::PACKED != (features & F_RING_PACKED != 0) {
         return Err(SetupError::Kind(index));
     }
     let queue = layout

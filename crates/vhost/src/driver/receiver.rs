@@ -7,8 +7,9 @@ use quietwire_memory::{Mapping, Span};
 
 use super::buffers::Buffers;
 use super::layout::Layout;
-use super::queue::{FEATURE_EVENT_INDEX, FEATURE_MERGEABLE, Fault, Queue, SetupError, prepare};
+use super::queue::{Fault, Queue, SetupError, prepare};
 use super::{BURST, PREFETCH_AHEAD, PREFETCH_OCTETS};
+use crate::features::{F_EVENT_IDX, NET_F_MRG_RXBUF};
 use crate::ring::header::{HEADER_LEN, OffloadHeader};
 use crate::ring::layout::FLAG_WRITE;
 
@@ -115,7 +116,7 @@ impl<Q: Queue> Receiver<Q> {
     ) -> Result<Self, SetupError> {
         let queue = prepare::<Q>(mapping, layout, index, false, features)?;
         let buffers = Buffers::new(mapping, &queue);
-        let event_index = features & FEATURE_EVENT_INDEX != 0;
+        let event_index = features & F_EVENT_IDX != 0;
         let ring = Q::new(mapping, &queue, event_index, |slot| buffers.address(slot))
             .ok_or(SetupError::Memory(index))?;
         let mut receiver = Self {
@@ -127,7 +128,7 @@ impl<Q: Queue> Receiver<Q> {
             count: 0,
             wanted: 1,
             pieces: [Piece::default(); PIECES_MAX],
-            mergeable: features & FEATURE_MERGEABLE != 0,
+            mergeable: features & NET_F_MRG_RXBUF != 0,
             batch: if queue.size < BATCH_FROM { 1 } else { BATCH },
             fault: None,
         };

@@ -7,9 +7,10 @@ use quietwire_memory::Mapping;
 
 use super::buffers::Buffers;
 use super::layout::Layout;
-use super::queue::{FEATURE_EVENT_INDEX, Fault, Queue, SetupError, prepare};
+use super::queue::{Fault, Queue, SetupError, prepare};
 use super::slots::Slots;
 use super::{BURST, PIECES_MAX, PREFETCH_AHEAD, PREFETCH_OCTETS};
+use crate::features::F_EVENT_IDX;
 use crate::ring::header::{HEADER_LEN, OffloadHeader};
 use crate::ring::layout::FLAG_NEXT;
 
@@ -52,7 +53,7 @@ impl<Q: Queue> Sender<Q> {
     ) -> Result<Self, SetupError> {
         let queue = prepare::<Q>(mapping, layout, index, true, features)?;
         let buffers = Buffers::new(mapping, &queue);
-        let event_index = features & FEATURE_EVENT_INDEX != 0;
+        let event_index = features & F_EVENT_IDX != 0;
         let ring = Q::new(mapping, &queue, event_index, |slot| buffers.address(slot))
             .ok_or(SetupError::Memory(index))?;
         Ok(Self {

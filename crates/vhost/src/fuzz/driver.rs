@@ -6,19 +6,11 @@ use std::sync::Arc;
 use quietwire_memory::Mapping;
 
 use crate::driver::{Layout, Packed, Put, Queue, QueueLayout, Received, Receiver, Sender, Split};
+use crate::features::{F_EVENT_IDX, F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF};
 use crate::ring::header::{HEADER_LEN, OffloadHeader};
 
 /// Octets of a buffer's data.
 const BUFFER: u32 = 64;
-/// `VIRTIO_F_VERSION_1` (virtio 1.2, section 6).
-const VERSION_1: u64 = 1 << 32;
-/// `VIRTIO_F_RING_PACKED` (section 6).
-const PACKED: u64 = 1 << 34;
-/// `VIRTIO_F_EVENT_IDX` (section 6).
-const EVENT_INDEX: u64 = 1 << 29;
-/// `VIRTIO_NET_F_MRG_RXBUF` (section 5.1.3).
-const MERGEABLE: u64 = 1 << 15;
-
 /// Runs a receiver and a sender against a device that the octets control: which features, which entries are used, what is
 /// written where. Both must stay within the memory and hand out no buffer twice, and work again after [`Layout::write`].
 #[allow(clippy::missing_panics_doc)]
@@ -35,8 +27,8 @@ pub fn fuzz_driver_ring(octets: &[u8]) {
         return;
     };
     let mapping = Arc::new(mapping);
-    let mut features = VERSION_1;
-    for (bit, feature) in [(8, MERGEABLE), (16, EVENT_INDEX), (4, PACKED)] {
+    let mut features = F_VERSION_1;
+    for (bit, feature) in [(8, NET_F_MRG_RXBUF), (16, F_EVENT_IDX), (4, F_RING_PACKED)] {
         if setup & bit != 0 {
             features |= feature;
         }
@@ -212,7 +204,7 @@ fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octe
             assert!(length == 0 || length > buffer * usize::from(queue.size) - HEADER_LEN);
         }
     }
-    if octets.next() % 4 > 0 {
+    if octets.next() >= 64 {
         sender.publish();
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod both;
 mod device;
 mod hostile;
 
@@ -11,11 +12,10 @@ use proptest::prelude::*;
 use quietwire_memory::Mapping;
 
 use self::device::{Chain, Device};
-use super::queue::{
-    FEATURE_ACCESS_PLATFORM, FEATURE_EVENT_INDEX, FEATURE_IN_ORDER, FEATURE_MERGEABLE,
-    FEATURE_PACKED, FEATURE_VERSION_1,
-};
 use super::*;
+use crate::features::{
+    F_ACCESS_PLATFORM, F_EVENT_IDX, F_IN_ORDER, F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF,
+};
 use crate::ring::header::{HEADER_LEN, OffloadHeader};
 
 /// Octets of a buffer's data.
@@ -23,10 +23,10 @@ const BUFFER: u32 = 100;
 
 fn features(packed: bool, mergeable: bool, event_index: bool) -> u64 {
     let bit = |set, bit| if set { bit } else { 0 };
-    FEATURE_VERSION_1
-        | bit(packed, FEATURE_PACKED)
-        | bit(mergeable, FEATURE_MERGEABLE)
-        | bit(event_index, FEATURE_EVENT_INDEX)
+    F_VERSION_1
+        | bit(packed, F_RING_PACKED)
+        | bit(mergeable, NET_F_MRG_RXBUF)
+        | bit(event_index, F_EVENT_IDX)
 }
 
 fn memory(size: u16, buffer_size: u32, packed: bool) -> (Arc<Mapping>, Layout, OwnedFd) {
@@ -452,8 +452,8 @@ fn what_does_not_fit_together_is_refused() {
     assert_eq!(new(0, split), None);
     assert_eq!(new(1, split), Some(SetupError::Queue(1)));
     assert_eq!(new(2, split), Some(SetupError::Queue(2)));
-    assert_eq!(new(0, split | FEATURE_PACKED), Some(SetupError::Kind(0)));
-    for features in [0, split | FEATURE_ACCESS_PLATFORM, split | FEATURE_IN_ORDER] {
+    assert_eq!(new(0, split | F_RING_PACKED), Some(SetupError::Kind(0)));
+    for features in [0, split | F_ACCESS_PLATFORM, split | F_IN_ORDER] {
         assert_eq!(
             new(0, features),
             Some(SetupError::Features { index: 0, features })

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The driver's and the device's side of the same rings.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::address_space::{AddressSpace, Region};
+use crate::ring;
+use crate::ring::{Receive, RingConfig, Transmit};
+
+/// Largest frame: several buffers.
+const LONGEST: usize = 700;
+
+struct Both<Q> {
+    receiver: Receiver<Q>,
+    sender: Sender<Q>,
+    device_receiver: ring::Receiver,
+    device_sender: ring::Sender,
+}
+
+fn both<Q: Queue>(size: u16, features: u64) -> Both<Q> {
+    let (mapping, layout, _file) = memory(size, BUFFER, Q::PACKED);
+    let receiver = Receiver::new(&mapping, &layout, 0, features).unwrap();
+    let sender = Sender::new(&mapping, &layout, 1, features).unwrap();
+    let start = Layout::address(&mapping, 0);
+    let region = Region::new(start, start, mapping.len() as u64, &mapping, 0).unwrap();
+    let space = AddressSpace::new(vec![region], None).unwrap();
+    let config = |index| {
+        let queue = layout.queue(index).unwrap();
+        RingConfig {
+            size,
+            descriptors: start + queue.descriptors,
+            driver: start + queue.driver_area,
+            device: start + queue.device_area,
+            space: &space,
+            base: if Q::PACKED { 0x8000_8000 } else { 0 },
+            features,
+            log: None,
+            ring_log_address: None,
+            inflight: None,
+        }
+    };
+    Both {
+        receiver,
+        sender,
+        device_receiver: ring::Receiver::new(&config(1)).unwrap(),
+        device_sender: ring::Sender::new(&config(0)).unwrap(),
+    }
+}
+
+fn collect<'s>(
+    first: quietwire_memory::Span<'s>,
+    rest: impl Iterator<Item = quietwire_memory::Span<'s>>,
+) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for span in std::iter::once(first).chain(rest) {
+        let mut copy = vec![0; span.len()];
+        span.copy_to(&mut copy);
+        octets.extend(copy);
+    }
+    octets
+}
+
+fn check<Q: Queue>(size: u16, mergeable: bool, event_index: bool, steps: &[Step]) {
+    let mut both = both::<Q>(size, features(Q::PACKED, mergeable, event_index));
+    let (mut number, mut outbound, mut inbound) = (0, VecDeque::new(), VecDeque::new());
+    for (kind, detail) in steps {
+        let most = usize::from(detail % 65);
+        match kind % 4 {
+            0 => {
+                for _ in 0..both.sender.ready(most) {
+                    number += 1;
+                    let length = 1 + number as usize * 53 % LONGEST;
+                    let data = frame(number, length);
+                    let header = header(number);
+                    match both.sender.put(&header, data.chunks(70), length) {
+                        Put::Sent => outbound.push_back((header, data)),
+                        Put::Full => break,
+                        Put::Bad => assert!(length > 112 * usize::from(size) - 12),
+                    }
+                }
+                both.sender.publish();
+            }
+            1 => {
+                both.device_receiver.ready(most);
+                while let Some(received) = both.device_receiver.next() {
+                    let ring::Received::Frame {
+                        header,
+                        first,
+                        rest,
+                        length,
+                    } = received
+                    else {
+                        panic!("no frame: {received:?}");
+                    };
+                    let octets = collect(first, rest);
+                    assert_eq!(octets.len(), length as usize);
+                    assert_eq!((header, octets), outbound.pop_front().unwrap());
+                }
+                both.device_receiver.release();
+            }
+            2 => {
+                for _ in 0..both.device_sender.ready(most) {
+                    number += 1;
+                    let longest = if mergeable { LONGEST } else { BUFFER as usize };
+                    let length = 1 + number as usize * 53 % longest;
+                    let data = frame(number, length);
+                    let header = header(number);
+                    match both
+                        .device_sender
+                        .put(header, data.chunks(70), length as u32)
+                    {
+                        ring::Put::Sent => inbound.push_back((header, data)),
+                        ring::Put::Full | ring::Put::TooLong => break,
+                        put => panic!("{put:?}"),
+                    }
+                }
+                both.device_sender.publish();
+            }
+            _ => {
+                for _ in 0..both.receiver.ready(most) {
+                    let received = both.receiver.next();
+                    let Some(Received::Frame(frame)) = received else {
+                        assert!(received.is_none());
+                        break;
+                    };
+                    let (header, data) = inbound.pop_front().unwrap();
+                    assert_eq!(octets(&frame), data);
+                    let num_buffers = frame.header.num_buffers;
+                    assert_eq!(usize::from(num_buffers), 1 + frame.rest.len());
+                    assert_eq!(
+                        frame.header,
+                        OffloadHeader {
+                            num_buffers,
+                            ..header
+                        }
+                    );
+                }
+                both.receiver.release();
+            }
+        }
+        assert_eq!((both.receiver.fault(), both.sender.fault()), (None, None));
+        assert!(both.receiver.is_consistent() && both.sender.is_consistent());
+    }
+    let counters = [
+        both.device_receiver.counters(),
+        both.device_sender.counters(),
+    ];
+    assert!(
+        counters
+            .iter()
+            .all(|counters| counters.bad + counters.resyncs == 0)
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn frames_pass_between_both_sides(
+        exponent in 1_u32..9,
+        mergeable in any::<bool>(),
+        event_index in any::<bool>(),
+        steps in steps(),
+    ) {
+        check::<Split>(1 << exponent, mergeable, event_index, &steps);
+        check::<Packed>(1 << exponent, mergeable, event_index, &steps);
+    }
+}
+
+#[test]
+fn rings_turn_many_times() {
+    let steps: Vec<Step> = (0..20_000).map(|step| ((step % 4) as u8, 64)).collect();
+    for mergeable in [false, true] {
+        check::<Split>(256, mergeable, true, &steps);
+        check::<Packed>(256, mergeable, true, &steps);
+    }
+}
