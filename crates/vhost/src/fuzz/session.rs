@@ -471,11 +471,6 @@ fn prologue(is_packed: bool) -> Vec<FrontendRequest> {
 fn any_request(octets: &mut Octets<'_>, is_kind: bool) -> Option<FrontendRequest> {
     use FrontendRequest as R;
     let kind = octets.next() % 44;
-    let index = if octets.next() & 0x40 != 0 {
-        octets.next()
-    } else {
-        octets.next() & 3
-    };
     Some(match kind {
         1 => R::GetFeatures,
         2 => {
@@ -500,38 +495,10 @@ fn any_request(octets: &mut Octets<'_>, is_kind: bool) -> Option<FrontendRequest
         }
         6 => R::SetLogBase(LogArea::new(octets.number(), octets.number())?),
         7 => R::SetLogEvent,
-        8 => R::SetRingSize {
-            index,
-            size: any_ring_size(octets)?,
-        },
-        9 => R::SetRingAddresses {
-            index,
-            addresses: any_addresses(octets),
-        },
-        10 => R::SetRingBase {
-            index,
-            bits: u32::try_from(octets.number()).unwrap_or(0x8000_8000),
-        },
-        11 => R::GetRingBase { index },
-        12 => R::SetRingKick(RingEvent {
-            index,
-            has_descriptor: octets.is(),
-        }),
-        13 => R::SetRingCall(RingEvent {
-            index,
-            has_descriptor: octets.is(),
-        }),
-        14 => R::SetRingError(RingEvent {
-            index,
-            has_descriptor: octets.is(),
-        }),
+        8..=14 | 18 | 41 | 42 => any_ring_request(octets, kind)?,
         15 => R::GetProtocolFeatures,
         16 => R::SetProtocolFeatures(octets.number() | PROTOCOL_F_REPLY_ACK),
         17 => R::GetQueueNumber,
-        18 => R::SetRingEnable {
-            index,
-            is_enabled: octets.is(),
-        },
         19 => R::SendRarp(std::array::from_fn(|_| octets.next())),
         20 => R::SetMtu(octets.number()),
         21 => R::SetRequestChannel,
@@ -571,6 +538,48 @@ fn any_request(octets: &mut Octets<'_>, is_kind: bool) -> Option<FrontendRequest
         38 => R::RemoveRegion(any_region(octets)?),
         39 => R::SetStatus(octets.next()),
         40 => R::GetStatus,
+        unknown => R::Unknown(u32::from(unknown) + 1000 * u32::from(octets.next())),
+    })
+}
+
+/// Returns a request about a ring, of the kind of this number.
+fn any_ring_request(octets: &mut Octets<'_>, kind: u8) -> Option<FrontendRequest> {
+    use FrontendRequest as R;
+    let index = if octets.next() & 0x40 != 0 {
+        octets.next()
+    } else {
+        octets.next() & 3
+    };
+    Some(match kind {
+        8 => R::SetRingSize {
+            index,
+            size: any_ring_size(octets)?,
+        },
+        9 => R::SetRingAddresses {
+            index,
+            addresses: any_addresses(octets),
+        },
+        10 => R::SetRingBase {
+            index,
+            bits: u32::try_from(octets.number()).unwrap_or(0x8000_8000),
+        },
+        11 => R::GetRingBase { index },
+        12 => R::SetRingKick(RingEvent {
+            index,
+            has_descriptor: octets.is(),
+        }),
+        13 => R::SetRingCall(RingEvent {
+            index,
+            has_descriptor: octets.is(),
+        }),
+        14 => R::SetRingError(RingEvent {
+            index,
+            has_descriptor: octets.is(),
+        }),
+        18 => R::SetRingEnable {
+            index,
+            is_enabled: octets.is(),
+        },
         // A ring that comes up at once: the steps alone are improbable.
         41 => R::SetRingAddresses {
             index,
@@ -579,11 +588,10 @@ fn any_request(octets: &mut Octets<'_>, is_kind: bool) -> Option<FrontendRequest
                 ..Default::default()
             },
         },
-        42 => R::SetRingSize {
+        _ => R::SetRingSize {
             index,
             size: RingSize::new(2)?,
         },
-        unknown => R::Unknown(u32::from(unknown) + 1000 * u32::from(octets.next())),
     })
 }
 

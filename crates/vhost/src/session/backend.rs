@@ -336,19 +336,21 @@ impl<F> Backend<F> {
         }
         match request {
             R::GetFeatures
-            | R::SetFeatures(_)
+            | R::GetProtocolFeatures
+            | R::GetQueueNumber
+            | R::GetStatus
+            | R::GetConfig { .. } => self
+                .device_query(&request)
+                .map(|answer| Progress::Replied(vec![reply(&answer)])),
+            R::SetFeatures(_)
             | R::SetOwner
             | R::ResetOwner
-            | R::GetProtocolFeatures
             | R::SetProtocolFeatures(_)
-            | R::GetQueueNumber
             | R::ResetDevice
             | R::SetStatus(_)
-            | R::GetStatus
-            | R::GetConfig { .. }
             | R::SetConfig(_)
             | R::SetMtu(_)
-            | R::SendRarp(_) => self.device_request(request),
+            | R::SendRarp(_) => self.device_request(request).map(Progress::Done),
             R::SetMemoryTable(_)
             | R::AddRegion(_)
             | R::RemoveRegion(_)
@@ -371,52 +373,23 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Handles requests about features and the device as a whole.
-    fn device_request(&mut self, request: FrontendRequest) -> Result<Progress<F>, SessionError> {
+    /// Handles questions about the device.
+    fn device_query(&self, request: &FrontendRequest) -> Result<Reply, SessionError> {
         use FrontendRequest as R;
         let code = request.code();
-        let number = |value: u64| {
-            Ok(Progress::Replied(vec![reply(&Reply::Number {
-                request: code,
-                value,
-            })]))
-        };
-        match request {
-            R::GetFeatures => number(self.config.features),
+        let value = match *request {
+            R::GetFeatures => self.config.features,
             R::GetProtocolFeatures => {
                 self.require_offered_protocols(code)?;
-                number(self.config.protocol_features)
+                self.config.protocol_features
             }
             R::GetQueueNumber => {
                 self.require_offered(PROTOCOL_F_MQ, "PROTOCOL_F_MQ", code)?;
-                number(self.config.queue_pairs.into())
+                self.config.queue_pairs.into()
             }
             R::GetStatus => {
                 self.require(PROTOCOL_F_STATUS, "PROTOCOL_F_STATUS", code)?;
-                number(self.status.into())
-            }
-            R::SetFeatures(features) => self.set_features(features),
-            R::SetProtocolFeatures(features) => {
-                self.require_offered_protocols(code)?;
-                match features & !self.config.protocol_features {
-                    0 => self.protocol_features = features,
-                    unknown => return Err(SessionError::NotOffered(unknown)),
-                }
-                done()
-            }
-            R::SetStatus(status) => {
-                self.require(PROTOCOL_F_STATUS, "PROTOCOL_F_STATUS", code)?;
-                self.status = status;
-                // Writing 0 resets the device (virtio 1.2, section 2.4).
-                Ok(Progress::Done(if status == 0 {
-                    self.reset()
-                } else {
-                    Vec::new()
-                }))
-            }
-            R::ResetDevice => {
-                self.require(PROTOCOL_F_RESET_DEVICE, "PROTOCOL_F_RESET_DEVICE", code)?;
-                Ok(Progress::Done(self.reset()))
+                self.status.into()
             }
             R::GetConfig {
                 offset,
@@ -426,7 +399,43 @@ impl<F> Backend<F> {
                 self.require(PROTOCOL_F_CONFIG, "PROTOCOL_F_CONFIG", code)?;
                 let octets = self.config_octets(offset, size);
                 let config = octets.and_then(|octets| ConfigWrite::new(offset, flags, octets));
-                Ok(Progress::Replied(vec![reply(&Reply::Config(config))]))
+                return Ok(Reply::Config(config));
+            }
+            _ => return Err(SessionError::Unknown(code)),
+        };
+        Ok(Reply::Number {
+            request: code,
+            value,
+        })
+    }
+
+    /// Handles requests about features and the device as a whole. Returns the actions; an acknowledgement may follow.
+    fn device_request(&mut self, request: FrontendRequest) -> Step<F> {
+        use FrontendRequest as R;
+        let code = request.code();
+        match request {
+            R::SetFeatures(features) => self.set_features(features),
+            R::SetProtocolFeatures(features) => {
+                self.require_offered_protocols(code)?;
+                match features & !self.config.protocol_features {
+                    0 => self.protocol_features = features,
+                    unknown => return Err(SessionError::NotOffered(unknown)),
+                }
+                Ok(Vec::new())
+            }
+            R::SetStatus(status) => {
+                self.require(PROTOCOL_F_STATUS, "PROTOCOL_F_STATUS", code)?;
+                self.status = status;
+                // Writing 0 resets the device (virtio 1.2, section 2.4).
+                Ok(if status == 0 {
+                    self.reset()
+                } else {
+                    Vec::new()
+                })
+            }
+            R::ResetDevice => {
+                self.require(PROTOCOL_F_RESET_DEVICE, "PROTOCOL_F_RESET_DEVICE", code)?;
+                Ok(self.reset())
             }
             R::SetConfig(_) => {
                 self.require(PROTOCOL_F_CONFIG, "PROTOCOL_F_CONFIG", code)?;
@@ -440,7 +449,7 @@ impl<F> Backend<F> {
                 self.require_offered(PROTOCOL_F_MTU, "PROTOCOL_F_MTU", code)?;
                 match u16::try_from(mtu) {
                     Ok(short) if mtu >= MTU_MIN && short <= self.config.mtu_max => {
-                        Ok(Progress::Done(vec![Action::SetMtu(short)]))
+                        Ok(vec![Action::SetMtu(short)])
                     }
                     _ => Err(SessionError::Value {
                         request: code,
@@ -450,14 +459,14 @@ impl<F> Backend<F> {
             }
             R::SendRarp(address) => {
                 self.require_offered(PROTOCOL_F_RARP, "PROTOCOL_F_RARP", code)?;
-                Ok(Progress::Done(vec![Action::SendRarp(address)]))
+                Ok(vec![Action::SendRarp(address)])
             }
             // SET_OWNER says that a session begins; RESET_OWNER is deprecated, and ignoring it is recommended.
-            _ => done(),
+            _ => Ok(Vec::new()),
         }
     }
 
-    fn set_features(&mut self, features: u64) -> Result<Progress<F>, SessionError> {
+    fn set_features(&mut self, features: u64) -> Step<F> {
         match features & !self.config.features {
             0 => {}
             unknown => return Err(SessionError::NotOffered(unknown)),
@@ -484,7 +493,7 @@ impl<F> Backend<F> {
                 ring.enable(index, true, &mut actions);
             }
         }
-        Ok(Progress::Done(actions))
+        Ok(actions)
     }
 
     fn config_octets(&self, offset: u32, size: u16) -> Option<Vec<u8>> {

@@ -3,7 +3,7 @@
 
 use super::{Action, Backend, Kick, Progress, RingConfig, Waiting, done, reply};
 use crate::features::{F_LOG_ALL, F_RING_PACKED};
-use crate::message::{FrontendRequest, Reply, RingAddresses, RingBase, RingSize};
+use crate::message::{FrontendRequest, Reply, RingAddresses, RingBase, RingEvent, RingSize};
 use crate::session::SessionError;
 
 /// A ring as the front end has set it so far. While it runs, its descriptors are the caller's.
@@ -50,6 +50,39 @@ impl<F> Ring<F> {
         if is_change && self.is_running {
             actions.push(Action::EnableRing { index, is_enabled });
         }
+    }
+
+    /// Sets the descriptor of a kick, call or error request: the caller's while the ring runs, and kept until then.
+    fn set_event(
+        &mut self,
+        request: &FrontendRequest,
+        index: u8,
+        descriptor: Option<F>,
+    ) -> Option<Action<F>> {
+        match request {
+            FrontendRequest::SetRingKick(_) => {
+                let kick = descriptor.map_or(Kick::Poll, Kick::Event);
+                if self.is_running {
+                    return Some(Action::SetKick { index, kick });
+                }
+                self.kick = Some(kick);
+            }
+            FrontendRequest::SetRingCall(_) if self.is_running => {
+                return Some(Action::SetCall {
+                    index,
+                    call: descriptor,
+                });
+            }
+            FrontendRequest::SetRingCall(_) => self.call = descriptor,
+            _ if self.is_running => {
+                return Some(Action::SetError {
+                    index,
+                    error: descriptor,
+                });
+            }
+            _ => self.error = descriptor,
+        }
+        None
     }
 
     fn base(&self, is_packed: bool) -> Option<RingBase> {
@@ -146,7 +179,6 @@ impl<F> Backend<F> {
     ) -> Result<Progress<F>, SessionError> {
         use FrontendRequest as R;
         let code = request.code();
-        let descriptor = descriptors.pop();
         match request {
             R::SetRingSize { index, size } => {
                 let ring = self.ring(index)?;
@@ -172,42 +204,12 @@ impl<F> Backend<F> {
                 done()
             }
             R::GetRingBase { index } => self.stop_ring(index),
-            R::SetRingKick(event) => {
-                let ring = self.ring(event.index)?;
-                let kick = descriptor.map_or(Kick::Poll, Kick::Event);
-                Ok(Progress::Done(if ring.is_running {
-                    vec![Action::SetKick {
-                        index: event.index,
-                        kick,
-                    }]
-                } else {
-                    ring.kick = Some(kick);
-                    Vec::new()
-                }))
-            }
-            R::SetRingCall(event) => {
-                let ring = self.ring(event.index)?;
-                Ok(Progress::Done(if ring.is_running {
-                    vec![Action::SetCall {
-                        index: event.index,
-                        call: descriptor,
-                    }]
-                } else {
-                    ring.call = descriptor;
-                    Vec::new()
-                }))
-            }
-            R::SetRingError(event) => {
-                let ring = self.ring(event.index)?;
-                Ok(Progress::Done(if ring.is_running {
-                    vec![Action::SetError {
-                        index: event.index,
-                        error: descriptor,
-                    }]
-                } else {
-                    ring.error = descriptor;
-                    Vec::new()
-                }))
+            R::SetRingKick(RingEvent { index, .. })
+            | R::SetRingCall(RingEvent { index, .. })
+            | R::SetRingError(RingEvent { index, .. }) => {
+                let ring = self.ring(index)?;
+                let action = ring.set_event(&request, index, descriptors.pop());
+                Ok(Progress::Done(action.into_iter().collect()))
             }
             R::SetRingEnable { index, is_enabled } => {
                 let mut actions = Vec::new();
