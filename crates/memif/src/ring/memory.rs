@@ -33,7 +33,7 @@ impl Regions {
     #[inline(always)]
     pub(super) fn span(&self, slot: &Slot) -> Option<Span<'_>> {
         let region = self.0.get(usize::from(slot.region()))?;
-        region.span(u64::from(slot.offset), slot.length as usize)
+        region.span(slot.offset().into(), slot.length() as usize)
     }
 
     pub(super) fn have_faulted(&self) -> bool {
@@ -42,39 +42,48 @@ impl Regions {
 }
 
 /// What a slot of a ring said when it was read, once. [`Slot::checked`] alone makes slots with octets.
+///
+/// Two words, which the compiler keeps in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     /// The first word of the descriptor: flags, region, length.
     word: u64,
-    offset: u32,
-    /// Octets that are within the region; 0 if the descriptor makes no sense.
-    length: u32,
+    /// The offset, and in the upper half the octets that are within the region: 0 if the descriptor makes no sense.
+    place: u64,
 }
 
 impl Slot {
-    const EMPTY: Self = Self {
-        word: 0,
-        offset: 0,
-        length: 0,
-    };
+    const EMPTY: Self = Self { word: 0, place: 0 };
 
     /// A slot whose octets are within their region; without octets if they are not, or are more than `longest`.
     #[inline(always)]
-    fn checked(regions: &Regions, word: u64, offset: u32, length: u32, longest: u32) -> Self {
-        let mut slot = Self {
+    fn checked(
+        regions: &Regions,
+        word: u64,
+        offset: u32,
+        length: u32,
+        longest: u32,
+    ) -> (Self, Option<Span<'_>>) {
+        let slot = Self {
             word,
-            offset,
-            length,
+            place: u64::from(offset) | (u64::from(length) << 32),
         };
-        if length > longest || regions.span(&slot).is_none() {
-            slot.length = 0;
+        if length <= longest
+            && let Some(span) = regions.span(&slot)
+        {
+            return (slot, Some(span));
         }
-        slot
+        (Self { word, place: 0 }, None)
     }
 
     #[inline(always)]
     pub(super) fn length(&self) -> u32 {
-        self.length
+        (self.place >> 32) as u32
+    }
+
+    #[inline(always)]
+    fn offset(&self) -> u32 {
+        self.place as u32
     }
 
     #[inline(always)]
@@ -305,9 +314,11 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn descriptor(&self, index: u16) -> Option<&[AtomicU64; 2]> {
+    fn descriptor(&self, index: u16) -> Option<[&AtomicU64; 2]> {
         let at = usize::from(self.slot(index)) * 2;
-        self.descriptors.get(at..)?.first_chunk()
+        // The second first: with it, the first is there.
+        let second = self.descriptors.get(at + 1)?;
+        Some([self.descriptors.get(at)?, second])
     }
 
     /// Reads the first word of a slot: flags, region, length.
@@ -345,11 +356,11 @@ impl Ring {
         }
         while window.read != end {
             let index = window.read;
-            let slot = match &self.buffers {
+            let (slot, span) = match &self.buffers {
                 Some(buffers) => self.read_own(index, buffers, is_filled),
                 None => self.read_peers(index, longest),
             };
-            if let Some(span) = self.regions.span(&slot) {
+            if let Some(span) = span {
                 prefetch(span);
             }
             window.slots[usize::from(index % WINDOW)] = slot;
@@ -364,9 +375,9 @@ impl Ring {
 
     /// Reads a slot at the server.
     #[inline(always)]
-    fn read_peers(&self, index: u16, longest: u32) -> Slot {
+    fn read_peers(&self, index: u16, longest: u32) -> (Slot, Option<Span<'_>>) {
         let Some([first, second]) = self.descriptor(index) else {
-            return Slot::EMPTY;
+            return (Slot::EMPTY, None);
         };
         let word = load(first);
         let (offset, length) = (load(second) as u32, (word >> 32) as u32);
@@ -375,7 +386,7 @@ impl Ring {
 
     /// Reads a slot at the client, which knows where the buffer is.
     #[inline(always)]
-    fn read_own(&self, index: u16, buffers: &Buffers, is_filled: bool) -> Slot {
+    fn read_own(&self, index: u16, buffers: &Buffers, is_filled: bool) -> (Slot, Option<Span<'_>>) {
         let word = self.word(index) & !(0xffff << 16) | (u64::from(buffers.region) << 16);
         let length = if is_filled {
             (word >> 32) as u32

@@ -249,6 +249,9 @@ proptest! {
         }
     }
 
+}
+
+proptest! {
     #[test]
     fn no_memory_breaks_an_end(octets in proptest::collection::vec(any::<u8>(), 0..2000)) {
         crate::fuzz::fuzz_ring(&octets);
