@@ -60,6 +60,11 @@ pub fn fuzz_message(octets: &[u8]) {
 
 /// Messages in any order, to sessions of both roles.
 pub fn fuzz_session(octets: &[u8]) {
+    run_sessions(octets);
+}
+
+/// Returns whether the server and the client came to be connected at any time.
+pub(crate) fn run_sessions(octets: &[u8]) -> (bool, bool) {
     let mut input = Input(octets);
     let limits = Limits {
         regions: input.small(),
@@ -71,14 +76,25 @@ pub fn fuzz_session(octets: &[u8]) {
     let mut server = ServerRun::new(limits);
     let mut client = ClientRun::new(&mut input);
     while !input.is_over() {
-        let message = any_message(&mut input);
+        let choice = input.u8();
+        let is_server = choice % 2 == 0;
+        // Most messages fit, or no session would get far.
+        let message = match choice {
+            240.. => any_message(&mut input),
+            _ if is_server => server.likely_message(&mut input),
+            _ => client.likely_message(&mut input),
+        };
         let files = match input.u8() {
             255 => usize::from(input.u8()),
             _ => message.descriptors(),
         };
-        server.handle(message, vec![0; files]);
-        client.handle(message, vec![0; files]);
+        if is_server {
+            server.handle(message, vec![0; files]);
+        } else {
+            client.handle(message, vec![0; files]);
+        }
     }
+    (server.was_connected, client.was_connected)
 }
 
 fn any_message(input: &mut Input<'_>) -> Message {
@@ -145,7 +161,9 @@ struct ServerRun {
     limits: Limits,
     regions: Vec<u64>,
     rings: Vec<RingPlace>,
+    has_session: bool,
     is_over: bool,
+    was_connected: bool,
 }
 
 impl ServerRun {
@@ -160,7 +178,9 @@ impl ServerRun {
             limits,
             regions: Vec::new(),
             rings: Vec::new(),
+            has_session: false,
             is_over: false,
+            was_connected: false,
         }
     }
 
@@ -169,6 +189,8 @@ impl ServerRun {
             Some(greeting) => greeting
                 .handle(&message, &files)
                 .and_then(|init| self.server.start(&init)),
+            // A greeting that failed leaves no session.
+            None if !self.has_session => return,
             None => self.server.handle(message, files),
         };
         let actions = match result {
@@ -179,12 +201,57 @@ impl ServerRun {
                 return;
             }
         };
-        // After an error, nothing but errors.
-        assert!(!self.is_over || self.regions.is_empty());
+        self.has_session = true;
+        // After the end, nothing but errors.
+        assert!(!self.is_over);
         self.note(actions);
         let counts = self.server.counts();
         assert_eq!(counts.0, self.regions.len());
         assert_eq!(usize::from(counts.1 + counts.2), self.rings.len());
+    }
+
+    /// A message that the server may accept.
+    fn likely_message(&self, input: &mut Input<'_>) -> Message {
+        if self.greeting.is_some() {
+            return Message::Init(Init {
+                version: VERSION,
+                id: 0,
+                mode: 0,
+                secret: Secret::default(),
+                name: Name::default(),
+            });
+        }
+        let choice = input.u8() % 8;
+        if self.server.is_connected() {
+            return Message::Ack;
+        }
+        if self.regions.is_empty() || choice == 0 {
+            return Message::AddRegion {
+                index: self.regions.len() as u16,
+                size: u64::from(input.u16()) + 1,
+            };
+        }
+        let direction = match choice % 2 {
+            0 => Direction::ClientToServer,
+            _ => Direction::ServerToClient,
+        };
+        let rings = self.rings.iter();
+        let index = rings.filter(|ring| ring.direction == direction).count() as u16;
+        if choice < 6 {
+            return Message::AddRing {
+                place: RingPlace {
+                    direction,
+                    index,
+                    region: input.small() % (self.regions.len() as u16),
+                    offset: u32::from(input.u8()) << 3,
+                    log2_size: input.u8() % 8,
+                },
+                private_header_size: 0,
+            };
+        }
+        Message::Connect {
+            interface: Name::default(),
+        }
     }
 
     fn note(&mut self, actions: Actions<u32>) {
@@ -214,7 +281,10 @@ impl ServerRun {
                     assert!(count(Direction::ClientToServer) <= usize::from(c2s_rings));
                     assert!(count(Direction::ServerToClient) <= usize::from(s2c_rings));
                 }
-                Action::Connect { .. } => assert!(!self.rings.is_empty()),
+                Action::Connect { .. } => {
+                    assert!(!self.rings.is_empty());
+                    self.was_connected = true;
+                }
                 Action::Disconnect(_) => self.is_over = true,
                 Action::Send(message, files) => {
                     assert_eq!(message.descriptors(), files.len());
@@ -231,6 +301,9 @@ struct ClientRun {
     wanted: (u16, u16, u8),
     is_offering: bool,
     sent: usize,
+    /// The last message that was sent.
+    last: Option<Message>,
+    was_connected: bool,
 }
 
 impl ClientRun {
@@ -246,6 +319,27 @@ impl ClientRun {
             client: Client::new(config),
             is_offering: input.u8() != 255,
             sent: 0,
+            last: None,
+            was_connected: false,
+        }
+    }
+
+    /// A message that the client may accept.
+    fn likely_message(&self, input: &mut Input<'_>) -> Message {
+        match self.last {
+            None => Message::Hello(Hello {
+                name: Name::default(),
+                min_version: 0,
+                max_version: VERSION,
+                max_region: input.small(),
+                max_s2c_ring: input.small(),
+                max_c2s_ring: input.small(),
+                max_log2_ring_size: input.u8(),
+            }),
+            Some(Message::Connect { .. }) if !self.client.is_connected() => Message::Connected {
+                interface: Name::default(),
+            },
+            Some(_) => Message::Ack,
         }
     }
 
@@ -270,11 +364,15 @@ impl ClientRun {
                 }
                 Action::Send(message, files) => {
                     assert_eq!(message.descriptors(), files.len());
+                    self.last = Some(message);
                     self.sent += files.len();
                     // One region, and the rings.
                     assert!(self.sent <= 1 + usize::from(self.wanted.0 + self.wanted.1));
                 }
-                Action::Connect { .. } => assert!(self.client.is_connected()),
+                Action::Connect { .. } => {
+                    assert!(self.client.is_connected());
+                    self.was_connected = true;
+                }
                 Action::Disconnect(_) => assert!(!self.client.is_connected()),
                 Action::MapRegion { .. } | Action::AddRing { .. } => unreachable_for("a client"),
             }
