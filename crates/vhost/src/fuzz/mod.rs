@@ -4,5 +4,7 @@
 pub mod driver;
 
 pub use driver::fuzz_driver_ring;
+pub mod ring;
+pub use ring::fuzz_device_ring;
 pub mod session;
 pub use session::{fuzz_backend_session, fuzz_frontend_session, fuzz_message};

@@ -74,6 +74,9 @@ pub struct PackedQueue {
     unpublished: u16,
     /// The first of them: written last.
     first_used: (u16, PackedWord),
+    /// The others, with an inflight region: the ring has to stay as it is until all chains are returned, since the next
+    /// device would otherwise return what this one left behind.
+    other_used: Vec<(u16, PackedWord)>,
     ring: SharedSlice<AtomicU64>,
     driver_event: SharedSlice<AtomicU32>,
     device_event: SharedSlice<AtomicU32>,
@@ -152,6 +155,7 @@ impl PackedQueue {
             held: 0,
             unpublished: 0,
             first_used: (0, PackedWord(0)),
+            other_used: Vec::with_capacity(if inflight.is_some() { size.into() } else { 0 }),
             ring,
             driver_event,
             device_event,
@@ -175,6 +179,13 @@ impl PackedQueue {
     fn address(&self, slot: u16) -> u64 {
         let word = self.ring.get(2 * usize::from(slot));
         word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
+    }
+
+    #[inline(always)]
+    fn write_used(&self, slot: u16, word: PackedWord, order: Ordering) {
+        if let Some(place) = self.ring.get(2 * usize::from(slot) + 1) {
+            place.store(word.0.to_le(), order);
+        }
     }
 
     /// Slots that the driver may have made available and that were not read.
@@ -206,26 +217,30 @@ impl PackedQueue {
                 entry.flags = FLAG_BAD;
                 return Some(entry);
             }
-            if usize::from(entry.slots) >= CHAIN_MAX {
-                entry.flags = FLAG_BAD;
-                return Some(entry);
-            }
-            if usize::from(entry.slots) > tail_room {
+            // The end of a chain that is too long has to be found all the same: the driver goes on behind it.
+            let is_short = usize::from(entry.slots) < CHAIN_MAX;
+            if is_short && usize::from(entry.slots) > tail_room {
                 return None;
             }
             let slot = self.avail.advanced(entry.slots, self.size).slot;
             // Ordered behind the first, which the driver wrote last.
             let (address, word) = (self.address(slot), self.word(slot, Ordering::Relaxed));
-            let at = self.tail_end.wrapping_add(u32::from(entry.slots) - 1);
-            if let Some(place) = self.tail.get_mut(at as usize % TAIL) {
-                *place = (address, word);
+            if is_short {
+                let at = self.tail_end.wrapping_add(u32::from(entry.slots) - 1);
+                if let Some(place) = self.tail.get_mut(at as usize % TAIL) {
+                    *place = (address, word);
+                }
+            } else {
+                entry.flags = FLAG_BAD;
             }
             // The last has the buffer's identifier (section 2.8.6).
             entry.id = word.id();
             entry.slots += 1;
             flags = word.flags();
         }
-        self.tail_end = self.tail_end.wrapping_add(u32::from(entry.slots) - 1);
+        if entry.flags & FLAG_BAD == 0 {
+            self.tail_end = self.tail_end.wrapping_add(u32::from(entry.slots) - 1);
+        }
         Some(entry)
     }
 
@@ -453,7 +468,8 @@ impl Queue for PackedQueue {
         let Some(entry) = self.window.get(0) else {
             return;
         };
-        if self.inflight.is_some() {
+        let has_inflight = self.inflight.is_some();
+        if has_inflight {
             self.take_inflight(&entry);
         }
         if entry.slots > 1 && entry.flags & FLAG_BAD == 0 {
@@ -466,8 +482,11 @@ impl Queue for PackedQueue {
         let word = PackedWord::new(written, entry.id, flags);
         if self.unpublished == 0 {
             self.first_used = (self.used.slot, word);
-        } else if let Some(place) = self.ring.get(2 * usize::from(self.used.slot) + 1) {
-            place.store(word.0.to_le(), Ordering::Relaxed);
+        } else if has_inflight {
+            // There is room: each has a slot of its own.
+            self.other_used.push((self.used.slot, word));
+        } else {
+            self.write_used(self.used.slot, word, Ordering::Relaxed);
         }
         self.unpublished += entry.slots;
         self.used = self.used.advanced(entry.slots, self.size);
@@ -482,10 +501,11 @@ impl Queue for PackedQueue {
         let (first, word) = self.first_used;
         if let Some(inflight) = &mut self.inflight {
             inflight.prepare(self.used);
+            while let Some((slot, word)) = self.other_used.pop() {
+                self.write_used(slot, word, Ordering::Relaxed);
+            }
         }
-        if let Some(place) = self.ring.get(2 * usize::from(first) + 1) {
-            place.store(word.0.to_le(), Ordering::Release);
-        }
+        self.write_used(first, word, Ordering::Release);
         self.unpublished = 0;
         self.held = self.held.saturating_sub(slots);
         if let Some(inflight) = &mut self.inflight {

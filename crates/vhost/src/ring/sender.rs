@@ -17,7 +17,8 @@ const PREFETCH: usize = 128;
 pub enum Put {
     /// The guest has it once [`Transmit::publish`] is called.
     Sent,
-    /// The guest has too few buffers. Nothing changed.
+    /// The guest has too few buffers. Nothing changed. A frame may be longer than all buffers that the ring can hold, which
+    /// the device cannot always know: it should not wait for ever.
     Full,
     /// A chain of the guest's breaks the rules and goes back to it. The frame was not sent.
     Bad,

@@ -202,14 +202,25 @@ impl PackedInflight {
     /// Links the entries that no chain uses, and writes all that was found.
     fn rebuild(&mut self) {
         let mut is_free = vec![true; usize::from(self.size)];
-        for taken in &self.pending {
-            let mut at = taken.entry;
-            for _ in &taken.descriptors {
+        let chains: Vec<(Index, usize)> = self
+            .pending
+            .iter()
+            .map(|taken| (taken.entry, taken.descriptors.len()))
+            .collect();
+        for (entry, len) in chains {
+            let (mut at, mut last) = (entry, entry);
+            for _ in 0..len {
                 if let Some(place) = is_free.get_mut(usize::from(at)) {
                     *place = false;
                 }
-                at = self.state(at).next;
+                (last, at) = (at, self.state(at).next);
             }
+            // What the region says of the last one may be wrong.
+            let state = State {
+                last,
+                ..self.state(entry)
+            };
+            self.set_state(entry, state);
         }
         self.free_head = self.size;
         for entry in (0..self.size).rev() {

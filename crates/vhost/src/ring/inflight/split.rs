@@ -22,6 +22,8 @@ pub(crate) struct SplitInflight {
     batch: Vec<u16>,
     /// Heads that a device before took, in that order.
     pending: VecDeque<u16>,
+    /// Heads resubmitted and not completed.
+    resubmitted: VecDeque<u16>,
 }
 
 impl SplitInflight {
@@ -39,6 +41,7 @@ impl SplitInflight {
             used_idx: used,
             batch: Vec::with_capacity(usize::from(size)),
             pending: VecDeque::new(),
+            resubmitted: VecDeque::with_capacity(usize::from(size)),
         };
         match version {
             0 => this.clear(),
@@ -104,7 +107,9 @@ impl SplitInflight {
 
     /// Returns the head of the next of them.
     pub(crate) fn resubmit(&mut self) -> Option<u16> {
-        self.pending.pop_front()
+        let head = self.pending.pop_front()?;
+        self.resubmitted.push_back(head);
+        Some(head)
     }
 
     /// Marks a chain as taken, and as one of the batch that is returned next.
@@ -112,8 +117,11 @@ impl SplitInflight {
         if head >= self.size || self.batch.len() >= usize::from(self.size) {
             return;
         }
-        self.words.set(Self::at(head) + 1, self.counter);
-        self.counter = self.counter.wrapping_add(1);
+        // One that is resubmitted keeps its place in the order.
+        if self.resubmitted.pop_front().is_none() {
+            self.words.set(Self::at(head) + 1, self.counter);
+            self.counter = self.counter.wrapping_add(1);
+        }
         self.set_state(head, true, self.last_batch_head);
         self.last_batch_head = head;
         self.batch.push(head);
