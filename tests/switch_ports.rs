@@ -13,16 +13,26 @@ mod guests;
 mod kernel;
 #[path = "switch_ports/killed.rs"]
 mod killed;
+#[path = "peers/memif.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod memif;
 #[path = "switch_ports/memif_peers.rs"]
 mod memif_peers;
 #[path = "switch_ports/queues.rs"]
 mod queues;
 #[path = "switch_ports/rig.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod rig;
 #[path = "switch_ports/segments.rs"]
 mod segments;
+#[path = "peers/sockets.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod sockets;
 #[path = "switch_ports/taps.rs"]
 mod taps;
+#[path = "peers/vhost.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod vhost;
 #[path = "switch_ports/vhost_peers.rs"]
 mod vhost_peers;
 

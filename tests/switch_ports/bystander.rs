@@ -111,33 +111,3 @@ impl Drop for Bystander {
         }
     }
 }
-
-/// Octets that mean nothing, the same every time.
-pub(crate) fn noise(seed: u64, count: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-/// Sends octets with open files on a Unix socket; whatever the other side makes of it.
-pub(crate) fn send(socket: &impl std::os::fd::AsRawFd, octets: &[u8], files: &[i32]) -> bool {
-    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-    let rights = [ControlMessage::ScmRights(files)];
-    let control: &[ControlMessage] = if files.is_empty() { &[] } else { &rights };
-    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    let slices = [std::io::IoSlice::new(octets)];
-    sendmsg::<()>(socket.as_raw_fd(), &slices, control, flags, None).is_ok()
-}
-
-/// A file in memory.
-pub(crate) fn memory(octets: u64) -> std::fs::File {
-    use nix::sys::memfd::{MFdFlags, memfd_create};
-    let file = std::fs::File::from(memfd_create("peer", MFdFlags::MFD_ALLOW_SEALING).unwrap());
-    file.set_len(octets).unwrap();
-    file
-}

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,22 +14,31 @@ use serde_json::Value;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Polls until there is something.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(DEADLINE, look).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {what}"))
+}
+
+/// Polls for some time; none when there is nothing by then.
+pub(crate) fn within<T>(time: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {
         if let Some(found) = look() {
-            return found;
+            return Some(found);
         }
-        assert!(
-            began.elapsed() < DEADLINE,
-            "not within {DEADLINE:?}: {what}"
-        );
+        if began.elapsed() >= time {
+            return None;
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
+/// The binary under test: that of this build unless `QUIETWIRE_TEST_BINARY` names another.
 pub(crate) fn quietwire() -> &'static str {
-    env!("CARGO_BIN_EXE_quietwire")
+    static BINARY: OnceLock<String> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        std::env::var("QUIETWIRE_TEST_BINARY")
+            .unwrap_or_else(|_| env!("CARGO_BIN_EXE_quietwire").to_owned())
+    })
 }
 
 pub(crate) fn run(command: &mut Command) -> String {
@@ -140,9 +150,19 @@ impl Switch {
         ports: &[(&str, String)],
         arguments: &[&str],
     ) -> Self {
+        let command = namespace.command(quietwire());
+        Self::start_by(command, directory, ports, arguments)
+    }
+
+    /// As [`Self::start`], by a command that becomes `quietwire` in the end.
+    pub(crate) fn start_by(
+        mut command: Command,
+        directory: &Path,
+        ports: &[(&str, String)],
+        arguments: &[&str],
+    ) -> Self {
         let control = directory.join("control.sock");
         let log = directory.join("log");
-        let mut command = namespace.command(quietwire());
         command.args(["switch", "run", "--memory-mib", "192"]);
         command.args(["--huge-pages", "never", "--idle", "yield"]);
         for (name, uri) in ports {
@@ -170,6 +190,10 @@ impl Switch {
             std::thread::sleep(Duration::from_millis(20));
         }
         switch
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn control(&self) -> &Path {
@@ -259,7 +283,8 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            println!("the switch has ended: {status}");
             return;
         }
         self.terminate();

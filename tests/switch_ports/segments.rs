@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::files::{read, write};
 use crate::rig::{Namespace, Switch, run, until};
-use crate::vhost_peers::{BUFFERS, FEATURES, GUEST, Guest, WRITE};
+use crate::vhost::{BUFFERS, FEATURES, GUEST, Guest, WRITE};
 
 /// Feature bits of virtio 1.2, section 5.1.3.
 const CSUM: u64 = 1;

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Peers that attack the port they are connected to: beside them two other ports of the same forwarding CPU carry frames
+//! and lose none, the switch's memory and descriptors stay as they were, the port serves its next peer, and the switch ends
+//! when it is told to. Wants root, as the switch does.
+//!
+//! `QUIETWIRE_SEED` repeats the random choices of a run; `QUIETWIRE_HOSTILE_SECONDS` is how long each attack lasts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "hostile_peers/chance.rs"]
+mod chance;
+#[path = "hostile_peers/eventfds.rs"]
+mod eventfds;
+#[path = "peers/memif.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod memif;
+#[path = "hostile_peers/oversize.rs"]
+mod oversize;
+#[path = "hostile_peers/process.rs"]
+mod process;
+#[path = "switch_ports/rig.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod rig;
+#[path = "hostile_peers/scene.rs"]
+mod scene;
+#[path = "peers/sockets.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod sockets;
+#[path = "hostile_peers/taken_back.rs"]
+mod taken_back;
+#[path = "peers/vhost.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod vhost;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the kernel says of a process.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::rig::{DEADLINE, within};
+
+/// How much a process has of what a peer can make it use up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Footprint {
+    pub(crate) descriptors: usize,
+    mappings: usize,
+    memory_kib: usize,
+}
+
+/// What may come and go by itself: buffers that are touched for the first time, former mappings that wait for a thread.
+const MORE_MEMORY_KIB: usize = 24 << 10;
+const MORE_MAPPINGS: usize = 16;
+
+impl Footprint {
+    /// None when the process has ended.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let memory = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))?
+            .trim_end_matches("kB")
+            .trim();
+        Some(Self {
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count(),
+            mappings: fs::read_to_string(format!("/proc/{pid}/maps"))
+                .ok()?
+                .lines()
+                .count(),
+            memory_kib: memory.parse().ok()?,
+        })
+    }
+
+    fn is_at_most(&self, before: &Self) -> bool {
+        self.descriptors <= before.descriptors
+            && self.mappings <= before.mappings + MORE_MAPPINGS
+            && self.memory_kib <= before.memory_kib + MORE_MEMORY_KIB
+    }
+
+    /// Waits until the process has no more than `self` again.
+    pub(crate) fn is_had_again(&self, pid: u32) {
+        let mut last = None;
+        let found = within(DEADLINE, || {
+            last = Self::of(pid);
+            last.filter(|now| now.is_at_most(self)).map(|_| ())
+        });
+        assert!(found.is_some(), "{self:?} became {last:?}");
+    }
+}
+
+/// Processor time that the threads of a process other than those that forward have had.
+pub(crate) fn other_threads(pid: u32) -> Duration {
+    let mut ticks = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let path = task.unwrap().path();
+        let (Ok(name), Ok(stat)) = (
+            fs::read_to_string(path.join("comm")),
+            fs::read_to_string(path.join("stat")),
+        ) else {
+            continue;
+        };
+        if name.starts_with("qw-fwd") {
+            continue;
+        }
+        // proc_pid_stat(5): utime and stime are the 12th and 13th fields after the name in parentheses.
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..]
+            .split_whitespace()
+            .collect();
+        ticks += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    }
+    // USER_HZ is 100 on every architecture that quietwire runs on.
+    Duration::from_millis(ticks * 10)
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A switch under attack, and the traffic beside the attack.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::chance::attack_time;
+use crate::process::Footprint;
+use crate::rig::{Namespace, Switch, lossless, quietwire, until};
+
+/// How long a switch may take to end.
+const END: Duration = Duration::from_secs(10);
+/// Trials of the bystander for which the tester itself had too little time.
+const INVALID_TRIALS: usize = 4;
+
+/// A switch with ports `a` and `b`, which carry traffic, and others, which are attacked; all on one forwarding CPU.
+pub(crate) struct Scene {
+    kind: String,
+    pub(crate) switch: Switch,
+    pub(crate) namespace: Namespace,
+    directory: TempDir,
+}
+
+impl Scene {
+    /// `ports` are names and URIs, with DIR for the directory that is the scene's own; `pairs` are cross-connects, besides
+    /// that of `a` and `b`.
+    pub(crate) fn new(kind: &str, ports: &[(&str, &str)], pairs: &[&str]) -> Self {
+        Self::by(kind, ports, pairs, &[])
+    }
+
+    /// Ports `v` and `w` of one kind, which make their sockets, joined.
+    pub(crate) fn of(kind: &str, scheme: &str, options: &str) -> Self {
+        let uri = |name: &str| format!("{scheme}:DIR/{name}.sock?role=server{options}");
+        Self::new(kind, &[("v", &uri("v")), ("w", &uri("w"))], &["v,w"])
+    }
+
+    /// As [`Self::new`], with a command that starts the switch in turn.
+    pub(crate) fn by(kind: &str, ports: &[(&str, &str)], pairs: &[&str], starter: &[&str]) -> Self {
+        let namespace = Namespace::with_pairs(kind);
+        let directory = TempDir::new().unwrap();
+        let beside = [
+            ("a", "memif:DIR/a.sock?role=server"),
+            ("b", "memif:DIR/b.sock?role=server"),
+        ];
+        let place = directory.path().display().to_string();
+        let all: Vec<(&str, String)> = beside
+            .iter()
+            .chain(ports)
+            .map(|(name, uri)| (*name, uri.replace("DIR", &place)))
+            .collect();
+        let arguments: Vec<&str> = ["a,b"]
+            .iter()
+            .chain(pairs)
+            .flat_map(|pair| ["--cross-connect", pair])
+            .collect();
+        let command = match starter {
+            [] => namespace.command(quietwire()),
+            [program, arguments @ ..] => {
+                let mut command = namespace.command(program);
+                command.args(arguments).arg(quietwire());
+                command
+            }
+        };
+        let switch = Switch::start_by(command, directory.path(), &all, &arguments);
+        Self {
+            kind: kind.to_owned(),
+            switch,
+            namespace,
+            directory,
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Opens a port while the switch runs.
+    pub(crate) fn add_port(&self, name: &str, uri: &str) {
+        let uri = uri.replace("DIR", &self.directory().display().to_string());
+        self.switch.change(&["add", "port", name, &uri]);
+    }
+
+    /// Attacks for as long as an attack lasts, by rounds of which each leaves nothing behind, beside traffic from `a` to
+    /// `b` and back. Nothing of that is lost, and the second round and all after it take no memory, mapping or descriptor
+    /// that the first did not.
+    pub(crate) fn withstands(&self, mut round: impl FnMut()) {
+        for _ in 0..INVALID_TRIALS {
+            let bystander = Bystander::start(self, attack_time() + Duration::from_secs(2));
+            let began = Instant::now();
+            round();
+            let before = Footprint::of(self.switch.pid()).expect("the switch runs");
+            loop {
+                round();
+                if began.elapsed() >= attack_time() {
+                    break;
+                }
+            }
+            if bystander.lost_nothing(&self.kind) {
+                before.is_had_again(self.switch.pid());
+                return;
+            }
+        }
+        panic!("the tester had no time for a valid trial in {INVALID_TRIALS}");
+    }
+
+    /// The counter of frames that `port` dropped because they made no sense.
+    pub(crate) fn errors(&self, port: &str) -> u64 {
+        self.switch.port(port)["drops"]["rx_errors"]
+            .as_u64()
+            .unwrap()
+    }
+
+    /// Waits until a port is in a state.
+    pub(crate) fn comes_to(&self, port: &str, state: &str) {
+        until(&format!("{port} is {state}"), || {
+            (self.switch.port(port)["state"] == state).then_some(())
+        });
+    }
+
+    /// Peers that behave exchange frames over two ports, of which none is lost. `uris` are the tester's, with DIR.
+    pub(crate) fn serves(&self, uris: [&str; 2], rate: u32) {
+        lossless("a peer that behaves", || {
+            self.generate(uris, rate, Duration::from_secs(1))
+        });
+    }
+
+    /// Peers that behave find `v` and `w` as if nothing had been.
+    pub(crate) fn serves_next(&self, client: &str) {
+        let uri = |name: &str| format!("{client}:DIR/{name}.sock?role=client");
+        self.serves([&uri("v"), &uri("w")], 2000);
+    }
+
+    /// Ends the switch as a user does, within seconds.
+    pub(crate) fn ends(self) {
+        let began = Instant::now();
+        assert_eq!(self.switch.end(), Some(0));
+        assert!(began.elapsed() < END, "{:?}", began.elapsed());
+    }
+
+    fn generate(&self, uris: [&str; 2], rate: u32, time: Duration) -> Command {
+        let directory = self.directory().display().to_string();
+        let mut command = self.namespace.command(quietwire());
+        command.arg("generate");
+        for uri in uris {
+            command.args(["--port", &uri.replace("DIR", &directory)]);
+        }
+        command.args(["--rate", &rate.to_string(), "--warm-up", "0s"]);
+        command.args(["--direction", "both", "--drain", "2s"]);
+        command.args(["--memory-mib", "96", "--no-huge"]);
+        command.args(["--realtime-priority", "0", "--json"]);
+        command.args(["--duration", &format!("{}ms", time.as_millis())]);
+        command
+    }
+}
+
+/// Traffic between `a` and `b`.
+struct Bystander(Option<Child>);
+
+impl Bystander {
+    /// Returns when frames go both ways.
+    fn start(scene: &Scene, time: Duration) -> Self {
+        let uris = ["a", "b"].map(|name| format!("memif:DIR/{name}.sock?role=client"));
+        let mut command = scene.generate([&uris[0], &uris[1]], 2000, time);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let received = |port: &str| scene.switch.port(port)["rx_frames"].as_u64().unwrap();
+        let before = ["a", "b"].map(received);
+        let bystander = Self(Some(command.spawn().unwrap()));
+        until("frames go beside the attack", || {
+            (received("a") > before[0] && received("b") > before[1]).then_some(())
+        });
+        bystander
+    }
+
+    /// Waits for the end: no frame was lost. Returns false when the tester itself failed, which says nothing.
+    fn lost_nothing(mut self, kind: &str) -> bool {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let result: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {said}"));
+        let frames = |name: &str| result[name].as_u64().unwrap();
+        let (offered, received) = (frames("offered_frames"), frames("received_frames"));
+        let latency = |name: &str| result["latency"][name].as_u64();
+        println!(
+            "{kind}: beside the attack {received} of {offered} frames arrived; latency, ns: {:?} (50 %), {:?} (99 %), {:?} \
+             (99.99 %), {:?} at most",
+            latency("p50_ns"),
+            latency("p99_ns"),
+            latency("p99_99_ns"),
+            latency("max_ns"),
+        );
+        // What the switch's full rings keep the tester from sending is lost as well.
+        let ports = result["ports"].as_array().unwrap().iter();
+        let refused = ports.map(|port| port["refused_frames"].as_u64().unwrap());
+        let lost = offered - received + refused.sum::<u64>();
+        if lost == 0 && received > 500 {
+            return true;
+        }
+        let validity = &result["validity"];
+        assert!(
+            validity["state"] != "valid",
+            "{lost} of {offered} frames were lost beside the attack"
+        );
+        println!("the tester itself failed: {validity}");
+        false
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
