@@ -648,3 +648,19 @@ fn layouts_have_rings_and_buffers_apart() {
     let short = Arc::new(Mapping::create("memif-test", 4096).unwrap().0);
     assert_eq!(layout.write(&short), Err(RingError::Place));
 }
+
+#[test]
+fn a_server_cannot_make_a_client_read_beyond_a_buffer() {
+    let memory = Memory::new(5, 2048);
+    let mut receiver = memory.receiver(S2C);
+    let other = memory.layout.buffers(&memory.place(C2S)).unwrap().offset(3);
+    // Elsewhere in the region, by length and by offset: the client takes its own buffers all the same.
+    memory.describe(S2C, 0, (0, 0, 2049, 0));
+    memory.describe(S2C, 1, (0, 7, 2048, other));
+    let own = memory.layout.buffers(&memory.place(S2C)).unwrap().offset(1);
+    memory.write(own.into(), &[3; 2048]);
+    memory.set(S2C, TAIL, 2);
+    assert_eq!(receiver.ready(32), 2);
+    assert_eq!(copied(receiver.next().unwrap()), None);
+    assert_eq!(copied(receiver.next().unwrap()), Some(vec![3; 2048]));
+}
