@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a frame costs to send and to receive, driver and device of a ring in one thread: bursts of 32 frames.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // A benchmark that fails may panic.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 //! Buffers of a queue: one for each slot, at a fixed place.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
-use quietwire_memory::{Mapping, Span};
+use quietwire_memory::{Mapping, SharedSlice, Span};
 
 use super::layout::{Layout, QueueLayout};
 use crate::ring::header::HEADER_LEN;
@@ -11,21 +12,26 @@ use crate::ring::header::HEADER_LEN;
 /// Buffers of all slots of a queue.
 #[derive(Debug)]
 pub(super) struct Buffers {
-    mapping: Arc<Mapping>,
-    start: u64,
+    octets: SharedSlice<AtomicU8>,
+    /// Address of the first buffer for the device.
+    address: u64,
     stride: u64,
     /// Octets of a buffer, header included.
     capacity: usize,
 }
 
 impl Buffers {
-    pub(super) fn new(mapping: &Arc<Mapping>, queue: &QueueLayout) -> Self {
-        Self {
-            mapping: Arc::clone(mapping),
-            start: queue.buffers,
+    /// Returns the buffers of a queue; `None` when the mapping does not have them.
+    pub(super) fn new(mapping: &Arc<Mapping>, queue: &QueueLayout) -> Option<Self> {
+        let capacity = queue.buffer_size as usize + HEADER_LEN;
+        let before_last = u64::from(queue.size).checked_sub(1)? * queue.stride;
+        let len = usize::try_from(before_last).ok()?.checked_add(capacity)?;
+        Some(Self {
+            octets: SharedSlice::new(mapping, queue.buffers, len)?,
+            address: Layout::address(mapping, queue.buffers),
             stride: queue.stride,
-            capacity: queue.buffer_size as usize + HEADER_LEN,
-        }
+            capacity,
+        })
     }
 
     /// Returns the octets of a buffer, header included.
@@ -35,38 +41,42 @@ impl Buffers {
     }
 
     /// Returns the memory that the buffers are in.
-    #[inline(always)]
     pub(super) fn mapping(&self) -> &Mapping {
-        &self.mapping
+        self.octets.mapping()
     }
 
-    /// Returns the offset of a slot's buffer.
+    /// Returns the buffers.
+    #[inline(always)]
+    pub(super) fn octets(&self) -> &SharedSlice<AtomicU8> {
+        &self.octets
+    }
+
+    /// Returns the offset of a slot's buffer in [`Self::octets`].
     #[inline(always)]
     pub(super) fn offset(&self, slot: u16) -> u64 {
-        self.start + u64::from(slot) * self.stride
+        u64::from(slot) * self.stride
     }
 
     /// Returns the first `len` octets of a slot's buffer; `None` when the memory does not have them.
     #[inline(always)]
     pub(super) fn span(&self, slot: u16, len: usize) -> Option<Span<'_>> {
-        self.mapping.span(self.offset(slot), len)
+        self.octets.span(self.offset(slot), len)
     }
 
     /// Returns the header in a slot's buffer.
     #[inline(always)]
     pub(super) fn header(&self, slot: u16) -> Option<Span<'_>> {
-        self.mapping.span(self.offset(slot), HEADER_LEN)
+        self.octets.span(self.offset(slot), HEADER_LEN)
     }
 
     /// Returns `len` octets behind the header in a slot's buffer.
     #[inline(always)]
     pub(super) fn data(&self, slot: u16, len: usize) -> Option<Span<'_>> {
-        self.mapping
-            .span(self.offset(slot) + HEADER_LEN as u64, len)
+        self.octets.span(self.offset(slot) + HEADER_LEN as u64, len)
     }
 
     /// Returns the address of a slot's buffer for the device.
     pub(super) fn address(&self, slot: u16) -> u64 {
-        Layout::address(&self.mapping, self.offset(slot))
+        self.address.wrapping_add(self.offset(slot))
     }
 }

@@ -146,13 +146,9 @@ impl Queue for Packed {
     #[inline(always)]
     fn prefetch_used(&self, skip: u16) {
         let at = self.index(self.read.wrapping_add(skip));
-        self.ring.prefetch_write(DESCRIPTOR_WORDS * at);
-    }
-
-    #[inline(always)]
-    fn prefetch_offer(&self, skip: u16) {
-        let at = self.index(self.offered.wrapping_add(skip));
-        self.ring.prefetch_write(DESCRIPTOR_WORDS * at);
+        if at.is_multiple_of(LINE) {
+            self.ring.prefetch_write(DESCRIPTOR_WORDS * at);
+        }
     }
 
     #[inline(always)]
@@ -182,6 +178,11 @@ impl Queue for Packed {
 
     #[inline(always)]
     fn offer(&mut self, _head: u16) {}
+
+    #[inline(always)]
+    fn offer_again(&mut self, slot: u16, len: u32, flags: u16) {
+        self.describe(slot, slot, len, flags, 0);
+    }
 
     #[inline(always)]
     fn unpublished(&self) -> u16 {

@@ -91,13 +91,9 @@ pub trait Queue: sealed::Sealed + Sized {
     #[doc(hidden)]
     fn advance(&mut self, slots: u16);
 
-    /// Asks the processor to load the used entries from the next one on, `skip` slots ahead.
+    /// Asks the processor to load the used entry that is `skip` slots ahead, if it is the first of its line.
     #[doc(hidden)]
     fn prefetch_used(&self, skip: u16);
-
-    /// Asks the processor to load what [`Self::describe`] writes, `skip` slots ahead.
-    #[doc(hidden)]
-    fn prefetch_offer(&self, skip: u16);
 
     /// Describes the next slot of the chain that begins with slot `head`.
     #[doc(hidden)]
@@ -106,6 +102,10 @@ pub trait Queue: sealed::Sealed + Sized {
     /// Ends the description of the chain that begins with slot `head`.
     #[doc(hidden)]
     fn offer(&mut self, head: u16);
+
+    /// Offers a chain of one slot that is described the same way as before.
+    #[doc(hidden)]
+    fn offer_again(&mut self, slot: u16, len: u32, flags: u16);
 
     /// Returns the number of slots or chains that were offered since the last [`Self::publish`].
     #[doc(hidden)]

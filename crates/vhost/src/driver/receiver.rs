@@ -2,8 +2,9 @@
 //! Receive queue: the device writes frames to our buffers.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
-use quietwire_memory::{Mapping, Span};
+use quietwire_memory::{Mapping, SharedSlice, Span};
 
 use super::buffers::Buffers;
 use super::layout::Layout;
@@ -47,7 +48,7 @@ pub struct Frame<'queue> {
 /// Further octets of a frame, one span for each buffer.
 #[derive(Clone, Debug)]
 pub struct Rest<'queue> {
-    mapping: &'queue Mapping,
+    buffers: &'queue SharedSlice<AtomicU8>,
     pieces: &'queue [Piece],
 }
 
@@ -58,7 +59,7 @@ impl<'queue> Iterator for Rest<'queue> {
     fn next(&mut self) -> Option<Span<'queue>> {
         let (piece, rest) = self.pieces.split_first()?;
         self.pieces = rest;
-        self.mapping.span(piece.offset, piece.len)
+        self.buffers.span(piece.offset, piece.len)
     }
 
     #[inline(always)]
@@ -115,7 +116,7 @@ impl<Q: Queue> Receiver<Q> {
         features: u64,
     ) -> Result<Self, SetupError> {
         let queue = prepare::<Q>(mapping, layout, index, false, features)?;
-        let buffers = Buffers::new(mapping, &queue);
+        let buffers = Buffers::new(mapping, &queue).ok_or(SetupError::Memory(index))?;
         let event_index = features & F_EVENT_IDX != 0;
         let ring = Q::new(mapping, &queue, event_index, |slot| buffers.address(slot))
             .ok_or(SetupError::Memory(index))?;
@@ -132,8 +133,10 @@ impl<Q: Queue> Receiver<Q> {
             batch: if queue.size < BATCH_FROM { 1 } else { BATCH },
             fault: None,
         };
+        let capacity = receiver.buffers.capacity() as u32;
         for slot in 0..queue.size {
-            receiver.offer(slot);
+            receiver.queue.describe(slot, slot, capacity, FLAG_WRITE, 0);
+            receiver.queue.offer(slot);
         }
         receiver.release();
         Ok(receiver)
@@ -179,7 +182,7 @@ impl<Q: Queue> Receiver<Q> {
             header,
             first: self.buffers.data(entry.slot, length)?,
             rest: Rest {
-                mapping: self.buffers.mapping(),
+                buffers: self.buffers.octets(),
                 pieces: &[],
             },
             length: length as u32,
@@ -244,8 +247,7 @@ impl<Q: Queue> Receiver<Q> {
     #[inline(always)]
     fn offer(&mut self, slot: u16) {
         let capacity = self.buffers.capacity() as u32;
-        self.queue.describe(slot, slot, capacity, FLAG_WRITE, 0);
-        self.queue.offer(slot);
+        self.queue.offer_again(slot, capacity, FLAG_WRITE);
     }
 
     /// Reads used buffers from the ring, as many as fit behind those that are left.
@@ -342,7 +344,7 @@ impl<Q: Queue> Receiver<Q> {
             return Some(Received::Bad);
         }
         let mut all = Rest {
-            mapping: self.buffers.mapping(),
+            buffers: self.buffers.octets(),
             pieces: self.pieces.get(..wanted)?,
         };
         let first = all.next()?;

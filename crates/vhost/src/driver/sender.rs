@@ -52,7 +52,7 @@ impl<Q: Queue> Sender<Q> {
         features: u64,
     ) -> Result<Self, SetupError> {
         let queue = prepare::<Q>(mapping, layout, index, true, features)?;
-        let buffers = Buffers::new(mapping, &queue);
+        let buffers = Buffers::new(mapping, &queue).ok_or(SetupError::Memory(index))?;
         let event_index = features & F_EVENT_IDX != 0;
         let ring = Q::new(mapping, &queue, event_index, |slot| buffers.address(slot))
             .ok_or(SetupError::Memory(index))?;
@@ -117,7 +117,7 @@ impl<Q: Queue> Sender<Q> {
             return Put::Bad;
         }
         self.write_header(slot, header);
-        self.slots.take(1);
+        self.slots.take_one();
         let len = (HEADER_LEN + length) as u32;
         self.queue.describe(slot, slot, len, 0, 0);
         self.queue.offer(slot);
@@ -274,7 +274,6 @@ impl<Q: Queue> Sender<Q> {
         if let Some(span) = self.buffers.data(slot, length) {
             span.prefetch_write(length);
         }
-        self.queue.prefetch_offer(skip);
     }
 }
 

@@ -9,13 +9,19 @@
 pub(super) struct Slots {
     /// A circle: free from `head` to `tail`.
     free: Box<[u16]>,
-    /// Next slot of a chain.
-    links: Box<[u16]>,
-    /// Slots of the chain that begins with this one; 0 when none does that the device has.
-    chains: Box<[u16]>,
+    slots: Box<[Slot]>,
     head: u16,
     tail: u16,
     mask: u16,
+}
+
+/// What is known of a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// Slots of the chain that begins with this one; 0 when none does that the device has.
+    chain: u16,
+    /// Next slot of its chain.
+    link: u16,
 }
 
 impl Slots {
@@ -23,8 +29,7 @@ impl Slots {
     pub(super) fn new(size: u16) -> Self {
         Self {
             free: (0..size).collect(),
-            links: vec![0; usize::from(size)].into(),
-            chains: vec![0; usize::from(size)].into(),
+            slots: vec![Slot::default(); usize::from(size)].into(),
             head: 0,
             tail: size,
             mask: size.wrapping_sub(1),
@@ -44,20 +49,24 @@ impl Slots {
         self.free.get(usize::from(at)).copied().unwrap_or(0)
     }
 
-    /// Takes the next `count` slots for a chain. The caller has looked that as many are free.
+    /// Takes the next slot for a chain of its own. The caller has looked that it is free.
     #[inline(always)]
-    pub(super) fn take(&mut self, count: u16) {
-        let first = self.upcoming(0);
-        let mut slot = first;
-        for skip in 1..count {
-            let next = self.upcoming(skip);
-            if let Some(link) = self.links.get_mut(usize::from(slot)) {
-                *link = next;
-            }
-            slot = next;
+    pub(super) fn take_one(&mut self) {
+        let slot = self.upcoming(0);
+        if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
+            slot.chain = 1;
         }
-        if let Some(chain) = self.chains.get_mut(usize::from(first)) {
-            *chain = count;
+        self.head = self.head.wrapping_add(1);
+    }
+
+    /// Takes the next `count` slots for a chain. The caller has looked that as many are free.
+    pub(super) fn take(&mut self, count: u16) {
+        for number in 0..count {
+            let (slot, link) = (self.upcoming(number), self.upcoming(number + 1));
+            if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
+                slot.link = link;
+                slot.chain = if number == 0 { count } else { 0 };
+            }
         }
         self.head = self.head.wrapping_add(count);
     }
@@ -66,21 +75,32 @@ impl Slots {
     /// device has no such chain.
     #[inline(always)]
     pub(super) fn give_back(&mut self, id: u32) -> Option<u16> {
-        let chain = self.chains.get_mut(usize::try_from(id).ok()?)?;
-        let count = std::mem::take(chain);
+        let slot = self.slots.get_mut(usize::try_from(id).ok()?)?;
+        let count = std::mem::take(&mut slot.chain);
+        let mut link = slot.link;
         if count == 0 {
             return None;
         }
-        let mut slot = id as u16;
-        for _ in 0..count {
-            let at = usize::from(self.tail & self.mask);
-            if let Some(free) = self.free.get_mut(at) {
-                *free = slot;
-            }
-            self.tail = self.tail.wrapping_add(1);
-            slot = self.links.get(usize::from(slot)).copied().unwrap_or(0);
+        self.free(id as u16);
+        for _ in 1..count {
+            self.free(link);
+            link = self.link(link);
         }
         Some(count)
+    }
+
+    #[inline(always)]
+    fn free(&mut self, slot: u16) {
+        if let Some(free) = self.free.get_mut(usize::from(self.tail & self.mask)) {
+            *free = slot;
+        }
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    fn link(&self, slot: u16) -> u16 {
+        self.slots
+            .get(usize::from(slot))
+            .map_or(0, |slot| slot.link)
     }
 
     /// Returns true when each slot is free or in one chain. For tests.
@@ -94,11 +114,11 @@ impl Slots {
         for skip in 0..self.available() {
             count(self.upcoming(skip));
         }
-        for (head, chain) in self.chains.iter().enumerate() {
-            let mut slot = head as u16;
-            for _ in 0..*chain {
-                count(slot);
-                slot = self.links.get(usize::from(slot)).copied().unwrap_or(0);
+        for (head, slot) in self.slots.iter().enumerate() {
+            let mut member = head as u16;
+            for _ in 0..slot.chain {
+                count(member);
+                member = self.link(member);
             }
         }
         places.iter().all(|place| *place == 1)

@@ -10,6 +10,8 @@ use super::layout::QueueLayout;
 use super::queue::{Fault, Queue, Used, sealed};
 use crate::ring::layout::{DESCRIPTOR_WORDS, SplitWord, split};
 
+/// Used entries of a cache line.
+const LINE: u16 = 8;
 /// Index of `avail_event` in the slice that has nothing else.
 const EVENT: usize = 0;
 
@@ -129,11 +131,10 @@ impl Queue for Split {
     #[inline(always)]
     fn prefetch_used(&self, skip: u16) {
         let at = self.read.wrapping_add(skip) & self.mask;
-        self.used.prefetch(usize::from(at));
+        if at.is_multiple_of(LINE) {
+            self.used.prefetch(usize::from(at));
+        }
     }
-
-    #[inline(always)]
-    fn prefetch_offer(&self, _skip: u16) {}
 
     #[inline(always)]
     fn describe(&mut self, _head: u16, slot: u16, len: u32, flags: u16, next: u16) {
@@ -159,6 +160,11 @@ impl Queue for Split {
             shared.store(head, Ordering::Relaxed);
         }
         self.offered = self.offered.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn offer_again(&mut self, slot: u16, _len: u32, _flags: u16) {
+        self.offer(slot);
     }
 
     #[inline(always)]

@@ -176,3 +176,87 @@ fn rings_turn_many_times() {
         check::<Packed>(256, mergeable, true, &steps);
     }
 }
+
+/// A device in a thread of its own returns each frame; the driver compares what comes back with what it sent.
+fn check_threads<Q: Queue + Send + 'static>(event_index: bool) {
+    const FRAMES: u32 = 20_000;
+    let both = both::<Q>(128, features(Q::PACKED, true, event_index));
+    let (mut receiver, mut sender) = (both.receiver, both.sender);
+    let (mut from, mut to) = (both.device_receiver, both.device_sender);
+    let device = std::thread::spawn(move || {
+        let mut returned = 0;
+        while returned < FRAMES {
+            if from.ready(32) == 0 {
+                std::thread::yield_now();
+            }
+            while let Some(received) = from.next() {
+                let ring::Received::Frame {
+                    header,
+                    first,
+                    rest,
+                    length,
+                } = received
+                else {
+                    panic!("no frame: {received:?}");
+                };
+                let octets = collect(first, rest);
+                loop {
+                    match to.put(header, std::iter::once(&octets[..]), length) {
+                        ring::Put::Sent => break,
+                        ring::Put::Full => {
+                            to.publish();
+                            std::thread::yield_now();
+                            to.ready(64);
+                        }
+                        put => panic!("{put:?}"),
+                    }
+                }
+                returned += 1;
+            }
+            to.publish();
+            from.release();
+        }
+    });
+    let (mut sent, mut received) = (0_u32, 0_u32);
+    while received < FRAMES {
+        // Neither ring ever has to hold more than it can.
+        let most = (FRAMES - sent).min(48 - (sent - received).min(48));
+        for _ in 0..sender.ready(most as usize) {
+            let data = frame(sent, 1 + sent as usize * 53 % 250);
+            let put = sender.put(&header(sent), data.chunks(70), data.len());
+            if put == Put::Full {
+                break;
+            }
+            assert_eq!(put, Put::Sent);
+            sent += 1;
+        }
+        sender.publish();
+        let ready = receiver.ready(32);
+        for _ in 0..ready {
+            let Some(next) = receiver.next() else {
+                break;
+            };
+            let Received::Frame(next) = next else {
+                panic!("a frame is taken for none");
+            };
+            let data = frame(received, 1 + received as usize * 53 % 250);
+            assert_eq!(octets(&next), data, "{received}");
+            received += 1;
+        }
+        receiver.release();
+        if ready == 0 {
+            std::thread::yield_now();
+            assert!(!device.is_finished() || received == FRAMES || receiver.ready(1) > 0);
+        }
+    }
+    device.join().unwrap();
+    assert_eq!((receiver.fault(), sender.fault()), (None, None));
+}
+
+#[test]
+fn frames_pass_between_two_threads() {
+    for event_index in [false, true] {
+        check_threads::<Split>(event_index);
+        check_threads::<Packed>(event_index);
+    }
+}
