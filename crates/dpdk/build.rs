@@ -11,7 +11,6 @@ const FUNCTIONS: &[&str] = &[
     "qw_.*",
     "rte_eal_get_runtime_dir",
     "rte_eal_init",
-    "rte_eal_alarm_set",
     "rte_mp_disable",
     "rte_strerror",
     "rte_thread_register",
@@ -40,7 +39,6 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_rx_queue_setup",
     "rte_eth_tx_queue_setup",
     "rte_eth_promiscuous_enable",
-    "rte_eth_link_get_nowait",
     "rte_eth_macaddr_get",
     "rte_eth_stats_get",
     "rte_eth_xstats_get",
@@ -52,12 +50,10 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 const TYPES: &[&str] = &[
-    "rte_mbuf",
-    "rte_mempool",
+    "qw_mbuf_offset",
     "rte_eth_dev_info",
     "rte_eth_conf",
     "rte_eth_stats",
-    "rte_eth_link",
     "rte_eth_xstat",
     "rte_eth_xstat_name",
     "rte_eth_rxq_info",
@@ -65,24 +61,10 @@ const TYPES: &[&str] = &[
     "rte_ether_addr",
 ];
 
-const VARIABLES: &[&str] = &[
-    "RTE_PKTMBUF_HEADROOM",
-    "RTE_MBUF_DEFAULT_DATAROOM",
-    "RTE_ETH_LINK_UP",
-];
+const VARIABLES: &[&str] = &["RTE_PKTMBUF_HEADROOM", "RTE_MBUF_DEFAULT_DATAROOM"];
 
 /// Oldest libdpdk whose API these bindings were written for.
 const DPDK_VERSION_MIN: &str = "22.11";
-
-/// The DPDK that the drivers in `memif/` and `vhost/` were taken from, whose drivers' interface they use: others have another.
-const DRIVERS_VERSION: &str = "22.11.";
-const MEMIF: &[&str] = &[
-    "memif_burst.c",
-    "memif_memory.c",
-    "memif_socket.c",
-    "rte_eth_memif.c",
-];
-const VHOST: &[&str] = &["rte_eth_vhost.c", "vhost_offload.c", "vhost_ring.c"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=shim/shim.h");
@@ -91,35 +73,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut shim = cc::Build::new();
     shim.file("shim/shim.c").opt_level(3).warnings(false);
-    println!("cargo:rustc-check-cfg=cfg(own_drivers)");
-    let own_drivers = version()?.starts_with(DRIVERS_VERSION);
-    if own_drivers {
-        println!("cargo:rerun-if-changed=memif");
-        println!("cargo:rerun-if-changed=vhost");
-        println!("cargo:rerun-if-changed=shim/prefetch_write.h");
-        println!("cargo:rustc-cfg=own_drivers");
-        shim.define("QW_OWN_DRIVERS", None)
-            .define("ALLOW_INTERNAL_API", None)
-            .define("ALLOW_EXPERIMENTAL_API", None)
-            .include("memif")
-            .include("memif/include")
-            .include("shim")
-            .include("vhost")
-            .files(MEMIF.iter().map(|file| format!("memif/{file}")))
-            .files(VHOST.iter().map(|file| format!("vhost/{file}")));
-    }
     for flag in &flags {
         shim.flag(flag);
     }
     shim.try_compile("quietwire_shim")?;
-    // After the shim, so that the linker resolves the shim's own references. What serves vhost ports is named too: it is
-    // asked about guests, and the linker sees which of the shim's functions it calls.
-    if own_drivers {
-        println!("cargo:rustc-link-lib=rte_vhost");
-    } else {
-        println!("cargo:rustc-link-lib=rte_net_vhost");
-    }
-    println!("cargo:rustc-link-lib=rte_bus_vdev");
+    // After the shim, so that the linker resolves the shim's own references.
     probe(true)?;
 
     let mut builder = bindgen::Builder::default()
@@ -130,10 +88,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .derive_default(true)
         .generate_comments(false)
         .prepend_enum_name(false)
-        // Packed structures inside unions that Rust cannot express; never touched from Rust.
-        .opaque_type(
-            "rte_arp_ipv4|rte_arp_hdr|rte_l2tpv2.*|rte_gtp_psc.*|rte_ipv4_hdr|rte_ipv6_hdr",
-        );
+        // Rust only passes pointers to them on: fields of buffers are reached by the offsets of `qw_mbuf_offset`.
+        .opaque_type("rte_mbuf|rte_mempool");
     for name in FUNCTIONS {
         builder = builder.allowlist_function(name);
     }
@@ -157,17 +113,6 @@ fn probe(emit: bool) -> Result<(), String> {
         .map_err(|error| {
             format!("libdpdk {DPDK_VERSION_MIN} or later was not found; run scripts/setup, or `apt-get install libdpdk-dev pkg-config`\n{error}")
         })
-}
-
-/// Version of the installed libdpdk.
-fn version() -> Result<String, Box<dyn Error>> {
-    let output = Command::new("pkg-config")
-        .args(["--modversion", "libdpdk"])
-        .output()?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
-    }
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 /// Compiler flags of libdpdk. Asked of pkg-config directly: the crate drops `-include` and `-march`.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every other crate may need: whose fault an error is, deadlines, rate limits.
+//! What every other crate may need: whose fault an error is, deadlines, rate limits, a fuzzer for tests.
 //!
 //! Must not know anything above it: no packets, no DPDK, no machine.
 
 mod deadline;
 mod fault;
+#[doc(hidden)]
+pub mod fuzz;
 mod rate;
 
 pub use deadline::Deadline;

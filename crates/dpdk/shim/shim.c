@@ -1,27 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include "shim.h"
 
-#ifdef QW_OWN_DRIVERS
-#include "memif_driver.h"
-#include "vhost_driver.h"
-#else
-#include <rte_eth_vhost.h>
-#endif
-
-#include <rte_interrupts.h>
+/* The types that src/sys.rs gives the fields. */
+#define FIELD_HAS_SIZE(field, size) \
+	_Static_assert(sizeof(((struct rte_mbuf *)0)->field) == (size), "size of " #field " in struct rte_mbuf")
+FIELD_HAS_SIZE(buf_addr, sizeof(void *));
+FIELD_HAS_SIZE(buf_len, sizeof(uint16_t));
+FIELD_HAS_SIZE(data_off, sizeof(uint16_t));
+FIELD_HAS_SIZE(data_len, sizeof(uint16_t));
+FIELD_HAS_SIZE(pkt_len, sizeof(uint32_t));
+FIELD_HAS_SIZE(nb_segs, sizeof(uint16_t));
+FIELD_HAS_SIZE(refcnt, sizeof(uint16_t));
+FIELD_HAS_SIZE(next, sizeof(struct rte_mbuf *));
+FIELD_HAS_SIZE(ol_flags, sizeof(uint64_t));
+FIELD_HAS_SIZE(hash.usr, sizeof(uint32_t));
 
 uint16_t
 qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
@@ -59,6 +54,16 @@ qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4
 }
 
 int
+qw_link(uint16_t port, uint32_t *speed_mbps)
+{
+	struct rte_eth_link link = { 0 };
+	int code = rte_eth_link_get_nowait(port, &link);
+
+	*speed_mbps = link.link_speed;
+	return code != 0 ? code : link.link_status == RTE_ETH_LINK_UP;
+}
+
+int
 qw_errno(void)
 {
 	return rte_errno;
@@ -70,199 +75,69 @@ qw_tsc(void)
 	return rte_rdtsc();
 }
 
-typedef int (*unregister_fn)(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
-
-static void (*unregister_hook)(void);
-
-/*
- * Takes the place of EAL's function of this name for all libraries of the process, since an executable's symbols
- * come first, and calls it. See gate.rs for why.
- */
-int
-rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_callback_fn cb, void *arg)
-{
-	static unregister_fn real;
-
-	if (real == NULL)
-		real = (unregister_fn)dlsym(RTLD_NEXT, "rte_intr_callback_unregister");
-	if (real == NULL)
-		return -ENOTSUP;
-	if (unregister_hook != NULL)
-		unregister_hook();
-	return real(handle, cb, arg);
-}
-
-#ifdef QW_OWN_DRIVERS
 void
-qw_wait_for_bursts(void)
+qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info)
 {
-	if (unregister_hook != NULL)
-		unregister_hook();
-}
-#endif
+	const uint64_t flows = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP;
 
-void
-qw_register_drivers(void)
-{
-#ifdef QW_OWN_DRIVERS
-	qw_memif_register();
-	qw_vhost_register();
-#endif
+	conf->rx_adv_conf.rss_conf.rss_hf = info->flow_type_rss_offloads & flows;
+	if (conf->rx_adv_conf.rss_conf.rss_hf != 0)
+		conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 }
 
 int
-qw_hook_unregister(void (*hook)(void))
+qw_spread_queues(uint16_t port, uint16_t queues)
 {
-	unregister_hook = hook;
-	return dlsym(RTLD_DEFAULT, "rte_intr_callback_unregister") == (void *)rte_intr_callback_unregister;
-}
+	struct rte_eth_rss_reta_entry64 table[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE];
+	struct rte_eth_dev_info info;
+	uint16_t i;
+	int code = rte_eth_dev_info_get(port, &info);
 
-static __thread uint64_t refused;
-
-void
-qw_vhost_refuse(uint64_t features)
-{
-	refused = features;
-}
-
-typedef int (*start_fn)(const char *);
-
-/*
- * Takes the place of the vhost library's function of this name for its driver. Between the registration of a socket
- * and its start, features can be taken back; the driver does both in one go and has arguments for few of them.
- */
-int
-rte_vhost_driver_start(const char *path)
-{
-	static start_fn real;
-
-	if (real == NULL)
-		real = (start_fn)dlsym(RTLD_NEXT, "rte_vhost_driver_start");
-	if (real == NULL)
-		return -1;
-	if (refused != 0 && rte_vhost_driver_disable_features(path, refused) != 0)
-		return -1;
-	return real(path);
-}
-
-int
-qw_vhost_guest(uint16_t port, uint64_t *features, uint16_t *rings, uint16_t *ring_size)
-{
-	struct rte_vhost_vring ring;
-#ifdef QW_OWN_DRIVERS
-	int vid = qw_vhost_device(port);
-#else
-	int vid = rte_eth_vhost_get_vid_from_port_id(port);
-#endif
-
-	if (vid < 0 || rte_vhost_get_negotiated_features(vid, features) != 0)
-		return -1;
-	*rings = rte_vhost_get_vring_num(vid);
-	*ring_size = rte_vhost_get_vhost_vring(vid, 0, &ring) == 0 ? ring.size : 0;
-	return 0;
-}
-
-/* How long a driver waits for its first peer, and for the rest of a message that has begun. */
-#define PEER_PATIENCE_MS 30000
-#define MESSAGE_PATIENCE_S 2
-/* How long a back end may take to answer: Open vSwitch makes its buffers first, on CPUs that others have, too. */
-#define ANSWER_PATIENCE_S 15
-
-/* Whether code at this address is in a library whose file name begins so. */
-static int
-is_in(const void *address, const char *library)
-{
-	const char *name;
-	Dl_info info;
-
-	if (dladdr(address, &info) == 0 || info.dli_fname == NULL)
+	if (code != 0)
+		return code;
+	if (queues < 2 || info.reta_size == 0 || info.reta_size > RTE_ETH_RSS_RETA_SIZE_512)
 		return 0;
-	name = strrchr(info.dli_fname, '/');
-	return strncmp(name == NULL ? info.dli_fname : name + 1, library, strlen(library)) == 0;
-}
-
-static int
-is_dpdk(const void *address)
-{
-	return is_in(address, "librte_");
-}
-
-/* A peer that falls silent is given up, or the thread hung that waits for it. */
-static void
-limit_patience(int fd, int seconds)
-{
-	const struct timeval limit = { .tv_sec = seconds };
-
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
-typedef int (*accept_fn)(int, struct sockaddr *, socklen_t *);
-typedef int (*connect_fn)(int, const struct sockaddr *, socklen_t);
-
-/*
- * Stand in for the C library's functions of these names, for DPDK's libraries, which wait for their peers without end:
- * net_virtio_user for its first client, and vhost for the rest of a message. For other callers nothing changes.
- */
-int
-accept(int fd, struct sockaddr *address, socklen_t *length)
-{
-	static accept_fn real;
-	struct pollfd ready = { .fd = fd, .events = POLLIN };
-	int peer;
-
-	if (real == NULL)
-		real = (accept_fn)dlsym(RTLD_NEXT, "accept");
-	if (!is_dpdk(__builtin_return_address(0)))
-		return real(fd, address, length);
-	if (poll(&ready, 1, PEER_PATIENCE_MS) == 0) {
-		errno = ETIMEDOUT;
-		return -1;
+	memset(table, 0, sizeof(table));
+	for (i = 0; i < info.reta_size; i++) {
+		table[i / RTE_ETH_RETA_GROUP_SIZE].mask |= UINT64_C(1) << i % RTE_ETH_RETA_GROUP_SIZE;
+		table[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE] = i % queues;
 	}
-	peer = real(fd, address, length);
-	if (peer >= 0)
-		limit_patience(peer, MESSAGE_PATIENCE_S);
-	return peer;
+	return rte_eth_dev_rss_reta_update(port, table, info.reta_size);
 }
 
 int
-connect(int fd, const struct sockaddr *address, socklen_t length)
+qw_queue_of_hash(uint16_t port, uint16_t entry)
 {
-	const void *caller = __builtin_return_address(0);
-	static connect_fn real;
+	struct rte_eth_rss_reta_entry64 table[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE];
+	struct rte_eth_dev_info info;
+	int code = rte_eth_dev_info_get(port, &info);
 
-	if (real == NULL)
-		real = (connect_fn)dlsym(RTLD_NEXT, "connect");
-	/* The front end asks from the thread that opens its port; the back end hears in the thread that serves all ports. */
-	if (address->sa_family == AF_UNIX && is_dpdk(caller))
-		limit_patience(fd, is_in(caller, "librte_net_virtio") ? ANSWER_PATIENCE_S : MESSAGE_PATIENCE_S);
-	return real(fd, address, length);
+	if (code != 0)
+		return code;
+	if (entry >= info.reta_size || info.reta_size > RTE_ETH_RSS_RETA_SIZE_512)
+		return -ENOENT;
+	memset(table, 0, sizeof(table));
+	table[entry / RTE_ETH_RETA_GROUP_SIZE].mask = UINT64_C(1) << entry % RTE_ETH_RETA_GROUP_SIZE;
+	code = rte_eth_dev_rss_reta_query(port, table, info.reta_size);
+	return code < 0 ? code : table[entry / RTE_ETH_RETA_GROUP_SIZE].reta[entry % RTE_ETH_RETA_GROUP_SIZE];
 }
 
-/* Whether a file of a peer's has so much; it is mapped in whole blocks. Keeps it from shrinking, where that can be. */
-static int
-is_backed(int fd, off_t offset, size_t length)
+int
+qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4)
 {
-	struct stat status;
-	uint64_t size;
-
-	if (fstat(fd, &status) != 0)
+	if ((mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG) == 0)
 		return 0;
-	fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);
-	size = RTE_ALIGN_CEIL((uint64_t)status.st_size, (uint64_t)status.st_blksize);
-	return offset >= 0 && (uint64_t)offset <= size && length <= size - (uint64_t)offset;
+	*l2 = mbuf->l2_len;
+	*l3 = mbuf->l3_len;
+	*l4 = mbuf->l4_len;
+	*size = mbuf->tso_segsz;
+	*is_ipv4 = (mbuf->ol_flags & RTE_MBUF_F_TX_IPV4) != 0;
+	return 1;
 }
 
-/*
- * Stands in for the C library's function, for the vhost library, which maps as much of a peer's file as the peer says:
- * what is not there ends the process when it is looked at. For other callers nothing changes.
- */
-void *
-mmap64(void *address, size_t length, int protection, int flags, int fd, off64_t offset)
+void
+qw_set_segment_size(struct rte_mbuf *mbuf, uint16_t size)
 {
-	if (fd >= 0 && is_in(__builtin_return_address(0), "librte_vhost") && !is_backed(fd, offset, length)) {
-		errno = EINVAL;
-		return MAP_FAILED;
-	}
-	return (void *)syscall(SYS_mmap, address, length, protection, flags, fd, offset);
+	mbuf->ol_flags |= RTE_MBUF_F_RX_LRO;
+	mbuf->tso_segsz = size;
 }

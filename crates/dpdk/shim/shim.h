@@ -7,7 +7,6 @@
 #ifndef QUIETWIRE_SHIM_H
 #define QUIETWIRE_SHIM_H
 
-#include <rte_alarm.h>
 #include <rte_common.h>
 #include <rte_cycles.h>
 #include <rte_dev.h>
@@ -19,7 +18,23 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_version.h>
-#include <rte_vhost.h>
+
+/*
+ * Offsets of the fields of struct rte_mbuf that Rust uses, octets. DPDK 24.03 and later have most of them in anonymous
+ * unions and structures, which bindgen gives names that depend on the version; C finds the fields everywhere.
+ */
+enum qw_mbuf_offset {
+	QW_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
+	QW_MBUF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
+	QW_MBUF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
+	QW_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
+	QW_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
+	QW_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
+	QW_MBUF_REFCNT = offsetof(struct rte_mbuf, refcnt),
+	QW_MBUF_NEXT = offsetof(struct rte_mbuf, next),
+	QW_MBUF_OL_FLAGS = offsetof(struct rte_mbuf, ol_flags),
+	QW_MBUF_HASH_USR = offsetof(struct rte_mbuf, hash.usr),
+};
 
 /* Receives up to n frames of one queue. Returns how many (rte_eth_rx_burst). */
 uint16_t qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
@@ -39,30 +54,37 @@ uint16_t qw_segment_size(const struct rte_mbuf *mbuf);
  */
 void qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4);
 
+/*
+ * State of a port's link as its driver knows it (rte_eth_link_get_nowait): 1 up, 0 down, or a negative errno. The speed in
+ * Mbit/s goes to speed_mbps: 0 none, UINT32_MAX unknown.
+ */
+int qw_link(uint16_t port, uint32_t *speed_mbps);
+
 /* Value of rte_errno of the calling thread. */
 int qw_errno(void);
 
 /* The time stamp counter (rte_rdtsc). */
 uint64_t qw_tsc(void);
 
-/* Makes drivers that are part of this program known to DPDK. To be called once, after rte_eal_init. */
-void qw_register_drivers(void);
+/*
+ * Has a port that is going to be configured so hash frames by their addresses and ports, as far as the device can, to choose
+ * the receive queue.
+ */
+void qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info);
 
 /*
- * Sets the virtio features (bits) that vhost sockets started by the calling thread from now on do not offer to guests.
+ * Spreads the redirection table of a started port over its first receive queues. 0, also for a device without a table, or a
+ * negative errno.
  */
-void qw_vhost_refuse(uint64_t features);
+int qw_spread_queues(uint16_t port, uint16_t queues);
 
-/*
- * Tells of the guest of a vhost port: features that were negotiated, rings, descriptors of the first. 0, or -1 without
- * a guest. To be called by the library's own thread only, which else may take the guest away meanwhile.
- */
-int qw_vhost_guest(uint16_t port, uint64_t *features, uint16_t *rings, uint16_t *ring_size);
+/* Queue that an entry of the redirection table leads to, or a negative errno. */
+int qw_queue_of_hash(uint16_t port, uint16_t entry);
 
-/*
- * Has `hook` called by every later rte_intr_callback_unregister, before its work is done. Returns 1, or 0 when
- * calls do not come this way because the program was linked without exporting the symbol.
- */
-int qw_hook_unregister(void (*hook)(void));
+/* Whether qw_request_segments was called for a frame; if so, what it was called with. */
+int qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4);
+
+/* Notes in a received frame that its TCP data are to be cut into segments of so many octets. */
+void qw_set_segment_size(struct rte_mbuf *mbuf, uint16_t size);
 
 #endif

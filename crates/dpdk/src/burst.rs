@@ -2,11 +2,13 @@
 //! Bursts of frames: how they move from receive queues to transmit queues.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::{ptr, slice};
 
 use crate::eal::Eal;
 use crate::mempool::Mempool;
+use crate::sys::field;
 use crate::{segment, sys};
 
 /// Octets of two MAC addresses, and of a VLAN tag behind them.
@@ -35,6 +37,8 @@ pub const BURST_MAX: usize = 64;
 pub struct Burst {
     mbufs: [*mut sys::rte_mbuf; BURST_MAX],
     len: usize,
+    /// Octets of frames that a port dropped because it can never send them.
+    refused: u64,
     // Buffers live in the EAL's memory.
     _eal: Eal,
 }
@@ -57,8 +61,25 @@ pub struct Mbuf<'eal> {
 pub(crate) unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off + data_len within the buffer.
     unsafe {
-        let data = (*mbuf).buf_addr.cast::<u8>().add((*mbuf).data_off as usize);
-        slice::from_raw_parts_mut(data, (*mbuf).data_len as usize)
+        let data = (*field::buf_addr(mbuf)).add(*field::data_off(mbuf) as usize);
+        slice::from_raw_parts_mut(data, *field::data_len(mbuf) as usize)
+    }
+}
+
+/// The octets that a buffer without shared segments has room for, from where its data begin.
+///
+/// # Safety
+/// The caller owns `mbuf` for `'a`, and nobody shares it.
+#[inline(always)]
+pub(crate) unsafe fn room<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
+    // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off within the buffer of buf_len octets.
+    unsafe {
+        let offset = *field::data_off(mbuf);
+        let data = (*field::buf_addr(mbuf)).add(offset as usize);
+        slice::from_raw_parts_mut(
+            data,
+            (*field::buf_len(mbuf)).saturating_sub(offset) as usize,
+        )
     }
 }
 
@@ -69,6 +90,7 @@ impl Burst {
         Self {
             mbufs: [ptr::null_mut(); BURST_MAX],
             len: 0,
+            refused: 0,
             _eal: eal.clone(),
         }
     }
@@ -94,6 +116,19 @@ impl Burst {
         BURST_MAX - self.len
     }
 
+    /// Returns the octets of frames that [`crate::TxQueue::send`] dropped because the port can never send them, since the
+    /// last call.
+    #[inline(always)]
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Notes such a frame.
+    #[inline(always)]
+    pub(crate) fn note_refused(&mut self, octets: u64) {
+        self.refused += octets;
+    }
+
     #[inline(always)]
     fn held(&self) -> &[*mut sys::rte_mbuf] {
         // `len` never passes BURST_MAX, so the fallback is never taken and nothing can panic.
@@ -113,7 +148,9 @@ impl Burst {
     #[inline(always)]
     pub fn lengths(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         // SAFETY: the buffers are owned by this burst.
-        self.held().iter().map(|mbuf| unsafe { (**mbuf).pkt_len })
+        self.held()
+            .iter()
+            .map(|mbuf| unsafe { *field::pkt_len(*mbuf) })
     }
 
     /// A number of each frame's buffer, as [`Mbuf::buffer`].
@@ -128,7 +165,7 @@ impl Burst {
         // SAFETY: the buffers are owned by this burst; any bits are a number.
         self.held()
             .iter()
-            .map(|mbuf| unsafe { (**mbuf).__bindgen_anon_2.hash.usr })
+            .map(|mbuf| unsafe { *field::hash_usr(*mbuf) })
     }
 
     /// True when a frame among them has TCP data that its sender wants cut; see [`Mbuf::segment_size`].
@@ -137,7 +174,7 @@ impl Burst {
         // SAFETY: the buffers are owned by this burst.
         self.held()
             .iter()
-            .any(|mbuf| unsafe { (**mbuf).ol_flags } & segment::UNCUT != 0)
+            .any(|mbuf| unsafe { *field::ol_flags(*mbuf) } & segment::UNCUT != 0)
     }
 
     /// Asks the processor to load the first cache line of each frame.
@@ -148,10 +185,9 @@ impl Burst {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: the buffer is owned; a prefetch touches nothing.
             unsafe {
-                let data = (**mbuf)
-                    .buf_addr
+                let data = (*field::buf_addr(*mbuf))
                     .cast::<i8>()
-                    .add((**mbuf).data_off as usize);
+                    .add(*field::data_off(*mbuf) as usize);
                 _mm_prefetch(data, _MM_HINT_T0);
             }
         }
@@ -224,6 +260,60 @@ impl Burst {
             unsafe { sys::rte_pktmbuf_free_bulk(self.mbufs.as_mut_ptr(), self.len as u32) };
             self.len = 0;
         }
+    }
+
+    /// One of the buffers; none behind the last.
+    #[inline(always)]
+    pub(crate) fn buffer(&self, index: usize) -> Option<*mut sys::rte_mbuf> {
+        self.held().get(index).copied()
+    }
+
+    /// Frees all buffers but the first `count`.
+    #[inline(always)]
+    pub(crate) fn shorten(&mut self, count: usize) {
+        if count >= self.len {
+            return;
+        }
+        let spare = self.len - count;
+        if let Some(first) = self.mbufs.get_mut(count) {
+            // SAFETY: `spare` buffers from here on are owned, and forgotten afterwards.
+            unsafe { sys::rte_pktmbuf_free_bulk(std::ptr::from_mut(first), spare as u32) };
+            self.len = count;
+        }
+    }
+
+    /// Frees the frames that do not pass `keep`; returns how many, and their octets. The others keep their order.
+    #[inline(always)]
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Mbuf<'_>) -> bool) -> (usize, u64) {
+        let passes = |mbuf: &*mut sys::rte_mbuf| keep(&ManuallyDrop::new(Mbuf::of_buffer(*mbuf)));
+        if self.held().iter().all(passes) {
+            return (0, 0);
+        }
+        let (count, mut kept) = (self.len, 0);
+        for index in 0..count {
+            let Some(mbuf) = self.buffer(index) else {
+                break;
+            };
+            if passes(&mbuf) {
+                self.mbufs.swap(kept, index);
+                kept += 1;
+            }
+        }
+        let octets = self.lengths().skip(kept).map(u64::from).sum();
+        self.shorten(kept);
+        (count - kept, octets)
+    }
+
+    /// Frees the first `count` frames. The others move up.
+    #[inline(always)]
+    pub(crate) fn free_front(&mut self, count: usize) {
+        let count = count.min(self.len);
+        // SAFETY: `count` buffers are owned, and forgotten afterwards.
+        unsafe { sys::rte_pktmbuf_free_bulk(self.mbufs.as_mut_ptr(), count as u32) };
+        if count < self.len {
+            self.mbufs.copy_within(count..self.len, 0);
+        }
+        self.len -= count;
     }
 
     /// Takes out the first `count` frames, which the caller owns then. The others move up.
@@ -326,12 +416,12 @@ impl Blank<'_> {
         // the buffer (checked).
         unsafe {
             let mbuf = self.mbuf;
-            let room = (*mbuf).buf_len.saturating_sub((*mbuf).data_off);
-            if (*mbuf).refcnt != 1 || (*mbuf).nb_segs != 1 || length > room {
+            let room = (*field::buf_len(mbuf)).saturating_sub(*field::data_off(mbuf));
+            if *field::refcnt(mbuf) != 1 || *field::nb_segs(mbuf) != 1 || length > room {
                 return None;
             }
-            (*mbuf).data_len = length;
-            (*mbuf).pkt_len = u32::from(length);
+            *field::data_len(mbuf) = length;
+            *field::pkt_len(mbuf) = u32::from(length);
             Some(first_segment(mbuf))
         }
     }
@@ -385,7 +475,7 @@ impl<'eal> Mbuf<'eal> {
     #[must_use]
     pub fn length(&self) -> u32 {
         // SAFETY: owned by this value.
-        unsafe { (*self.mbuf).pkt_len }
+        unsafe { *field::pkt_len(self.mbuf) }
     }
 
     /// A number of the buffer: handles on the same octets have the same, and no other frame that there is has it.
@@ -399,7 +489,7 @@ impl<'eal> Mbuf<'eal> {
     #[inline(always)]
     pub fn set_mark(&mut self, mark: u32) {
         // SAFETY: owned by this value; the field is for users of DPDK (`usr` of struct rte_mbuf).
-        unsafe { (*self.mbuf).__bindgen_anon_2.hash.usr = mark };
+        unsafe { *field::hash_usr(self.mbuf) = mark };
     }
 
     /// The number that was written last; drivers write there too.
@@ -407,7 +497,7 @@ impl<'eal> Mbuf<'eal> {
     #[must_use]
     pub fn mark(&self) -> u32 {
         // SAFETY: owned by this value; any bits are a number.
-        unsafe { (*self.mbuf).__bindgen_anon_2.hash.usr }
+        unsafe { *field::hash_usr(self.mbuf) }
     }
 
     /// True when this handle alone holds the octets, all of them in one segment: then they can be changed.
@@ -415,7 +505,14 @@ impl<'eal> Mbuf<'eal> {
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
         // SAFETY: owned by this value.
-        unsafe { (*self.mbuf).refcnt == 1 && (*self.mbuf).nb_segs == 1 }
+        unsafe { *field::refcnt(self.mbuf) == 1 && *field::nb_segs(self.mbuf) == 1 }
+    }
+
+    /// True when all octets are in one segment.
+    #[inline(always)]
+    pub(crate) fn is_whole(&self) -> bool {
+        // SAFETY: owned by this value.
+        unsafe { *field::nb_segs(self.mbuf) == 1 }
     }
 
     /// The octets, to be changed; none when the frame is shared or in several segments.
@@ -432,7 +529,7 @@ impl<'eal> Mbuf<'eal> {
     #[must_use]
     pub fn front_mut(&mut self) -> Option<&mut [u8]> {
         // SAFETY: owned by this value, which is borrowed; whoever shares a frame shares its first segment (checked).
-        unsafe { ((*self.mbuf).refcnt == 1).then(|| first_segment(self.mbuf)) }
+        unsafe { (*field::refcnt(self.mbuf) == 1).then(|| first_segment(self.mbuf)) }
     }
 
     /// Puts a VLAN tag behind the addresses (IEEE 802.1Q, section 9.3), both numbers as they stand on the wire. False, and
@@ -443,13 +540,14 @@ impl<'eal> Mbuf<'eal> {
         // SAFETY: not shared (checked); the four octets in front are within the buffer (checked).
         let octets = unsafe {
             let mbuf = self.mbuf;
-            let room = (*mbuf).data_off >= TAG as u16 && (*mbuf).data_len >= ADDRESSES as u16;
-            if (*mbuf).refcnt != 1 || !room {
+            let room =
+                *field::data_off(mbuf) >= TAG as u16 && *field::data_len(mbuf) >= ADDRESSES as u16;
+            if *field::refcnt(mbuf) != 1 || !room {
                 return false;
             }
-            (*mbuf).data_off -= TAG as u16;
-            (*mbuf).data_len += TAG as u16;
-            (*mbuf).pkt_len += TAG as u32;
+            *field::data_off(mbuf) -= TAG as u16;
+            *field::data_len(mbuf) += TAG as u16;
+            *field::pkt_len(mbuf) += TAG as u32;
             first_segment(mbuf)
         };
         octets.copy_within(TAG..TAG + ADDRESSES, 0);
@@ -470,9 +568,9 @@ impl<'eal> Mbuf<'eal> {
         octets.copy_within(..ADDRESSES, TAG);
         // SAFETY: the frame has four octets more than it keeps (checked).
         unsafe {
-            (*self.mbuf).data_off += TAG as u16;
-            (*self.mbuf).data_len -= TAG as u16;
-            (*self.mbuf).pkt_len -= TAG as u32;
+            *field::data_off(self.mbuf) += TAG as u16;
+            *field::data_len(self.mbuf) -= TAG as u16;
+            *field::pkt_len(self.mbuf) -= TAG as u32;
         }
         true
     }
@@ -503,6 +601,13 @@ impl<'eal> Mbuf<'eal> {
             mbuf,
             _eal: PhantomData,
         }
+    }
+
+    /// Gives the buffer away.
+    pub(crate) fn into_buffer(self) -> *mut sys::rte_mbuf {
+        let mbuf = self.mbuf;
+        std::mem::forget(self);
+        mbuf
     }
 
     /// A new frame of so many octets, which hold whatever they held before.
@@ -552,7 +657,7 @@ impl<'eal> Mbuf<'eal> {
             place.copy_from_slice(octets);
             rest = behind;
             // SAFETY: as above.
-            segment = unsafe { (*segment).next };
+            segment = unsafe { *field::next(segment) };
         }
         Some(copy)
     }
@@ -567,8 +672,8 @@ impl<'eal> Mbuf<'eal> {
             // SAFETY: the segments of an owned buffer are a list that ends with null; the count is
             // changed atomically, as rte_mbuf_refcnt_update does.
             unsafe {
-                AtomicU16::from_ptr(&raw mut (*segment).refcnt).fetch_add(1, Ordering::Relaxed);
-                segment = (*segment).next;
+                AtomicU16::from_ptr(field::refcnt(segment)).fetch_add(1, Ordering::Relaxed);
+                segment = *field::next(segment);
             }
         }
         Self {

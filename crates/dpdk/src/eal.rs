@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
 use crate::error::{self, Error};
-use crate::{gate, sys, thread};
+use crate::port::peers::Peers;
+use crate::{sys, thread};
 
 /// Whether to use huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub(crate) struct SocketUse {
 pub(crate) struct EalInner {
     memory: Memory,
     devices: AtomicU32,
+    /// The thread that talks to the peers of ports.
+    peers: Peers,
     /// Sockets that ports of this process use.
     pub(crate) sockets: Mutex<HashMap<PathBuf, SocketUse>>,
 }
@@ -96,11 +101,14 @@ impl Eal {
         // caller on the control CPUs only, both are the control CPUs.
         thread::pin(&options.control_cpus)?;
         let started = initialise(options, memory);
+        let peers = Peers::start();
         thread::pin(&before)?;
         started?;
-        gate::install();
-        // SAFETY: a call without preconditions after rte_eal_init, made once (STARTED).
-        unsafe { sys::qw_register_drivers() };
+        let peers = peers.map_err(|error| Error::Thread {
+            what: "starting the thread that talks to the peers of ports".to_owned(),
+            cause: error.to_string(),
+        })?;
+        raise_descriptor_limit();
         // SAFETY: a call without preconditions after rte_eal_init. Needed before threads of our own
         // are registered; there are no secondary processes.
         if !unsafe { sys::rte_mp_disable() } {
@@ -112,6 +120,7 @@ impl Eal {
         Ok(Self(Arc::new(EalInner {
             memory,
             devices: AtomicU32::new(0),
+            peers,
             sockets: Mutex::new(HashMap::new()),
         })))
     }
@@ -124,6 +133,10 @@ impl Eal {
 
     pub(crate) fn next_device(&self) -> u32 {
         self.0.devices.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.0.peers
     }
 
     /// One port less uses a socket. The last one removes it, when it was made here.
@@ -152,6 +165,16 @@ impl Eal {
                 path.display()
             );
         }
+    }
+}
+
+/// Each port of shared memory has a few descriptors for each queue: takes as many as the process may have at all
+/// (getrlimit(2), RLIMIT_NOFILE).
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!("the limit of open files was not raised: {error}");
     }
 }
 
@@ -208,10 +231,8 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
         format!("--file-prefix={}", options.file_prefix),
         "-m".to_owned(),
         options.memory_mib.to_string(),
-        // At 'warning' this driver complains of each port that there are no secondary processes. Of patterns
-        // that match a driver loaded later, EAL applies the first.
-        "--log-level=pmd.net.memif:error".to_owned(),
-        // This one calls it an error when the kernel has no classifier for its flow rules, which nobody asks for.
+        // Of patterns that match a driver loaded later, EAL applies the first. This driver calls it an error when the kernel has
+        // no classifier for its flow rules, which no port requests.
         "--log-level=pmd.net.tap:critical".to_owned(),
         format!(
             "--log-level=*:{}",
@@ -219,11 +240,7 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
         ),
     ];
     match memory {
-        // One file a page size, or virtio-user cannot hand the memory over ('Failed to set memory table').
-        Memory::HugePages => {
-            arguments.push("--in-memory".to_owned());
-            arguments.push("--single-file-segments".to_owned());
-        }
+        Memory::HugePages => arguments.push("--in-memory".to_owned()),
         // Implies legacy memory, which --in-memory refuses; nothing is shared with other processes either way.
         Memory::OrdinaryPages => {
             arguments.push("--no-huge".to_owned());

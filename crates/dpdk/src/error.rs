@@ -4,18 +4,9 @@
 use std::ffi::CStr;
 use std::path::PathBuf;
 
-use crate::uri::UriError;
+use quietwire_base::Fault;
 
-/// Whose fault an error is, which decides the program's exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The caller asked for something that makes no sense (exit code 2).
-    BadInput,
-    /// The machine lacks something (exit code 3).
-    Lacks,
-    /// Anything else (exit code 1).
-    Failed,
-}
+use crate::uri::UriError;
 
 /// An error of DPDK or of its use.
 #[derive(Debug, thiserror::Error)]

@@ -13,8 +13,6 @@ mod burst;
 pub mod cycles;
 mod eal;
 mod error;
-mod gate;
-mod interrupt;
 mod memory;
 mod mempool;
 mod pcap;
@@ -25,19 +23,20 @@ mod promiscuity;
 pub mod ring;
 mod segment;
 mod sys;
+#[cfg(test)]
+mod testing;
 pub mod thread;
 mod uri;
-mod vhost;
 
 pub use burst::{BURST_MAX, Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
-pub use error::{Error, Fault};
+pub use error::Error;
 pub use memory::prefer_huge_pages;
 pub use mempool::Mempool;
-pub use port::{Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
+pub use port::{Guest, Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
+pub use quietwire_base::Fault;
 pub use segment::HeaderLengths;
 pub use uri::{PortUri, Role, UriError};
-pub use vhost::Guest;
 
 /// Version of the DPDK that the program runs on, as the library says it (`DPDK 22.11.11`).
 #[must_use]

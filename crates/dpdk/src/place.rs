@@ -13,6 +13,7 @@ use crate::eal::Eal;
 use crate::error::Error;
 use crate::pcap;
 use crate::pci::{self, Problem};
+use crate::port::peers::socket::Address;
 use crate::uri::{PortUri, Role};
 
 /// Says what is wrong with the place of a port that is going to be opened; notes the socket it uses.
@@ -35,6 +36,7 @@ pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
         role: Role::Client,
         ..
     } = uri
+        && matches!(Address::of(path), Address::Path(_))
         && !path.exists()
     {
         return Err(Error::NoPeer {
@@ -47,7 +49,9 @@ pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
     check_interface_queues(uri, port)?;
     check_files(uri, port)?;
     let mut sockets = eal.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(path) = uri.own_socket() {
+    if let Some(path) = uri.own_socket()
+        && matches!(Address::of(path), Address::Path(_))
+    {
         if !path.parent().is_some_and(Path::is_dir) {
             return Err(Error::NoSocketDirectory {
                 port: port.to_owned(),
@@ -92,14 +96,6 @@ fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
         step: "removing the socket that a former process left",
         cause: error.to_string(),
     })
-}
-
-/// Lets only the owner use a socket that a port listens on.
-pub(crate) fn restrict(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    if let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o600)) {
-        tracing::debug!("the mode of {} could not be set: {error}", path.display());
-    }
 }
 
 fn check_pci(uri: &PortUri, port: &str) -> Result<(), Error> {

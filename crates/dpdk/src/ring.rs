@@ -97,18 +97,11 @@ impl Drop for FrameReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EalOptions, HugePages, Mempool};
+    use crate::Mempool;
 
     #[test]
     fn frames_come_out_in_order_and_none_is_lost() {
-        let eal = Eal::start(&EalOptions {
-            control_cpus: vec![0],
-            memory_mib: 64,
-            huge_pages: HugePages::Never,
-            pci_devices: Vec::new(),
-            file_prefix: format!("qw-ring-{}", std::process::id()),
-        })
-        .unwrap();
+        let eal = crate::testing::eal();
         let pool = Mempool::new(&eal, "ring", 1023, 256).unwrap();
         let (mut sender, mut receiver) = channel(&eal, 100);
         let mut burst = Burst::new(&eal);

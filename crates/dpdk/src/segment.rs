@@ -3,7 +3,7 @@
 
 use crate::burst::{Mbuf, first_segment};
 use crate::mempool::Mempool;
-use crate::sys;
+use crate::sys::{self, field};
 
 /// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: what a driver sets beside the size of segments; a macro that bindgen cannot read.
 pub(crate) const UNCUT: u64 = 1 << 16;
@@ -26,7 +26,7 @@ impl Mbuf<'_> {
     pub fn segment_size(&self) -> Option<u16> {
         // SAFETY: owned by this value; plain integers.
         unsafe {
-            if (*self.mbuf).ol_flags & UNCUT == 0 {
+            if *field::ol_flags(self.mbuf) & UNCUT == 0 {
                 return None;
             }
             Some(sys::qw_segment_size(self.mbuf)).filter(|size| *size > 0)
@@ -48,21 +48,20 @@ impl Mbuf<'_> {
             }
             at = at.saturating_sub(octets.len());
             // SAFETY: as above.
-            segment = unsafe { (*segment).next };
+            segment = unsafe { *field::next(segment) };
         }
         to.is_empty()
     }
 
-    /// Asks whoever gets the frame to cut it, as its own sender asked: a port whose peer takes that, see
-    /// [`crate::TxQueue::takes_uncut`]. `sum` is that of the pseudo header, with the length of all TCP data, which TCP's
-    /// checksum field holds then. An error is the frame unchanged: nobody asked, it is shared, a length is none that headers
-    /// have, or the pool is empty.
+    /// Asks the receiver of the frame to cut it, as its own sender asked: a port whose peer accepts that, see
+    /// [`crate::TxQueue::takes_uncut`]. `sum` is that of the pseudo header, with the length of all TCP data; it goes into TCP's
+    /// checksum field, as virtio 1.2, section 5.1.6.2 asks. An error is the frame unchanged: its sender did not ask, it is
+    /// shared, or its headers are not whole in the first buffer.
     ///
     /// # Errors
     /// The frame itself.
     pub fn request_segments(
         mut self,
-        pool: &Mempool,
         lengths: HeaderLengths,
         is_ipv4: bool,
         sum: u16,
@@ -77,37 +76,19 @@ impl Mbuf<'_> {
         let Some(size) = self.segment_size().filter(|_| fits) else {
             return Err(self);
         };
-        // The headers but for their last octet get a buffer of their own. To what is in one buffer, the vhost library gives
-        // the sum that network cards want (rte_net_intel_cksum_prepare), without the length: a guest that goes on with the
-        // frame would send wrong checksums.
-        let count = ethernet + network + transport - 1;
-        let at = ethernet + network + 16;
-        let Some(mut head) = Self::empty(pool, count as u16) else {
+        let (count, at) = (ethernet + network + transport, ethernet + network + 16);
+        let Some(field) = self
+            .front_mut()
+            .filter(|front| front.len() >= count)
+            .and_then(|front| front.get_mut(at..at + 2))
+        else {
             return Err(self);
         };
-        let (Some(front), Some(octets)) = (
-            self.front_mut().and_then(|front| front.get(..count)),
-            head.octets_mut(),
-        ) else {
-            return Err(self);
-        };
-        octets.copy_from_slice(front);
-        if let Some(place) = octets.get_mut(at..at + 2) {
-            place.copy_from_slice(&sum.to_be_bytes());
-        }
-        let (first, rest) = (head.mbuf, self.mbuf);
-        std::mem::forget(self);
-        // SAFETY: both are owned, and shared with nobody (checked: front_mut). `rest` has `count` octets in its first segment
-        // (checked: front), which `head` has now, and belongs to `head` from here on.
+        field.copy_from_slice(&sum.to_be_bytes());
+        // SAFETY: owned by this value, and shared with nobody (checked: front_mut).
         unsafe {
-            (*rest).data_off += count as u16;
-            (*rest).data_len -= count as u16;
-            (*first).pkt_len = (*rest).pkt_len;
-            (*first).nb_segs = (*rest).nb_segs + 1;
-            (*first).next = rest;
-            (*rest).nb_segs = 1;
             sys::qw_request_segments(
-                first,
+                self.mbuf,
                 ethernet as u16,
                 network as u16,
                 transport as u16,
@@ -115,7 +96,13 @@ impl Mbuf<'_> {
                 i32::from(is_ipv4),
             );
         }
-        Ok(head)
+        Ok(self)
+    }
+
+    /// Notes that the sender of the frame wants its TCP data cut into segments of so many octets.
+    pub(crate) fn set_segment_size(&mut self, size: u16) {
+        // SAFETY: owned by this value.
+        unsafe { sys::qw_set_segment_size(self.mbuf, size) };
     }
 
     /// The same octets, with the same request, in as many buffers of the pool as they need.

@@ -1,8 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What bindgen made of DPDK's headers and the shim.
+//! What bindgen made of DPDK's headers and the shim, and the fields of packet buffers.
 #![allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks)]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 
 // rte_mbuf_core.h: two cache lines (RTE_CACHE_LINE_MIN_SIZE), asserted there too.
 const _: () = assert!(size_of::<rte_mbuf>() == 128);
+
+/// Fields of `struct rte_mbuf`, by their names there. Each function returns a field's address in a buffer; the offsets are
+/// those of the DPDK that this program is built with, and constants for the compiler.
+///
+/// All functions are `unsafe`: the buffer has to exist. The compiler's rules about references and threads hold for what
+/// the caller does with the address.
+pub(crate) mod field {
+    use super::*;
+
+    macro_rules! fields {
+        ($($name:ident: $type:ty = $offset:ident;)*) => { $(
+            // The size is asserted in shim.c.
+            const _: () = assert!($offset as usize % align_of::<$type>() == 0);
+
+            #[inline(always)]
+            pub(crate) const unsafe fn $name(mbuf: *mut rte_mbuf) -> *mut $type {
+                // SAFETY: the buffer exists (the caller), and the field lies within it (offsetof).
+                unsafe { mbuf.byte_add($offset as usize).cast() }
+            }
+        )* };
+    }
+
+    fields! {
+        buf_addr: *mut u8 = QW_MBUF_BUF_ADDR;
+        buf_len: u16 = QW_MBUF_BUF_LEN;
+        data_off: u16 = QW_MBUF_DATA_OFF;
+        data_len: u16 = QW_MBUF_DATA_LEN;
+        pkt_len: u32 = QW_MBUF_PKT_LEN;
+        nb_segs: u16 = QW_MBUF_NB_SEGS;
+        refcnt: u16 = QW_MBUF_REFCNT;
+        next: *mut rte_mbuf = QW_MBUF_NEXT;
+        ol_flags: u64 = QW_MBUF_OL_FLAGS;
+        hash_usr: u32 = QW_MBUF_HASH_USR;
+    }
+}

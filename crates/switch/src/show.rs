@@ -326,11 +326,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
     };
     let (rx_ring_size, tx_ring_size) = handle.ring_sizes();
     let guest = handle.guest().map(|guest| GuestReport {
-        features: guest
-            .feature_names()
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
+        features: guest.feature_names(),
         rings: guest.rings,
         ring_size: guest.ring_size,
     });

@@ -178,11 +178,10 @@ pub fn protocol_names(features: u64) -> String {
 pub fn virtio_name_list(features: u64) -> Vec<String> {
     let is_set = |(feature, _): &&(u64, &str)| features & *feature != 0;
     let short = |name: &str| {
-        let name = ["NET_F_", "F_RING_", "F_"]
-            .iter()
-            .find_map(|prefix| name.strip_prefix(prefix).filter(|_| name != "F_RING_PACKED"))
+        let name = name
+            .strip_prefix("NET_F_")
+            .or_else(|| name.strip_prefix("F_"))
             .unwrap_or(name);
-        let name = name.strip_prefix("F_").unwrap_or(name);
         name.to_ascii_lowercase().replace('_', "-")
     };
     VIRTIO_NAMES

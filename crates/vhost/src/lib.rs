@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The vhost protocol.
+//! The vhost-user protocol for network devices, and virtqueues in memory that two processes share.
+//!
+//! - [`message`]: the codec of the socket; [`features`]: bits and their names.
+//! - [`session`]: the state machines of both sides. They have no socket and no clock.
+//! - [`address_space`]: a guest's memory, and its translation.
+//! - [`ring`]: virtqueues as the device sees them (`vhost` ports).
+//! - [`driver`]: virtqueues as the driver sees them (`virtio-user` ports).
+//!
+//! Must not know mbufs, DPDK, sockets or threads. The peer is taken to be hostile everywhere: each value of its is read
+//! once, checked once and bounded.
 #![forbid(unsafe_code)]
 
-pub mod features;
-pub mod message;
-pub mod session;
 pub mod address_space;
 pub mod driver;
+pub mod features;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod message;
 pub mod ring;
+pub mod session;

@@ -11,8 +11,6 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use arguments::DeviceSizes;
-
 /// Which side of a socket a port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -28,9 +26,9 @@ pub enum Role {
 /// process; where both sides have a say, the peer may use fewer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PortUri {
-    /// Shared-memory interface over a Unix socket (DPDK `net_memif`).
+    /// Shared memory, by the memif protocol.
     Memif {
-        /// The control socket.
+        /// The control socket; `@name` is in the abstract namespace.
         path: PathBuf,
         /// Which side this is. The client brings the memory.
         role: Role,
@@ -38,10 +36,14 @@ pub enum PortUri {
         id: u32,
         /// Rings each way.
         queues: u16,
+        /// File with the secret that both sides name, 24 octets at most.
+        secret_file: Option<PathBuf>,
+        /// Memory of the peer's that cannot be sealed against truncation is accepted.
+        trust_memory: bool,
     },
-    /// Guest side of vhost-user, without a guest (DPDK `net_virtio_user`).
+    /// Guest side of vhost-user, without a guest.
     VirtioUser {
-        /// The vhost-user socket, or `/dev/vhost-net`.
+        /// The vhost-user socket.
         path: PathBuf,
         /// Which side this is.
         role: Role,
@@ -52,7 +54,7 @@ pub enum PortUri {
         /// Packed rings instead of split ones (`VIRTIO_F_RING_PACKED`).
         packed: bool,
     },
-    /// Host side of vhost-user (DPDK `net_vhost`, or the driver in `vhost/`).
+    /// Host side of vhost-user.
     Vhost {
         /// The vhost-user socket.
         path: PathBuf,
@@ -68,6 +70,10 @@ pub enum PortUri {
         /// Whether both sides may hand over TCP data of up to 64 KiB in one frame, to be cut into segments where that is
         /// needed (`VIRTIO_NET_F_HOST_TSO4` and `6`; `VIRTIO_NET_F_GUEST_TSO4` and `6`).
         tso: bool,
+        /// Whether the guest may use addresses of its IOMMU (`VIRTIO_F_ACCESS_PLATFORM`).
+        iommu: bool,
+        /// Memory of the guest's that cannot be sealed against truncation is accepted.
+        trust_memory: bool,
     },
     /// AF_XDP socket on a kernel interface (DPDK `net_af_xdp`).
     AfXdp {
@@ -80,7 +86,7 @@ pub enum PortUri {
         /// Copies frames even where the interface's driver could do without.
         copy: bool,
     },
-    /// AF_PACKET socket on a kernel interface (DPDK `net_af_packet`).
+    /// AF_PACKET sockets on a kernel interface.
     AfPacket {
         /// Name of the interface.
         interface: String,
@@ -196,6 +202,21 @@ impl PortUri {
         matches!(self, Self::Vhost { tso: true, .. })
     }
 
+    /// True when memory of the peer's that cannot be sealed against truncation is accepted.
+    #[must_use]
+    pub fn trusts_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::Memif {
+                trust_memory: true,
+                ..
+            } | Self::Vhost {
+                trust_memory: true,
+                ..
+            }
+        )
+    }
+
     /// Which side of its socket the port is, where it has one.
     #[must_use]
     pub fn role(&self) -> Option<Role> {
@@ -275,11 +296,13 @@ impl PortUri {
                 mergeable,
                 checksum,
                 tso,
+                iommu,
                 ..
             } => {
                 when(!mergeable, "mergeable=off".to_owned());
                 when(!checksum, "checksum=off".to_owned());
                 when(*tso, "tso=on".to_owned());
+                when(*iommu, "iommu=on".to_owned());
             }
             Self::AfXdp {
                 first_queue, copy, ..
@@ -297,6 +320,14 @@ impl PortUri {
             }
             _ => {}
         }
+        if let Self::Memif {
+            secret_file: Some(file),
+            ..
+        } = self
+        {
+            when(true, format!("secret-file={}", file.display()));
+        }
+        when(self.trusts_memory(), "trust-memory=on".to_owned());
         options
     }
 }

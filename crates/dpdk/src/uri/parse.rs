@@ -35,6 +35,9 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("packed", &["virtio-user"]),
     ("checksum", &["vhost"]),
     ("tso", &["vhost"]),
+    ("iommu", &["vhost"]),
+    ("secret-file", &["memif"]),
+    ("trust-memory", &["memif", "vhost"]),
     ("first-queue", &["af-xdp"]),
     ("copy", &["af-xdp"]),
     ("rx", &["pcap"]),
@@ -150,6 +153,20 @@ fn socket_path(text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
+/// A path, or a name in the abstract namespace after '@' (unix(7)).
+fn memif_socket(text: &str) -> Result<PathBuf, String> {
+    let Some(name) = text.strip_prefix('@') else {
+        return socket_path(text);
+    };
+    if name.is_empty() || text.len() > SOCKET_PATH_MAX || name.chars().any(char::is_control) {
+        return Err(format!(
+            "'{text}' is not a name of an abstract socket: 1 to {} octets without control characters",
+            SOCKET_PATH_MAX - 1
+        ));
+    }
+    Ok(PathBuf::from(text))
+}
+
 fn interface_name(text: &str) -> Result<String, String> {
     let good = !text.is_empty()
         && text.len() <= INTERFACE_NAME_MAX
@@ -232,6 +249,8 @@ fn vhost(place: &str, options: &Options) -> Result<PortUri, String> {
         mergeable: options.switch("mergeable", true)?,
         checksum,
         tso,
+        iommu: options.switch("iommu", false)?,
+        trust_memory: options.switch("trust-memory", false)?,
     })
 }
 
@@ -246,12 +265,14 @@ fn parse(text: &str) -> Result<PortUri, String> {
     let queues = options.queues()?;
     match scheme {
         "memif" => Ok(PortUri::Memif {
-            path: socket_path(place)?,
+            path: memif_socket(place)?,
             role: options
                 .role()?
                 .ok_or("memif needs role=server or role=client")?,
             id: options.id()?,
             queues,
+            secret_file: options.file("secret-file")?,
+            trust_memory: options.switch("trust-memory", false)?,
         }),
         "virtio-user" => Ok(PortUri::VirtioUser {
             path: socket_path(place)?,

@@ -35,7 +35,9 @@ impl Attachment {
                 format!("memif:{}?role={}&id=0", socket.display(), role(is_server))
             }
             Self::Vhost { socket, is_server } => {
-                format!("vhost:{}?role={}", socket.display(), role(is_server))
+                // The peer is one of the lab's own, and testpmd's memory cannot be sealed.
+                let (path, role) = (socket.display(), role(is_server));
+                format!("vhost:{path}?role={role}&trust-memory=on")
             }
             Self::VirtioUser { socket, is_server } => {
                 format!("virtio-user:{}?role={}", socket.display(), role(is_server))

@@ -146,7 +146,7 @@ fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) 
         Way::Ring(ring) => return hand_over(ring, burst, counters),
         Way::Cutting(queue) => return queue.transmit(burst, counters),
     };
-    let mut sent_octets = octets;
+    let mut sent_octets = octets - burst.take_refused();
     if !burst.is_empty() {
         sent_octets -= measure(burst).0;
         counters.tx_full.add(burst.len() as u64);

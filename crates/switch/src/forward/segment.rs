@@ -94,7 +94,7 @@ impl Cutter {
             network: headers.network_length(),
             transport: headers.transport_length(),
         };
-        frame.request_segments(&self.pool, lengths, headers.is_ipv4(), sum)
+        frame.request_segments(lengths, headers.is_ipv4(), sum)
     }
 
     /// As the sender asked, and no longer than a frame may be.
@@ -179,6 +179,7 @@ fn put(tx: &mut TxQueue, ready: &mut Burst, frame: Mbuf<'_>, counters: &PortCoun
 fn send(tx: &mut TxQueue, burst: &mut Burst, counters: &PortCounters) -> usize {
     let (mut octets, _) = measure(burst);
     let sent = tx.send(burst);
+    octets -= burst.take_refused();
     counters.tx_frames.add(sent as u64);
     if !burst.is_empty() {
         octets -= measure(burst).0;

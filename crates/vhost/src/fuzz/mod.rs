@@ -2,9 +2,9 @@
 //! Fuzz targets: each takes any octets, which stand for what a peer sends or writes, and must come to an end without a panic.
 
 pub mod driver;
+pub mod ring;
+pub mod session;
 
 pub use driver::fuzz_driver_ring;
-pub mod ring;
 pub use ring::fuzz_device_ring;
-pub mod session;
 pub use session::{fuzz_backend_session, fuzz_frontend_session, fuzz_message};

@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::{PortOptions, PortStats};
 use crate::promiscuity::Promiscuity;
-use crate::sys;
+use crate::sys::{self, field};
 
 type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
 
@@ -134,6 +134,7 @@ impl Interface {
     }
 
     /// Octets of the longest packet behind the Ethernet header; none when the interface is gone.
+    #[cfg(test)]
     pub(crate) fn mtu(&self) -> Option<usize> {
         self.queues.first()?.receiver.mtu().ok()
     }
@@ -208,8 +209,8 @@ impl AfPacketRx {
                 Some(length) => {
                     // SAFETY: as above; `length` octets are within the room (unpack).
                     unsafe {
-                        (**mbuf).data_len = length as u16;
-                        (**mbuf).pkt_len = length as u32;
+                        *field::data_len(*mbuf) = length as u16;
+                        *field::pkt_len(*mbuf) = length as u32;
                     }
                     filled += 1;
                     octets += length as u64;
@@ -268,7 +269,7 @@ unsafe fn gather(mbuf: *mut sys::rte_mbuf, mut to: &mut [u8]) -> bool {
         place.copy_from_slice(octets);
         to = rest;
         // SAFETY: as above.
-        segment = unsafe { (*segment).next };
+        segment = unsafe { *field::next(segment) };
     }
     to.is_empty()
 }
@@ -298,6 +299,8 @@ impl AfPacketTx {
             return 0;
         }
         let Self { ring, queue } = self;
+        let octets: u64 = burst.lengths().map(u64::from).sum();
+        let octets_before = queue.tx.octets.load(Ordering::Relaxed);
         let mut requested = Requested {
             mbufs: [ptr::null_mut(); BURST_MAX],
             lengths: [0; BURST_MAX],
@@ -327,6 +330,9 @@ impl AfPacketTx {
         burst.take_in(waiting.iter().copied().take(waits));
         if refused > 0 {
             add(&queue.tx.errors, refused as u64);
+            let kept: u64 = burst.lengths().map(u64::from).sum();
+            let sent_octets = queue.tx.octets.load(Ordering::Relaxed) - octets_before;
+            burst.note_refused(octets.saturating_sub(kept + sent_octets));
         }
         sent
     }
@@ -343,7 +349,7 @@ impl Requested {
     #[inline(always)]
     fn put(&mut self, ring: &mut Ring, mbuf: *mut sys::rte_mbuf) -> Put {
         // SAFETY: the buffer is owned by the caller.
-        let length = unsafe { (*mbuf).pkt_len } as usize;
+        let length = unsafe { *field::pkt_len(mbuf) } as usize;
         let ahead = self.count as u32;
         let Some(slot) = ring.writable(ahead) else {
             return Put::Full;

@@ -102,6 +102,7 @@ impl Ring {
         }
     }
 
+    #[cfg(test)]
     pub(super) const fn geometry(&self) -> Geometry {
         self.geometry
     }

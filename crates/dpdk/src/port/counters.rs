@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counters of one queue: written by the thread that has the queue, read by any.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::PortStats;
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline(always)]
+    pub(crate) fn add(&self, count: u64) {
+        // One writer: no read-modify-write is needed.
+        let value = self.0.load(Ordering::Relaxed).wrapping_add(count);
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters of a queue. A line of its own, since its thread writes it each burst.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct QueueCounters {
+    /// Frames received or sent.
+    pub(crate) frames: Counter,
+    /// Octets of those.
+    pub(crate) octets: Counter,
+    /// Chains of descriptors that make no sense, and indices out of range.
+    pub(crate) unsound: Counter,
+    /// Frames longer than the port's largest.
+    pub(crate) too_long: Counter,
+    /// Frames lost because the pool had no buffer.
+    pub(crate) no_buffers: Counter,
+    /// Frames that the peer has no room for at all, or that could not be copied.
+    pub(crate) refused: Counter,
+    /// Interrupts sent to the peer.
+    pub(crate) notifications: Counter,
+}
+
+/// Names of a queue's counters that are shown beside the usual ones, with their values.
+fn named(counters: &QueueCounters) -> [(&'static str, u64); 5] {
+    [
+        ("unsound_buffers", counters.unsound.get()),
+        ("too_long", counters.too_long.get()),
+        ("no_buffers", counters.no_buffers.get()),
+        ("refused", counters.refused.get()),
+        ("notifications", counters.notifications.get()),
+    ]
+}
+
+/// Returns the sums over all queues.
+pub(crate) fn sum<'queue>(
+    rx: impl IntoIterator<Item = &'queue QueueCounters>,
+    tx: impl IntoIterator<Item = &'queue QueueCounters>,
+) -> PortStats {
+    let mut stats = PortStats::default();
+    for queue in rx {
+        stats.rx_frames += queue.frames.get();
+        stats.rx_octets += queue.octets.get();
+        stats.rx_errors += queue.unsound.get() + queue.too_long.get() + queue.refused.get();
+        stats.rx_no_buffers += queue.no_buffers.get();
+    }
+    for queue in tx {
+        stats.tx_frames += queue.frames.get();
+        stats.tx_octets += queue.octets.get();
+        stats.tx_errors += queue.unsound.get() + queue.too_long.get() + queue.refused.get();
+    }
+    stats
+}
+
+/// Returns the counters that are not 0, named like DPDK's extended statistics (`rx_q0_unsound_buffers`).
+pub(crate) fn extended<'queue>(
+    direction: &str,
+    queues: impl IntoIterator<Item = &'queue QueueCounters>,
+) -> Vec<(String, u64)> {
+    queues
+        .into_iter()
+        .enumerate()
+        .flat_map(|(index, queue)| {
+            named(queue).map(|(name, value)| (format!("{direction}_q{index}_{name}"), value))
+        })
+        .filter(|(_, value)| *value > 0)
+        .collect()
+}

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports that a driver of DPDK's has: network cards, AF_XDP, tap, capture files, null.
+
+use std::ffi::CString;
+use std::sync::Arc;
+use std::{mem, ptr};
+
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use super::counters::{self, QueueCounters};
+use super::{PortOptions, PortStats, length_max, pairs};
+use crate::burst::Burst;
+use crate::eal::Eal;
+use crate::error::{self, Error};
+use crate::mempool::Mempool;
+use crate::promiscuity::Promiscuity;
+use crate::uri::PortUri;
+use crate::{sys, thread};
+
+/// A device and what has to stay while it is there.
+#[derive(Debug)]
+pub(crate) struct Device {
+    id: u16,
+    is_started: bool,
+    device: *mut sys::rte_device,
+    name: String,
+    uri: PortUri,
+    // Buffers in the rings come from here.
+    _pool: Mempool,
+    _promiscuity: Option<Promiscuity>,
+    /// The driver takes frames in several buffers.
+    takes_chains: bool,
+    /// Counters of frames that are too long, and that never reached the driver, one for each queue.
+    rx: Vec<Arc<QueueCounters>>,
+    tx: Vec<Arc<QueueCounters>>,
+}
+
+// SAFETY: the pointer is only used in `drop`, by the thread that drops the last reference; DPDK's
+// control calls on distinct ports may come from any thread.
+unsafe impl Send for Device {}
+// SAFETY: shared uses are counters, link and address, which DPDK lets any thread read.
+unsafe impl Sync for Device {}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: the port exists and no queue of it is left (each holds an Arc of it).
+        unsafe {
+            if self.is_started {
+                let code = sys::rte_eth_dev_stop(self.id);
+                if code != 0 {
+                    tracing::warn!("port '{}' did not stop: {}", self.name, error::text(code));
+                }
+            }
+            let code = sys::rte_dev_remove(self.device);
+            if code != 0 {
+                tracing::warn!(
+                    "port '{}' was not removed: {}",
+                    self.name,
+                    error::text(code)
+                );
+            }
+        }
+    }
+}
+
+/// One receive queue.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    port: u16,
+    queue: u16,
+    /// Octets of the longest frame, without FCS.
+    length_max: u32,
+    counters: Arc<QueueCounters>,
+}
+
+/// One transmit queue.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    port: u16,
+    queue: u16,
+    takes_chains: bool,
+    /// Octets of the longest frame, without FCS.
+    length_max: u32,
+    counters: Arc<QueueCounters>,
+}
+
+impl Receiver {
+    #[inline(always)]
+    pub(crate) fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        let received = burst.fill_from(self.port, self.queue, most);
+        let length_max = self.length_max;
+        let (dropped, _) = burst.retain(|frame| frame.length() <= length_max);
+        if dropped > 0 {
+            self.counters.too_long.add(dropped as u64);
+        }
+        received - dropped
+    }
+}
+
+impl Sender {
+    #[inline(always)]
+    pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
+        let (takes_chains, length_max) = (self.takes_chains, self.length_max);
+        let (dropped, octets) = burst
+            .retain(|frame| frame.length() <= length_max && (takes_chains || frame.is_whole()));
+        if dropped > 0 {
+            self.counters.refused.add(dropped as u64);
+            burst.note_refused(octets);
+        }
+        burst.hand_to(self.port, self.queue)
+    }
+}
+
+/// Octets of an Ethernet header and FCS.
+const ETHERNET_OVERHEAD: u16 = 18;
+
+/// rte_ethdev.h, RTE_ETH_TX_OFFLOAD_MULTI_SEGS and RTE_ETH_RX_OFFLOAD_SCATTER: macros that bindgen cannot read.
+const TX_OFFLOAD_MULTI_SEGS: u64 = 1 << 15;
+const RX_OFFLOAD_SCATTER: u64 = 1 << 13;
+
+impl Device {
+    /// Opens a device, configures it and its queues.
+    pub(crate) fn open(
+        eal: &Eal,
+        uri: &PortUri,
+        options: &PortOptions,
+        pool: &Mempool,
+    ) -> Result<Self, Error> {
+        let mut device = probe(eal, uri, options, pool)?;
+        device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
+        device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
+        device.configure(options, pool)?;
+        Ok(device)
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&mut self, options: &PortOptions) -> Result<(), Error> {
+        // SAFETY: configured and not started.
+        let code = unsafe { sys::rte_eth_dev_start(self.id) };
+        self.check(code, "rte_eth_dev_start")?;
+        self.is_started = true;
+        if matches!(self.uri, PortUri::Tap { .. }) {
+            let mtu = options.frame_size_max.saturating_sub(ETHERNET_OVERHEAD);
+            // SAFETY: started.
+            let code = unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) };
+            self.check(code, "rte_eth_dev_set_mtu")?;
+        }
+        // SAFETY: started; the queues exist.
+        let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
+        if code < 0 && code != -nix::libc::ENOTSUP {
+            self.check(code, "rte_eth_dev_rss_reta_update")?;
+        }
+        self.receive_all()
+    }
+
+    /// The end of one receive queue that a thread uses.
+    pub(crate) fn receiver(&self, queue: u16, options: &PortOptions) -> Receiver {
+        Receiver {
+            port: self.id,
+            queue,
+            length_max: length_max(options),
+            counters: self
+                .rx
+                .get(usize::from(queue))
+                .map_or_else(Arc::default, Arc::clone),
+        }
+    }
+
+    /// The end of one transmit queue that a thread uses.
+    pub(crate) fn sender(&self, queue: u16, options: &PortOptions) -> Sender {
+        Sender {
+            port: self.id,
+            queue,
+            takes_chains: self.takes_chains,
+            length_max: length_max(options),
+            counters: self
+                .tx
+                .get(usize::from(queue))
+                .map_or_else(Arc::default, Arc::clone),
+        }
+    }
+
+    /// Counters of the driver.
+    pub(crate) fn stats(&self) -> PortStats {
+        // SAFETY: plain integers, for which zero is a value; the port exists.
+        let stats = unsafe {
+            let mut stats: sys::rte_eth_stats = mem::zeroed();
+            sys::rte_eth_stats_get(self.id, &raw mut stats);
+            stats
+        };
+        let own = counters::sum(
+            self.rx.iter().map(Arc::as_ref),
+            self.tx.iter().map(Arc::as_ref),
+        );
+        PortStats {
+            rx_frames: stats.ipackets.saturating_sub(own.rx_errors),
+            tx_frames: stats.opackets,
+            rx_octets: stats.ibytes,
+            tx_octets: stats.obytes,
+            rx_missed: stats.imissed,
+            rx_errors: stats.ierrors + own.rx_errors,
+            tx_errors: stats.oerrors + own.tx_errors,
+            rx_no_buffers: stats.rx_nombuf,
+        }
+    }
+
+    /// All counters of the driver that are not 0, by its own names (`rte_eth_xstats_get`).
+    pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
+        let id = self.id;
+        // SAFETY: without a place, the call says how many there are; the port exists.
+        let count = unsafe { sys::rte_eth_xstats_get(id, ptr::null_mut(), 0) };
+        let Ok(count) = u32::try_from(count) else {
+            return Vec::new();
+        };
+        let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
+        let mut names = vec![sys::rte_eth_xstat_name { name: [0; 64] }; count as usize];
+        // SAFETY: both places have room for `count`.
+        let counts = unsafe {
+            [
+                sys::rte_eth_xstats_get(id, values.as_mut_ptr(), count),
+                sys::rte_eth_xstats_get_names(id, names.as_mut_ptr(), count),
+            ]
+        };
+        if counts.iter().any(|got| u32::try_from(*got) != Ok(count)) {
+            return Vec::new();
+        }
+        let named = |value: &sys::rte_eth_xstat| {
+            let name = names.get(usize::try_from(value.id).ok()?)?;
+            let octets: Vec<u8> = name
+                .name
+                .iter()
+                .map(|octet| octet.cast_unsigned())
+                .take_while(|octet| *octet != 0)
+                .collect();
+            (value.value > 0).then(|| (String::from_utf8_lossy(&octets).into_owned(), value.value))
+        };
+        values.iter().filter_map(named).collect()
+    }
+
+    /// Descriptors of the first receive and the first transmit queue, where the driver says it.
+    pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
+        // SAFETY: plain integers and pointers, for which zero is a value; the port exists and has these queues.
+        unsafe {
+            let mut rx: sys::rte_eth_rxq_info = mem::zeroed();
+            let mut tx: sys::rte_eth_txq_info = mem::zeroed();
+            (
+                (sys::rte_eth_rx_queue_info_get(self.id, 0, &raw mut rx) == 0)
+                    .then_some(rx.nb_desc),
+                (sys::rte_eth_tx_queue_info_get(self.id, 0, &raw mut tx) == 0)
+                    .then_some(tx.nb_desc),
+            )
+        }
+    }
+
+    /// Speed of the cable, Mbit/s; none where there is no cable or it is not known.
+    pub(crate) fn speed_mbps(&self) -> Option<u32> {
+        if !matches!(self.uri, PortUri::Pci { .. }) {
+            return None;
+        }
+        let mut speed = 0;
+        // SAFETY: the port exists.
+        unsafe { sys::qw_link(self.id, &raw mut speed) };
+        (speed != 0 && speed != u32::MAX).then_some(speed)
+    }
+
+    /// True while a peer is connected or the cable carries.
+    pub(crate) fn link_is_up(&self) -> bool {
+        let mut speed = 0;
+        // SAFETY: the port exists.
+        unsafe { sys::qw_link(self.id, &raw mut speed) == 1 }
+    }
+
+    /// Memory node that the device is nearest to; none for a virtual device and where the machine does not say.
+    pub(crate) fn node(&self) -> Option<u32> {
+        // SAFETY: the port exists. Without a node the answer is negative.
+        let node = unsafe { sys::rte_eth_dev_socket_id(self.id) };
+        match self.uri {
+            PortUri::Pci { .. } => u32::try_from(node).ok(),
+            _ => None,
+        }
+    }
+
+    /// The port's own MAC address.
+    pub(crate) fn mac_address(&self) -> [u8; 6] {
+        // SAFETY: plain octets; the port exists.
+        unsafe {
+            let mut address: sys::rte_ether_addr = mem::zeroed();
+            sys::rte_eth_macaddr_get(self.id, &raw mut address);
+            address.addr_bytes
+        }
+    }
+
+    /// Frames for any address are wanted.
+    fn receive_all(&mut self) -> Result<(), Error> {
+        let Some(interface) = self.uri.interface() else {
+            // SAFETY: started. Not every virtual device knows of promiscuous mode; those that don't receive all.
+            unsafe { sys::rte_eth_promiscuous_enable(self.id) };
+            return Ok(());
+        };
+        let promiscuity = Promiscuity::of(interface).map_err(|error| Error::PortOpen {
+            port: self.name.clone(),
+            uri: self.uri.to_string(),
+            step: "promiscuous mode",
+            cause: error.to_string(),
+        })?;
+        self._promiscuity = Some(promiscuity);
+        Ok(())
+    }
+
+    fn configure(&self, options: &PortOptions, pool: &Mempool) -> Result<(), Error> {
+        let id = self.id;
+        // SAFETY: plain integers for which zero is a value, filled by DPDK or set below; the port
+        // exists, the pool outlives it (Device holds it).
+        unsafe {
+            let mut info: sys::rte_eth_dev_info = mem::zeroed();
+            self.check(
+                sys::rte_eth_dev_info_get(id, &raw mut info),
+                "rte_eth_dev_info_get",
+            )?;
+            check_queues(options, &info)?;
+            let mut conf: sys::rte_eth_conf = mem::zeroed();
+            conf.rxmode.mtu = mtu(options.frame_size_max, &info);
+            conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
+            conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
+            if options.rx_queues > 1 {
+                sys::qw_hash_flows(&raw mut conf, &raw const info);
+            }
+            let tx_queues = match self.uri {
+                PortUri::Tap { .. } => options.rx_queues,
+                _ => options.tx_queues,
+            };
+            let code =
+                sys::rte_eth_dev_configure(id, options.rx_queues, tx_queues, &raw const conf);
+            self.check(code, "rte_eth_dev_configure")?;
+            let (mut rx_size, mut tx_size) = (options.rx_ring_size, options.tx_ring_size);
+            let code =
+                sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_size, &raw mut tx_size);
+            self.check(code, "rte_eth_dev_adjust_nb_rx_tx_desc")?;
+            let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
+            for queue in 0..options.rx_queues {
+                let code = sys::rte_eth_rx_queue_setup(
+                    id,
+                    queue,
+                    rx_size,
+                    node,
+                    ptr::null(),
+                    pool.as_ptr(),
+                );
+                self.check(code, "rte_eth_rx_queue_setup")?;
+            }
+            for queue in 0..tx_queues {
+                let code = sys::rte_eth_tx_queue_setup(id, queue, tx_size, node, ptr::null());
+                self.check(code, "rte_eth_tx_queue_setup")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, code: i32, step: &'static str) -> Result<(), Error> {
+        if code >= 0 {
+            return Ok(());
+        }
+        Err(Error::PortOpen {
+            port: self.name.clone(),
+            uri: self.uri.to_string(),
+            step,
+            cause: error::text(code),
+        })
+    }
+}
+
+fn check_queues(options: &PortOptions, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
+    if options.rx_queues <= info.max_rx_queues && options.tx_queues <= info.max_tx_queues {
+        return Ok(());
+    }
+    Err(Error::PortOptions {
+        port: options.name.clone(),
+        what: format!(
+            "{} receive and {} transmit queues were asked for, and the device has {} and {}; use fewer forwarding CPUs",
+            options.rx_queues, options.tx_queues, info.max_rx_queues, info.max_tx_queues
+        ),
+    })
+}
+
+/// MTU for frames of a size, as far as the driver goes. Drivers of shared-memory ports name the smallest
+/// limits and carry larger frames all the same, in several buffers.
+fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
+    u32::from(frame_size.saturating_sub(ETHERNET_OVERHEAD))
+        .min(
+            info.max_rx_pktlen
+                .saturating_sub(u32::from(ETHERNET_OVERHEAD)),
+        )
+        .min(u32::from(info.max_mtu))
+        .max(u32::from(info.min_mtu))
+}
+
+/// Has a SIGIO end nobody. The tap driver asks the kernel for a real-time signal when a frame comes; where too many of
+/// them wait, the kernel sends SIGIO instead, which ends a process that has not said otherwise (fcntl(2), F_SETSIG).
+fn ignore_sigio() {
+    // SAFETY: no handler is installed, and the disposition of SIGIO is nobody else's in this process.
+    if let Err(error) = unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) } {
+        tracing::warn!("SIGIO could not be ignored: {error}");
+    }
+}
+
+/// What most likely went wrong where a driver's own word says nothing.
+fn hint(uri: &PortUri) -> &'static str {
+    match uri {
+        PortUri::Pci { .. } => {
+            "; none of DPDK's drivers knows this card, or the program was started without PCI ports and so without the bus"
+        }
+        PortUri::Tap { .. } => "; is the interface in use by another process?",
+        _ => "",
+    }
+}
+
+fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
+    let arguments = uri.device_arguments(eal.next_device(), pairs(options));
+    let fail = |step: &'static str, cause: String| Error::PortOpen {
+        port: options.name.clone(),
+        uri: uri.to_string(),
+        step,
+        cause,
+    };
+    let is_pci = matches!(uri, PortUri::Pci { .. });
+    let name = arguments.split(',').next().unwrap_or(&arguments).to_owned();
+    let (Ok(c_arguments), Ok(c_name)) = (CString::new(arguments), CString::new(name)) else {
+        return Err(fail("reading the URI", "it holds a zero octet".to_owned()));
+    };
+    if matches!(uri, PortUri::Tap { .. }) {
+        ignore_sigio();
+        thread::take_realtime_signals()?;
+    }
+    // SAFETY: the EAL is started; strings are terminated; the structures are plain integers and
+    // pointers for which zero is a value.
+    unsafe {
+        let mut id = 0;
+        let mut find = || sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id);
+        // PCI devices that were named when the EAL started (`-a`) were probed then.
+        if !is_pci || find() != 0 {
+            let code = sys::rte_dev_probe(c_arguments.as_ptr());
+            if code != 0 {
+                return Err(fail("rte_dev_probe", error::text(code) + hint(uri)));
+            }
+        }
+        let code = find();
+        if code != 0 {
+            return Err(fail(
+                "rte_eth_dev_get_port_by_name",
+                error::text(code) + hint(uri),
+            ));
+        }
+        let mut info: sys::rte_eth_dev_info = mem::zeroed();
+        let code = sys::rte_eth_dev_info_get(id, &raw mut info);
+        if code != 0 {
+            return Err(fail("rte_eth_dev_info_get", error::text(code)));
+        }
+        Ok(Device {
+            id,
+            is_started: false,
+            device: info.device,
+            name: options.name.clone(),
+            uri: uri.clone(),
+            _pool: pool.clone(),
+            _promiscuity: None,
+            takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
+            rx: Vec::new(),
+            tx: Vec::new(),
+        })
+    }
+}

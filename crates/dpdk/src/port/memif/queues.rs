@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A port's queues: the ends that forwarding threads use, and the side that attaches rings to them.
+
+use std::sync::Arc;
+
+use quietwire_memif::ring;
+use quietwire_memory::gate::{Keeper, Visitor};
+use quietwire_memory::{Doorbell, Mapping};
+
+use crate::burst::{Burst, Mbuf};
+use crate::mempool::Mempool;
+use crate::port::counters::QueueCounters;
+use crate::port::peer::{Guest, Status};
+use crate::port::transfer::{self, Arrival, Next, Outgoing, Passed, Sent, Sink, Source};
+
+/// Connections whose rings a forwarding thread may still be in. A port with so many accepts no further one.
+const FORMER_MAX: usize = 2;
+
+/// A ring that frames come from.
+#[derive(Debug)]
+pub(crate) struct RxRing {
+    ring: ring::Receiver,
+    passed: Passed,
+}
+
+impl RxRing {
+    pub(super) fn new(mut ring: ring::Receiver) -> Self {
+        ring.mask_interrupts();
+        Self {
+            ring,
+            passed: Passed::default(),
+        }
+    }
+}
+
+/// A ring that frames go to.
+#[derive(Debug)]
+pub(crate) struct TxRing {
+    ring: ring::Sender,
+    /// The ring's interrupt.
+    doorbell: Doorbell,
+    passed: Passed,
+}
+
+impl TxRing {
+    pub(super) fn new(ring: ring::Sender, doorbell: Doorbell) -> Self {
+        Self {
+            ring,
+            doorbell,
+            passed: Passed::default(),
+        }
+    }
+}
+
+impl Source for RxRing {
+    type Offload = ();
+    type Rest<'ring> = ring::Pieces<'ring>;
+
+    #[inline(always)]
+    fn ready(&mut self, most: usize) -> usize {
+        self.ring.ready(most)
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Next<'_, ring::Pieces<'_>, ()>> {
+        Some(match self.ring.next()? {
+            ring::Received::Frame(frame) => Next::Frame(Arrival {
+                first: frame.first,
+                rest: frame.rest,
+                length: frame.length,
+                offload: (),
+            }),
+            ring::Received::Bad => Next::Unsound,
+        })
+    }
+
+    #[inline(always)]
+    fn release(&mut self) {
+        self.ring.release();
+    }
+
+    #[inline(always)]
+    fn take_unsound(&mut self) -> u64 {
+        self.passed.take(self.ring.errors())
+    }
+
+    #[inline(always)]
+    fn length_max((): (), limit: u32) -> u32 {
+        limit
+    }
+
+    #[inline(always)]
+    fn complete((): (), _: &mut Mbuf<'_>) -> bool {
+        true
+    }
+}
+
+impl Sink for TxRing {
+    #[inline(always)]
+    fn ready(&mut self, count: usize) {
+        self.ring.room(count);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, frame: &Outgoing<'_>) -> Sent {
+        match self.ring.put(frame.segments()) {
+            ring::Put::Sent => Sent::Sent,
+            ring::Put::Full => Sent::Full,
+            ring::Put::Bad => Sent::Refused,
+        }
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) -> u64 {
+        // The second look is needed at once, since it is not known when there is something to send again.
+        if !self.ring.publish() && !self.ring.settle() {
+            return 0;
+        }
+        u64::from(self.doorbell.ring())
+    }
+
+    #[inline(always)]
+    fn take_unsound(&mut self) -> u64 {
+        self.passed.take(self.ring.errors())
+    }
+}
+
+/// A receive queue.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    ring: Visitor<RxRing>,
+    pool: Mempool,
+    /// Octets of the longest frame, without FCS.
+    limit: u32,
+    counters: Arc<QueueCounters>,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        ring: Visitor<RxRing>,
+        pool: Mempool,
+        limit: u32,
+        counters: Arc<QueueCounters>,
+    ) -> Self {
+        Self {
+            ring,
+            pool,
+            limit,
+            counters,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        match self.ring.enter() {
+            Some(mut ring) => transfer::receive(
+                &mut *ring,
+                burst,
+                most,
+                &self.pool,
+                self.limit,
+                &self.counters,
+            ),
+            None => 0,
+        }
+    }
+}
+
+/// A transmit queue.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    ring: Visitor<TxRing>,
+    counters: Arc<QueueCounters>,
+}
+
+impl Sender {
+    pub(super) fn new(ring: Visitor<TxRing>, counters: Arc<QueueCounters>) -> Self {
+        Self { ring, counters }
+    }
+
+    #[inline(always)]
+    pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
+        match self.ring.enter() {
+            Some(mut ring) => transfer::send(&mut *ring, burst, &self.counters),
+            None => 0,
+        }
+    }
+}
+
+/// Where rings are attached to queues, in the queues' order.
+#[derive(Debug, Default)]
+pub(super) struct Taps {
+    pub(super) rx: Vec<Keeper<RxRing>>,
+    pub(super) tx: Vec<Keeper<TxRing>>,
+}
+
+/// The queues of a port, as the thread that talks to peers has them.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// Name of the port, for log lines.
+    pub(super) port: String,
+    taps: Taps,
+    status: Arc<Status>,
+    /// Memory of the connection whose rings are attached.
+    mappings: Vec<Arc<Mapping>>,
+}
+
+impl Queues {
+    pub(super) fn new(port: &str, taps: Taps, status: Arc<Status>) -> Self {
+        Self {
+            port: port.to_owned(),
+            taps,
+            status,
+            mappings: Vec::new(),
+        }
+    }
+
+    /// Attaches the rings of a connection, in the queues' order. Queues without a ring stay without a peer.
+    pub(super) fn attach(
+        &mut self,
+        rx: Vec<RxRing>,
+        tx: Vec<TxRing>,
+        mappings: Vec<Arc<Mapping>>,
+        ring_size: u16,
+    ) -> Result<(), String> {
+        self.collect();
+        if self.former() >= FORMER_MAX {
+            return Err(format!(
+                "a forwarding thread has not left the rings of {FORMER_MAX} former connections"
+            ));
+        }
+        let rings = u16::try_from(rx.len() + tx.len()).unwrap_or(u16::MAX);
+        for (keeper, ring) in self.taps.rx.iter_mut().zip(rx) {
+            keeper.open(Box::new(ring));
+        }
+        for (keeper, ring) in self.taps.tx.iter_mut().zip(tx) {
+            keeper.open(Box::new(ring));
+        }
+        self.mappings = mappings;
+        self.status.up(Guest {
+            features: 0,
+            rings,
+            ring_size,
+        });
+        Ok(())
+    }
+
+    /// Detaches all rings. Their memory is unmapped once no thread is in them.
+    pub(super) fn detach(&mut self, reason: Option<String>) {
+        self.status.down(reason);
+        for keeper in &mut self.taps.rx {
+            keeper.close();
+        }
+        for keeper in &mut self.taps.tx {
+            keeper.close();
+        }
+        self.mappings.clear();
+        self.collect();
+    }
+
+    /// Unmaps memory that no thread is in any more. Returns true when there is none left of former connections.
+    pub(super) fn collect(&mut self) -> bool {
+        for keeper in &mut self.taps.rx {
+            drop(keeper.collect());
+        }
+        for keeper in &mut self.taps.tx {
+            drop(keeper.collect());
+        }
+        self.former() == 0
+    }
+
+    /// Former connections whose rings a thread may still be in.
+    pub(super) fn former(&self) -> usize {
+        let rx = self.taps.rx.iter().map(Keeper::former);
+        let tx = self.taps.tx.iter().map(Keeper::former);
+        rx.chain(tx).max().unwrap_or(0)
+    }
+
+    /// True when memory of the peer's was found missing.
+    pub(super) fn has_faulted(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.has_faulted())
+    }
+}

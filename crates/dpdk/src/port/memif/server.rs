@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A listening socket, its interfaces and their clients.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quietwire_base::{Deadline, RateLimit};
+use quietwire_memif::message::{Direction, MESSAGE_LEN, Message, RingPlace};
+use quietwire_memif::ring;
+use quietwire_memif::session::{
+    self, Action, Greeting, Limits, ServerConfig, SessionError, goodbye,
+};
+use quietwire_memory::{Doorbell, Mapping, Sealing};
+
+use super::program;
+use super::queues::{Queues, RxRing, TxRing};
+use crate::port::peers::socket::{self, Address, Kind};
+use crate::port::peers::{Control, Endpoint, LogLimit};
+
+/// Clients that have not asked for an interface yet.
+const GREETINGS_MAX: usize = 8;
+/// How long a client may take from its connection until its rings are settled.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections: so many at once, then one in each interval.
+const CONNECTIONS_BURST: u32 = 16;
+const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
+/// Messages read from a client before others have their turn, and of one connection in all until it is settled.
+const MESSAGES_AT_ONCE: usize = 16;
+const MESSAGES_MAX: u32 = 1024;
+/// How often memory is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it is tried again to unmap memory that a thread is in.
+const COLLECT: Duration = Duration::from_millis(10);
+/// Pause of accepting connections when the process has no descriptors left.
+const NO_DESCRIPTORS: Duration = Duration::from_secs(1);
+
+const LISTENER: u32 = 0;
+
+/// An interface: one port.
+pub(super) struct Interface {
+    config: ServerConfig,
+    sealing: Sealing,
+    queues: Queues,
+    /// The connection that has it.
+    client: Option<u32>,
+}
+
+impl Interface {
+    pub(super) fn new(config: ServerConfig, sealing: Sealing, queues: Queues) -> Self {
+        Self {
+            config,
+            sealing,
+            queues,
+            client: None,
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.config.id
+    }
+}
+
+/// How far a connection has come.
+enum Stage {
+    Greeting(Greeting),
+    Session(Box<Session>),
+    /// Rings are attached.
+    Connected(Box<Session>),
+}
+
+/// What a client has brought.
+struct Session {
+    id: u32,
+    server: session::Server,
+    regions: Vec<Arc<Mapping>>,
+    rings: Vec<(RingPlace, OwnedFd)>,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    stage: Stage,
+    deadline: Deadline,
+    messages: u32,
+}
+
+/// The listening socket.
+pub(super) struct Server {
+    address: Address,
+    listener: OwnedFd,
+    /// Connections are accepted again from then on.
+    paused_until: Option<Instant>,
+    is_watched: bool,
+    interfaces: HashMap<u32, Interface>,
+    connections: HashMap<u32, Connection>,
+    next: u32,
+    rate: RateLimit,
+    log: LogLimit,
+}
+
+impl Server {
+    pub(super) fn listen(address: Address, interface: Interface) -> io::Result<Self> {
+        Ok(Self {
+            listener: socket::listen_at(&address, Kind::Packets)?,
+            address,
+            paused_until: None,
+            is_watched: false,
+            interfaces: HashMap::from([(interface.id(), interface)]),
+            connections: HashMap::new(),
+            next: LISTENER,
+            rate: RateLimit::new(CONNECTION_INTERVAL, CONNECTIONS_BURST, Instant::now()),
+            log: LogLimit::new(),
+        })
+    }
+
+    /// Adds an interface; an error when there is one of that number.
+    pub(super) fn add(
+        &mut self,
+        interface: Interface,
+        _control: &mut Control<'_>,
+    ) -> Result<(), ()> {
+        if self.interfaces.contains_key(&interface.id()) {
+            return Err(());
+        }
+        self.interfaces.insert(interface.id(), interface);
+        Ok(())
+    }
+
+    /// Removes an interface. Returns true when none is left.
+    pub(super) fn remove(&mut self, id: u32, control: &mut Control<'_>) -> bool {
+        if let Some(token) = self.interfaces.get(&id).and_then(|found| found.client) {
+            self.end(token, None, control);
+        }
+        self.interfaces.remove(&id);
+        self.interfaces.is_empty()
+    }
+
+    fn accept(&mut self, control: &mut Control<'_>) {
+        let waiting = |connection: &&Connection| matches!(connection.stage, Stage::Greeting(_));
+        if self.connections.values().filter(waiting).count() >= GREETINGS_MAX {
+            return self.pause(COLLECT, control);
+        }
+        if let Err(wait) = self.rate.take(control.now) {
+            return self.pause(wait, control);
+        }
+        let socket = match socket::accept(&self.listener) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return,
+            Err(error) => {
+                if self.log.allows() {
+                    tracing::warn!("{}: no connection accepted: {error}", self.address);
+                }
+                return self.pause(NO_DESCRIPTORS, control);
+            }
+        };
+        self.next = self.next.wrapping_add(1).max(LISTENER + 1);
+        let token = self.next;
+        let greeting = Greeting::new(program(), &self.limits());
+        if control.watch(&socket, token).is_err() {
+            return;
+        }
+        let actions = greeting.start::<OwnedFd>();
+        self.connections.insert(
+            token,
+            Connection {
+                socket,
+                stage: Stage::Greeting(greeting),
+                deadline: Deadline::at(control.now, HANDSHAKE),
+                messages: 0,
+            },
+        );
+        control.wake_in(HANDSHAKE);
+        if let Err(error) = self.carry_out(token, actions) {
+            self.end(token, Some(error), control);
+        }
+    }
+
+    /// What the most generous interface grants.
+    fn limits(&self) -> Limits {
+        let all = self.interfaces.values().map(|found| found.config.limits);
+        all.reduce(|one, other| Limits {
+            regions: one.regions.max(other.regions),
+            octets: one.octets.max(other.octets),
+            c2s_rings: one.c2s_rings.max(other.c2s_rings),
+            s2c_rings: one.s2c_rings.max(other.s2c_rings),
+            log2_ring_size: one.log2_ring_size.max(other.log2_ring_size),
+        })
+        .unwrap_or_default()
+    }
+
+    /// Accepts nothing for a while.
+    fn pause(&mut self, wait: Duration, control: &mut Control<'_>) {
+        if self.is_watched {
+            control.unwatch(&self.listener);
+            self.is_watched = false;
+        }
+        self.paused_until = Some(control.now + wait);
+        control.wake_in(wait);
+    }
+
+    /// Reads one message. Returns false when there is none.
+    fn read(&mut self, token: u32) -> Result<bool, SessionError> {
+        let failed = |what: &str| SessionError::Failed(what.to_owned());
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return Ok(false);
+        };
+        let (mut octets, mut files) = ([0; MESSAGE_LEN + 1], Vec::new());
+        let count = match socket::receive(&connection.socket, &mut octets, &mut files) {
+            Ok(0) => return Err(failed("the client ended the connection")),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(SessionError::Failed(error.to_string())),
+        };
+        connection.messages += 1;
+        if connection.messages > MESSAGES_MAX {
+            return Err(failed("too many messages"));
+        }
+        let message = Message::parse(octets.get(..count).unwrap_or(&[]), files.len())?;
+        let actions = match &mut connection.stage {
+            Stage::Greeting(greeting) => {
+                let greeting =
+                    std::mem::replace(greeting, Greeting::new(program(), &Limits::default()));
+                let init = greeting.handle(&message, &files)?;
+                self.begin(token, &init)?
+            }
+            Stage::Session(session) | Stage::Connected(session) => {
+                session.server.handle(message, files)?
+            }
+        };
+        self.carry_out(token, actions)?;
+        Ok(true)
+    }
+
+    /// Gives a client the interface that it asks for.
+    fn begin(
+        &mut self,
+        token: u32,
+        init: &quietwire_memif::message::Init,
+    ) -> Result<Vec<Action<OwnedFd>>, SessionError> {
+        let interface = self
+            .interfaces
+            .get_mut(&init.id)
+            .ok_or(SessionError::UnknownInterface(init.id))?;
+        if interface.client.is_some() {
+            return Err(SessionError::AlreadyConnected(init.id));
+        }
+        let mut server = session::Server::new(interface.config.clone());
+        let actions = server.start(init)?;
+        interface.client = Some(token);
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.stage = Stage::Session(Box::new(Session {
+                id: init.id,
+                server,
+                regions: Vec::new(),
+                rings: Vec::new(),
+            }));
+        }
+        Ok(actions)
+    }
+
+    fn carry_out(&mut self, token: u32, actions: Vec<Action<OwnedFd>>) -> Result<(), SessionError> {
+        for action in actions {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                return Ok(());
+            };
+            if let Action::Send(message, files) = action {
+                socket::send(&connection.socket, &message.encode(), &files)
+                    .map_err(|error| SessionError::Failed(error.to_string()))?;
+                continue;
+            }
+            let (Stage::Session(session) | Stage::Connected(session)) = &mut connection.stage
+            else {
+                continue;
+            };
+            let Some(interface) = self.interfaces.get_mut(&session.id) else {
+                return Err(SessionError::UnknownInterface(session.id));
+            };
+            match action {
+                Action::MapRegion { size, file, .. } => {
+                    use std::os::fd::AsFd;
+                    let mapping = Mapping::of_peer(file.as_fd(), 0, size, interface.sealing)
+                        .map_err(|error| SessionError::Failed(error.to_string()))?;
+                    session.regions.push(Arc::new(mapping));
+                }
+                Action::AddRing { place, event } => session.rings.push((place, event)),
+                Action::Connect { .. } => {
+                    attach(interface, session).map_err(SessionError::Failed)?;
+                    tracing::info!("port '{}': connected", interface.queues.port);
+                    // Taken out and put back, since a stage owns its session.
+                    let stage = std::mem::replace(
+                        &mut connection.stage,
+                        Stage::Greeting(Greeting::new(program(), &Limits::default())),
+                    );
+                    if let Stage::Session(session) = stage {
+                        connection.stage = Stage::Connected(session);
+                    }
+                }
+                Action::Disconnect(reason) => {
+                    return Err(SessionError::Failed(format!("the client left: {reason}")));
+                }
+                Action::Send(..) | Action::Allocate { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a connection, and frees its interface.
+    fn end(&mut self, token: u32, error: Option<SessionError>, control: &mut Control<'_>) {
+        let Some(connection) = self.connections.remove(&token) else {
+            return;
+        };
+        control.unwatch(&connection.socket);
+        let message = error
+            .as_ref()
+            .map_or_else(|| goodbye("the port is closed"), SessionError::message);
+        let none: [OwnedFd; 0] = [];
+        // The client may be gone already.
+        let _ = socket::send(&connection.socket, &message.encode(), &none);
+        let (Stage::Session(session) | Stage::Connected(session)) = connection.stage else {
+            return;
+        };
+        if let Some(interface) = self.interfaces.get_mut(&session.id) {
+            interface.client = None;
+            let reason = error.map(|error| error.to_string());
+            if self.log.allows() {
+                let reason = reason.as_deref().unwrap_or("the port is closed");
+                tracing::info!("port '{}': disconnected: {reason}", interface.queues.port);
+            }
+            interface.queues.detach(reason);
+            if !interface.queues.collect() {
+                control.wake_in(COLLECT);
+            }
+        }
+    }
+
+    fn is_late(&self, token: u32, control: &Control<'_>) -> bool {
+        self.connections.get(&token).is_some_and(|connection| {
+            !matches!(connection.stage, Stage::Connected(_))
+                && connection.deadline.remaining_at(control.now).is_zero()
+        })
+    }
+
+    /// The interface whose memory was taken back by the client of a connection.
+    fn has_faulted(&self, token: u32) -> bool {
+        let Some(Stage::Connected(session)) =
+            self.connections.get(&token).map(|found| &found.stage)
+        else {
+            return false;
+        };
+        let interface = self.interfaces.get(&session.id);
+        interface.is_some_and(|interface| interface.queues.has_faulted())
+    }
+}
+
+/// Attaches the rings that a client brought to the port's queues.
+fn attach(interface: &mut Interface, session: &mut Session) -> Result<(), String> {
+    let regions = std::mem::take(&mut session.regions);
+    let (mut rx, mut tx, mut size) = (Vec::new(), Vec::new(), 0);
+    for (place, event) in std::mem::take(&mut session.rings) {
+        size = 1_u16 << place.log2_size.min(15);
+        match place.direction {
+            // This side polls: the interrupt is not needed, and its descriptor is closed.
+            Direction::ClientToServer => {
+                let ring = ring::Receiver::server(&regions, &place);
+                rx.push(RxRing::new(ring.map_err(|error| error.to_string())?));
+            }
+            Direction::ServerToClient => {
+                let ring = ring::Sender::server(&regions, &place);
+                let doorbell = Doorbell::new(event).map_err(|error| error.to_string())?;
+                tx.push(TxRing::new(
+                    ring.map_err(|error| error.to_string())?,
+                    doorbell,
+                ));
+            }
+        }
+    }
+    interface.queues.attach(rx, tx, regions, size)
+}
+
+impl Endpoint for Server {
+    fn ready(&mut self, token: u32, control: &mut Control<'_>) {
+        if token == LISTENER {
+            return self.accept(control);
+        }
+        for _ in 0..MESSAGES_AT_ONCE {
+            match self.read(token) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return self.end(token, Some(error), control),
+            }
+        }
+        control.wake_in(LOOK);
+    }
+
+    fn tick(&mut self, control: &mut Control<'_>) {
+        if !self.is_watched && self.paused_until.is_none_or(|until| until <= control.now) {
+            self.paused_until = None;
+            self.is_watched = control.watch(&self.listener, LISTENER).is_ok();
+        }
+        if let Some(until) = self.paused_until {
+            control.wake_at(until);
+        }
+        let tokens: Vec<u32> = self.connections.keys().copied().collect();
+        for token in tokens {
+            if self.is_late(token, control) {
+                let late = SessionError::Failed("the client takes too long".to_owned());
+                self.end(token, Some(late), control);
+            } else if self.has_faulted(token) {
+                let gone = SessionError::Failed("the client took its memory back".to_owned());
+                self.end(token, Some(gone), control);
+            }
+        }
+        if !self.connections.is_empty() {
+            control.wake_in(LOOK);
+        }
+        for interface in self.interfaces.values_mut() {
+            if !interface.queues.collect() {
+                control.wake_in(COLLECT);
+            }
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

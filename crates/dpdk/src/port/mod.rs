@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports and their queues.
+//!
+//! [`Port::open`] gives a port, [`Port::start`] turns it into a [`StartedPort`]: queues, each owned by one thread at a time,
+//! and a [`PortHandle`] for counters. The port stops, and its device and socket go, when the last of them is dropped.
+//!
+//! One file for each kind of port. Ports in shared memory ([`memif`], [`vhost`], [`virtio_user`]) and packet sockets
+//! ([`af_packet`]) are this crate's own; [`device`] is for all that a driver of DPDK's has. A queue holds what its kind needs,
+//! and tells the kinds apart once a burst.
+
+mod af_packet;
+pub(crate) mod counters;
+mod device;
+mod memif;
+mod peer;
+pub(crate) mod peers;
+mod transfer;
+mod vhost;
+mod virtio_user;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::burst::Burst;
+use crate::eal::Eal;
+use crate::error::Error;
+use crate::mempool::Mempool;
+use crate::place;
+use crate::uri::PortUri;
+
+pub use peer::Guest;
+
+/// How a port is to be set up.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// Name for people: in messages and tables.
+    pub name: String,
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors in each receive ring: a power of two, 32 to 16384.
+    pub rx_ring_size: u16,
+    /// Descriptors in each transmit ring: a power of two, 32 to 16384.
+    pub tx_ring_size: u16,
+    /// Largest frame with FCS, octets: 64 to 9216. Both sides of a shared-memory port need the same.
+    pub frame_size_max: u16,
+}
+
+impl PortOptions {
+    /// One queue each way, rings of 1024 descriptors.
+    #[must_use]
+    pub fn new(name: &str, frame_size_max: u16) -> Self {
+        Self {
+            name: name.to_owned(),
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_ring_size: 1024,
+            tx_ring_size: 1024,
+            frame_size_max,
+        }
+    }
+
+    /// Octets that each buffer of the port's pool has to hold.
+    #[must_use]
+    pub fn data_room(&self) -> u16 {
+        buffer_size(self)
+    }
+}
+
+/// Counters of a port as its driver keeps them (`struct rte_eth_stats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Octets received.
+    pub rx_octets: u64,
+    /// Octets sent.
+    pub tx_octets: u64,
+    /// Frames lost since the receive ring was full.
+    pub rx_missed: u64,
+    /// Damaged frames received.
+    pub rx_errors: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+    /// Frames lost for want of buffers.
+    pub rx_no_buffers: u64,
+}
+
+/// What a port is made of, by kind.
+#[derive(Debug)]
+enum Backend {
+    Device(device::Device),
+    AfPacket(af_packet::Interface),
+    Peer(peer::PeerPort),
+}
+
+/// What both ends of a port share.
+#[derive(Debug)]
+struct Inner {
+    backend: Backend,
+    name: String,
+    uri: PortUri,
+    eal: Eal,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Backend::Peer(port) = &mut self.backend {
+            // The socket is closed before its name goes.
+            port.close();
+        }
+        if let Some(path) = self.uri.socket() {
+            self.eal.forget_socket(path);
+        }
+    }
+}
+
+/// A port that is open and not started.
+#[derive(Debug)]
+pub struct Port {
+    inner: Inner,
+    ends: Ends,
+    options: PortOptions,
+}
+
+/// The ends of a port's queues.
+#[derive(Debug, Default)]
+struct Ends {
+    rx: Vec<Receiver>,
+    tx: Vec<Sender>,
+}
+
+#[derive(Debug)]
+enum Receiver {
+    Device(device::Receiver),
+    AfPacket(af_packet::AfPacketRx),
+    Memif(memif::Receiver),
+    Vhost(vhost::Receiver),
+    VirtioUser(virtio_user::Receiver),
+}
+
+#[derive(Debug)]
+enum Sender {
+    Device(device::Sender),
+    AfPacket(af_packet::AfPacketTx),
+    Memif(memif::Sender),
+    Vhost(vhost::Sender),
+    VirtioUser(virtio_user::Sender),
+}
+
+/// A started port: its queues, to be given to threads, and its handle.
+#[derive(Debug)]
+pub struct StartedPort {
+    /// Receive queues, in order.
+    pub rx: Vec<RxQueue>,
+    /// Transmit queues, in order.
+    pub tx: Vec<TxQueue>,
+    /// Counters, link and address.
+    pub handle: PortHandle,
+}
+
+/// One receive queue; one thread has it at a time.
+#[derive(Debug)]
+pub struct RxQueue {
+    end: Receiver,
+    _inner: Arc<Inner>,
+}
+
+/// One transmit queue; one thread has it at a time.
+#[derive(Debug)]
+pub struct TxQueue {
+    end: Sender,
+    _inner: Arc<Inner>,
+}
+
+/// What may be asked of a started port from any thread.
+#[derive(Clone, Debug)]
+pub struct PortHandle {
+    inner: Arc<Inner>,
+}
+
+impl RxQueue {
+    /// Receives at most `most` frames into an empty burst; returns how many. Frames longer than the port's largest are dropped
+    /// and counted ([`PortStats::rx_errors`]).
+    #[inline(always)]
+    pub fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        match &mut self.end {
+            Receiver::Memif(end) => end.receive(burst, most),
+            Receiver::Vhost(end) => end.receive(burst, most),
+            Receiver::VirtioUser(end) => end.receive(burst, most),
+            Receiver::AfPacket(end) => end.receive(burst, most),
+            Receiver::Device(end) => end.receive(burst, most),
+        }
+    }
+}
+
+impl TxQueue {
+    /// Sends the burst's frames, in order; returns how many were sent. Frames for which there is no room now stay in the burst;
+    /// frames that the port can never send are dropped and counted ([`PortStats::tx_errors`]).
+    #[inline(always)]
+    pub fn send(&mut self, burst: &mut Burst) -> usize {
+        match &mut self.end {
+            Sender::Memif(end) => end.send(burst),
+            Sender::Vhost(end) => end.send(burst),
+            Sender::VirtioUser(end) => end.send(burst),
+            Sender::AfPacket(end) => end.send(burst),
+            Sender::Device(end) => end.send(burst),
+        }
+    }
+
+    /// Returns true while the port's peer takes frames with TCP data of any length, over this version of IP; see
+    /// [`crate::Mbuf::request_segments`].
+    #[must_use]
+    pub fn takes_uncut(&self, is_ipv4: bool) -> bool {
+        match &self.end {
+            Sender::Vhost(end) => end.takes_uncut(is_ipv4),
+            _ => false,
+        }
+    }
+}
+
+impl PortHandle {
+    /// Name for people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Where the port is.
+    #[must_use]
+    pub fn uri(&self) -> &PortUri {
+        &self.inner.uri
+    }
+
+    /// Counters of the port.
+    #[must_use]
+    pub fn stats(&self) -> PortStats {
+        match &self.inner.backend {
+            Backend::Device(device) => device.stats(),
+            Backend::AfPacket(interface) => interface.stats(),
+            Backend::Peer(port) => port.stats(),
+        }
+    }
+
+    /// All further counters that are not 0: those of a driver of DPDK's by its own names (`rte_eth_xstats_get`), those of
+    /// shared-memory ports in the same form (`rx_q0_unsound_buffers`).
+    #[must_use]
+    pub fn extended_stats(&self) -> Vec<(String, u64)> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.extended_stats(),
+            Backend::AfPacket(interface) => interface.extended_stats(),
+            Backend::Peer(port) => port.extended_stats(),
+        }
+    }
+
+    /// Descriptors of the first receive and the first transmit queue, where the port knows them.
+    #[must_use]
+    pub fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
+        match &self.inner.backend {
+            Backend::Device(device) => device.ring_sizes(),
+            Backend::AfPacket(interface) => interface.ring_sizes(),
+            Backend::Peer(port) => port.ring_sizes(),
+        }
+    }
+
+    /// The guest of a vhost-user port, while there is one.
+    #[must_use]
+    pub fn guest(&self) -> Option<Guest> {
+        match (&self.inner.backend, &self.inner.uri) {
+            (Backend::Peer(port), PortUri::Vhost { .. }) => port.guest(),
+            _ => None,
+        }
+    }
+
+    /// Why the port of a peer is down, when that is known.
+    #[must_use]
+    pub fn down_reason(&self) -> Option<String> {
+        match &self.inner.backend {
+            Backend::Peer(port) => port.down_reason(),
+            _ => None,
+        }
+    }
+
+    /// Speed of the cable, Mbit/s; none where there is no cable or it is not known.
+    #[must_use]
+    pub fn speed_mbps(&self) -> Option<u32> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.speed_mbps(),
+            _ => None,
+        }
+    }
+
+    /// Returns true while a peer is connected or the cable carries.
+    #[must_use]
+    pub fn link_is_up(&self) -> bool {
+        if let Backend::AfPacket(interface) = &self.inner.backend {
+            return interface.link_is_up();
+        }
+        // Drivers of the kernel's interfaces don't look again after they were opened.
+        if let Some(interface) = self.inner.uri.interface() {
+            let carrier = Path::new("/sys/class/net").join(interface).join("carrier");
+            return std::fs::read_to_string(carrier).is_ok_and(|text| text.trim() == "1");
+        }
+        match &self.inner.backend {
+            Backend::Device(device) => device.link_is_up(),
+            Backend::AfPacket(interface) => interface.link_is_up(),
+            Backend::Peer(port) => port.link_is_up(),
+        }
+    }
+
+    /// Memory node that the device is nearest to; none for a virtual device and where the machine does not say.
+    #[must_use]
+    pub fn node(&self) -> Option<u32> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.node(),
+            _ => None,
+        }
+    }
+
+    /// The port's own MAC address.
+    #[must_use]
+    pub fn mac_address(&self) -> [u8; 6] {
+        match &self.inner.backend {
+            Backend::Device(device) => device.mac_address(),
+            Backend::AfPacket(interface) => interface.mac_address(),
+            Backend::Peer(port) => port.mac_address(),
+        }
+    }
+}
+
+impl Port {
+    /// Opens and configures a port.
+    ///
+    /// # Errors
+    /// What is wrong with the URI's socket or interface, with the options, or what DPDK or the kernel said.
+    pub fn open(
+        eal: &Eal,
+        uri: &PortUri,
+        options: &PortOptions,
+        pool: &Mempool,
+    ) -> Result<Self, Error> {
+        check_options(options)?;
+        if pool.data_room() < buffer_size(options) {
+            return Err(Error::PortOptions {
+                port: options.name.clone(),
+                what: format!(
+                    "frames of up to {} octets need pool buffers of {} octets, and they have {}",
+                    options.frame_size_max,
+                    buffer_size(options),
+                    pool.data_room()
+                ),
+            });
+        }
+        check_pairs(uri, options)?;
+        place::check(eal, uri, &options.name)?;
+        let opened = Self::open_backend(eal, uri, options, pool);
+        let (backend, ends) = opened.inspect_err(|_| {
+            if let Some(path) = uri.socket() {
+                eal.forget_socket(path);
+            }
+        })?;
+        Ok(Self {
+            inner: Inner {
+                backend,
+                name: options.name.clone(),
+                uri: uri.clone(),
+                eal: eal.clone(),
+            },
+            ends,
+            options: options.clone(),
+        })
+    }
+
+    fn open_backend(
+        eal: &Eal,
+        uri: &PortUri,
+        options: &PortOptions,
+        pool: &Mempool,
+    ) -> Result<(Backend, Ends), Error> {
+        let mut ends = Ends::default();
+        let backend = match uri {
+            PortUri::Memif { .. } => {
+                let (port, rx, tx) = memif::open(eal, uri, options, pool)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::Memif));
+                ends.tx.extend(tx.into_iter().map(Sender::Memif));
+                Backend::Peer(port)
+            }
+            PortUri::Vhost { .. } => {
+                let (port, rx, tx) = vhost::open(eal, uri, options, pool)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::Vhost));
+                ends.tx.extend(tx.into_iter().map(Sender::Vhost));
+                Backend::Peer(port)
+            }
+            PortUri::VirtioUser { .. } => {
+                let (port, rx, tx) = virtio_user::open(eal, uri, options, pool)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::VirtioUser));
+                ends.tx.extend(tx.into_iter().map(Sender::VirtioUser));
+                Backend::Peer(port)
+            }
+            PortUri::AfPacket {
+                interface, queues, ..
+            } => {
+                let (rx, tx, opened) = af_packet::open(interface, *queues, options, pool)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::AfPacket));
+                ends.tx.extend(tx.into_iter().map(Sender::AfPacket));
+                Backend::AfPacket(opened)
+            }
+            _ => Backend::Device(device::Device::open(eal, uri, options, pool)?),
+        };
+        Ok((backend, ends))
+    }
+
+    /// Starts the port.
+    ///
+    /// # Errors
+    /// What DPDK or the kernel said.
+    pub fn start(mut self) -> Result<StartedPort, Error> {
+        match &mut self.inner.backend {
+            Backend::Device(device) => {
+                device.start(&self.options)?;
+                self.ends.rx = (0..self.options.rx_queues)
+                    .map(|queue| Receiver::Device(device.receiver(queue, &self.options)))
+                    .collect();
+                self.ends.tx = (0..self.options.tx_queues)
+                    .map(|queue| Sender::Device(device.sender(queue, &self.options)))
+                    .collect();
+            }
+            Backend::AfPacket(_) => {}
+            Backend::Peer(port) => port.start().map_err(|cause| Error::PortOpen {
+                port: self.inner.name.clone(),
+                uri: self.inner.uri.to_string(),
+                step: "listening on the socket",
+                cause,
+            })?,
+        }
+        let inner = Arc::new(self.inner);
+        let rx = self
+            .ends
+            .rx
+            .into_iter()
+            .map(|end| RxQueue {
+                end,
+                _inner: Arc::clone(&inner),
+            })
+            .collect();
+        let tx = self
+            .ends
+            .tx
+            .into_iter()
+            .map(|end| TxQueue {
+                end,
+                _inner: Arc::clone(&inner),
+            })
+            .collect();
+        Ok(StartedPort {
+            rx,
+            tx,
+            handle: PortHandle { inner },
+        })
+    }
+}
+
+/// Octets of a frame check sequence, and of the two VLAN tags that a frame may have beyond the largest frame's size.
+const FCS: u32 = 4;
+const TAGS: u32 = 8;
+
+/// Octets of the longest frame that a port takes, without FCS.
+fn length_max(options: &PortOptions) -> u32 {
+    (u32::from(options.frame_size_max) - FCS + TAGS).min(u32::from(buffer_size(options)))
+}
+
+/// Size of a buffer that holds the largest frame whole, octets. So no frame needs several buffers, neither of the pool nor in
+/// shared memory.
+fn buffer_size(options: &PortOptions) -> u16 {
+    const LINE: u16 = 64;
+    const BUFFER_SIZE_MIN: u16 = 2048;
+    options
+        .frame_size_max
+        .next_multiple_of(LINE)
+        .max(BUFFER_SIZE_MIN)
+}
+
+fn check_options(options: &PortOptions) -> Result<(), Error> {
+    const RING: std::ops::RangeInclusive<u16> = 32..=16384;
+    const FRAME: std::ops::RangeInclusive<u16> = 64..=9216;
+    let wrong = |what: String| {
+        Err(Error::PortOptions {
+            port: options.name.clone(),
+            what,
+        })
+    };
+    for (which, size) in [
+        ("receive", options.rx_ring_size),
+        ("transmit", options.tx_ring_size),
+    ] {
+        if !size.is_power_of_two() || !RING.contains(&size) {
+            return wrong(format!(
+                "the {which} ring size {size} is not a power of two from 32 to 16384"
+            ));
+        }
+    }
+    if options.rx_queues == 0 || options.tx_queues == 0 {
+        return wrong("a port needs a receive and a transmit queue at least".to_owned());
+    }
+    if !FRAME.contains(&options.frame_size_max) {
+        return wrong(format!(
+            "the largest frame of {} octets is not within 64 to 9216",
+            options.frame_size_max
+        ));
+    }
+    Ok(())
+}
+
+/// Queue pairs that a device is made with.
+fn pairs(options: &PortOptions) -> u16 {
+    options.rx_queues.max(options.tx_queues)
+}
+
+/// A device that has its queues in pairs receives on all of them: none may be left unread, or its frames were lost.
+fn check_pairs(uri: &PortUri, options: &PortOptions) -> Result<(), Error> {
+    let (rx, tx) = (options.rx_queues, options.tx_queues);
+    let wrong = |what: String| {
+        Err(Error::PortOptions {
+            port: options.name.clone(),
+            what,
+        })
+    };
+    if uri.queues() != 1 && uri.queues() != rx {
+        return wrong(format!(
+            "{uri} has {} queues, and {rx} of them would be read: frames of the others were lost",
+            uri.queues()
+        ));
+    }
+    let in_pairs = matches!(
+        uri,
+        PortUri::VirtioUser { .. }
+            | PortUri::Vhost { .. }
+            | PortUri::AfXdp { .. }
+            | PortUri::AfPacket { .. }
+            | PortUri::Tap { .. }
+    );
+    if in_pairs && tx > rx {
+        return wrong(format!(
+            "{tx} transmit and {rx} receive queues were asked for, and {uri} has them in pairs: ask for as many receive queues"
+        ));
+    }
+    Ok(())
+}

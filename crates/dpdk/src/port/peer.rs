@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What ports with a peer in shared memory have in common: their state as others see it, and their place in the thread that
+//! talks to peers.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quietwire_memory::Mapping;
+use quietwire_vhost::features;
+
+use super::PortStats;
+use super::counters::{self, QueueCounters};
+use super::peers::{Peers, Reactor};
+use crate::eal::Memory;
+
+/// The guest of a vhost-user port, or what drives virtio in its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guest {
+    /// Feature bits that both sides agreed on (virtio 1.2, sections 5.1.3 and 6).
+    pub features: u64,
+    /// Rings that it has set up, both ways together.
+    pub rings: u16,
+    /// Descriptors of the first.
+    pub ring_size: u16,
+}
+
+impl Guest {
+    /// Returns the names of the features, in the order of their bits.
+    #[must_use]
+    pub fn feature_names(&self) -> Vec<String> {
+        features::virtio_name_list(self.features)
+    }
+}
+
+/// The state of a port's connection. Written by the thread that talks to peers, read by any.
+#[derive(Debug, Default)]
+pub(crate) struct Status {
+    link: AtomicBool,
+    /// Feature bits that were negotiated, 0 without a peer.
+    features: AtomicU64,
+    rings: AtomicU16,
+    ring_size: AtomicU16,
+    /// Why the port is down.
+    reason: Mutex<Option<String>>,
+}
+
+impl Status {
+    /// Shows a peer.
+    pub(crate) fn up(&self, guest: Guest) {
+        self.features.store(guest.features, Ordering::Relaxed);
+        self.rings.store(guest.rings, Ordering::Relaxed);
+        self.ring_size.store(guest.ring_size, Ordering::Relaxed);
+        self.set_reason(None);
+        self.link.store(true, Ordering::Release);
+    }
+
+    /// Shows the size of the first ring.
+    pub(crate) fn add_ring(&self, size: u16) {
+        let none = self
+            .ring_size
+            .compare_exchange(0, size, Ordering::Relaxed, Ordering::Relaxed);
+        // Of further rings nothing is shown.
+        let _ = none;
+    }
+
+    /// Shows that there is none, and why.
+    pub(crate) fn down(&self, reason: Option<String>) {
+        self.link.store(false, Ordering::Release);
+        self.features.store(0, Ordering::Relaxed);
+        self.rings.store(0, Ordering::Relaxed);
+        self.set_reason(reason);
+    }
+
+    fn set_reason(&self, reason: Option<String>) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// Feature bits that were negotiated.
+    #[inline(always)]
+    pub(crate) fn features(&self) -> u64 {
+        self.features.load(Ordering::Relaxed)
+    }
+}
+
+/// Takes a port out of the thread that talks to peers.
+pub(crate) type End = Box<dyn FnOnce(&mut Reactor) + Send>;
+/// Puts it there.
+pub(crate) type Begin = Box<dyn FnOnce(&mut Reactor) -> Result<End, String> + Send>;
+
+/// A port with a peer.
+pub(crate) struct PeerPort {
+    peers: Peers,
+    // In locks since they may be sent and not shared.
+    begin: Mutex<Option<Begin>>,
+    end: Mutex<Option<End>>,
+    status: Arc<Status>,
+    rx: Vec<Arc<QueueCounters>>,
+    tx: Vec<Arc<QueueCounters>>,
+    ring_sizes: (u16, u16),
+    mac_address: [u8; 6],
+}
+
+impl std::fmt::Debug for PeerPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerPort")
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PeerPort {
+    pub(crate) fn new(
+        peers: &Peers,
+        begin: Begin,
+        status: Arc<Status>,
+        rx: Vec<Arc<QueueCounters>>,
+        tx: Vec<Arc<QueueCounters>>,
+        ring_sizes: (u16, u16),
+    ) -> Self {
+        Self {
+            peers: peers.clone(),
+            begin: Mutex::new(Some(begin)),
+            end: Mutex::new(None),
+            status,
+            rx,
+            tx,
+            ring_sizes,
+            mac_address: random_address(),
+        }
+    }
+
+    /// Has the port listen, or connect from now on.
+    pub(crate) fn start(&mut self) -> Result<(), String> {
+        let begin = self.begin.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(begin) = begin.take() else {
+            return Ok(());
+        };
+        match self.peers.call(begin) {
+            Some(Ok(end)) => {
+                *self.end.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(end);
+                Ok(())
+            }
+            Some(Err(cause)) => Err(cause),
+            None => Err("the thread that talks to peers does not answer".to_owned()),
+        }
+    }
+
+    /// Ends the connection and closes the socket.
+    pub(crate) fn close(&mut self) {
+        let end = self.end.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(end) = end.take()
+            && self.peers.call(end).is_none()
+        {
+            tracing::warn!(
+                "the socket of a port was not closed: the thread that talks to peers does not answer"
+            );
+        }
+    }
+
+    pub(crate) fn stats(&self) -> PortStats {
+        counters::sum(
+            self.rx.iter().map(Arc::as_ref),
+            self.tx.iter().map(Arc::as_ref),
+        )
+    }
+
+    pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
+        let mut stats = counters::extended("rx", self.rx.iter().map(Arc::as_ref));
+        stats.extend(counters::extended("tx", self.tx.iter().map(Arc::as_ref)));
+        stats
+    }
+
+    pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
+        (Some(self.ring_sizes.0), Some(self.ring_sizes.1))
+    }
+
+    pub(crate) fn link_is_up(&self) -> bool {
+        self.status.link.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn guest(&self) -> Option<Guest> {
+        self.link_is_up().then(|| Guest {
+            features: self.status.features(),
+            rings: self.status.rings.load(Ordering::Relaxed),
+            ring_size: self.status.ring_size.load(Ordering::Relaxed),
+        })
+    }
+
+    pub(crate) fn down_reason(&self) -> Option<String> {
+        let reason = &self.status.reason;
+        reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn mac_address(&self) -> [u8; 6] {
+        self.mac_address
+    }
+}
+
+/// A unicast address that is administered locally (IEEE 802, section 8.2.2).
+pub(crate) fn random_address() -> [u8; 6] {
+    let mut address = [0x02, 0, 0, 0, 0, 1];
+    // Without randomness, the address is that one.
+    let _ = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut address));
+    address[0] = address[0] & 0xfc | 0x02;
+    address
+}
+
+/// Makes memory for rings and buffers: in huge pages if the process uses them and enough are free.
+pub(crate) fn shared_memory(len: usize, memory: Memory) -> Result<(Mapping, OwnedFd), String> {
+    const NAME: &str = "quietwire-rings";
+    if memory == Memory::HugePages
+        && let Ok(huge) = Mapping::create_huge(NAME, len)
+    {
+        return Ok(huge);
+    }
+    Mapping::create(NAME, len).map_err(|error| error.to_string())
+}

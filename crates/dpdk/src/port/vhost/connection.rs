@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One connection of a front end: its messages, its session, and what the session asks for.
+//!
+//! Whatever changes about rings is done while all of them are parked. If a forwarding thread is in one, the rest of the work
+//! waits, and no further message is read.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quietwire_base::{Deadline, RateLimit};
+use quietwire_memory::{Doorbell, Sealing};
+use quietwire_vhost::address_space::Permission as Access;
+use quietwire_vhost::features::{F_ACCESS_PLATFORM, F_RING_PACKED};
+use quietwire_vhost::message::{FrontendRequest, Header, Permission, RingBase};
+use quietwire_vhost::ring::{self, Receive, RingError, Transmit};
+use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, RingConfig};
+
+use super::memory::Memory;
+use super::rings::{MissSlot, RxRing, Surroundings, TxRing};
+use super::slots::Slots;
+use crate::port::peer::{Guest, Status};
+use crate::port::peers::socket;
+
+/// Messages of a connection: so many at once, then one in each interval.
+const MESSAGES_BURST: u32 = 512;
+const MESSAGE_INTERVAL: Duration = Duration::from_millis(2);
+/// How long a front end may take to send the rest of a message.
+const MESSAGE: Duration = Duration::from_secs(2);
+/// How long a forwarding thread may take to leave a ring.
+const PARKING: Duration = Duration::from_secs(10);
+/// How long the front end has to answer before it is told of a miss again.
+const MISS_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is left to do when a step ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// All is done: wait for the next message.
+    Idle,
+    /// A thread is in a ring: try again shortly.
+    Parking,
+    /// The front end sends too fast: go on after this.
+    Pause(Duration),
+}
+
+/// A ring that runs, or waits for an address.
+struct Running {
+    config: RingConfig<OwnedFd>,
+    miss: Arc<MissSlot>,
+    /// The ring waits until the IOTLB has its addresses.
+    is_pending: bool,
+    asked: Option<(u64, Instant)>,
+}
+
+/// A connection.
+pub(super) struct Connection {
+    pub(super) socket: OwnedFd,
+    /// Number of the connection on its port.
+    number: u32,
+    port: String,
+    session: Backend<OwnedFd>,
+    actions: VecDeque<Action<OwnedFd>>,
+    memory: Memory,
+    rings: Vec<Option<Running>>,
+    /// Requests of ours go here.
+    channel: Option<OwnedFd>,
+    input: Vec<u8>,
+    files: Vec<OwnedFd>,
+    /// When the message has to be whole, and the rings parked.
+    message_by: Option<Deadline>,
+    parked_by: Option<Deadline>,
+    is_parked: bool,
+    rate: RateLimit,
+}
+
+type Done = Result<(), String>;
+
+impl Connection {
+    pub(super) fn new(
+        socket: OwnedFd,
+        number: u32,
+        port: &str,
+        config: &BackendConfig,
+        sealing: Sealing,
+        now: Instant,
+    ) -> Self {
+        Self {
+            socket,
+            number,
+            port: port.to_owned(),
+            session: Backend::new(config.clone()),
+            actions: VecDeque::new(),
+            memory: Memory::new(sealing),
+            rings: (0..2 * config.queue_pairs).map(|_| None).collect(),
+            channel: None,
+            input: Vec::new(),
+            files: Vec::new(),
+            message_by: None,
+            parked_by: None,
+            is_parked: false,
+            rate: RateLimit::new(MESSAGE_INTERVAL, MESSAGES_BURST, now),
+        }
+    }
+
+    /// Goes on with what is to be done, then reads at most `messages` messages.
+    ///
+    /// # Errors
+    /// Why the connection has to end.
+    pub(super) fn advance(
+        &mut self,
+        slots: &mut Slots,
+        status: &Status,
+        messages: usize,
+        now: Instant,
+    ) -> Result<Step, String> {
+        for _ in 0..=messages {
+            if !self.carry_out(slots, status, now)? {
+                return Ok(Step::Parking);
+            }
+            if let Err(wait) = self.rate.take(now) {
+                self.unpark(slots);
+                return Ok(Step::Pause(wait));
+            }
+            let Some((request, need_reply, files)) = self.read(now)? else {
+                break;
+            };
+            let actions = self.session.handle(request, need_reply, files);
+            self.actions
+                .extend(actions.map_err(|error| error.to_string())?);
+        }
+        let is_done = self.carry_out(slots, status, now)?;
+        if is_done {
+            self.unpark(slots);
+        }
+        Ok(if is_done { Step::Idle } else { Step::Parking })
+    }
+
+    fn unpark(&mut self, slots: &mut Slots) {
+        if std::mem::take(&mut self.is_parked) {
+            slots.unpark();
+        }
+    }
+
+    /// Reads a message; `None` when it has not come whole yet.
+    fn read(
+        &mut self,
+        now: Instant,
+    ) -> Result<Option<(FrontendRequest, bool, Vec<OwnedFd>)>, String> {
+        loop {
+            let wanted = match self.input.first_chunk() {
+                None => Header::LENGTH,
+                Some(octets) => {
+                    let header = Header::parse(octets).map_err(|error| error.to_string())?;
+                    let whole = Header::LENGTH + usize::from(header.size());
+                    if self.input.len() == whole {
+                        let payload = self.input.get(Header::LENGTH..).unwrap_or(&[]);
+                        let request = FrontendRequest::parse(header, payload, self.files.len())
+                            .map_err(|error| error.to_string())?;
+                        self.input.clear();
+                        self.message_by = None;
+                        let files = std::mem::take(&mut self.files);
+                        return Ok(Some((request, header.need_reply(), files)));
+                    }
+                    whole
+                }
+            };
+            let have = self.input.len();
+            self.input.resize(wanted, 0);
+            let place = self.input.get_mut(have..).unwrap_or(&mut []);
+            let received = socket::receive(&self.socket, place, &mut self.files);
+            self.input
+                .truncate(have + received.as_ref().copied().unwrap_or(0));
+            match received {
+                Ok(0) => return Err("the front end ended the connection".to_owned()),
+                Ok(_) if self.message_by.is_none() => {
+                    self.message_by = Some(Deadline::at(now, MESSAGE));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// Does what the session asks for. Returns false when a thread is in a ring.
+    fn carry_out(
+        &mut self,
+        slots: &mut Slots,
+        status: &Status,
+        now: Instant,
+    ) -> Result<bool, String> {
+        while let Some(action) = self.actions.pop_front() {
+            if changes_rings(&action) && !self.is_parked {
+                if !slots.park(self.number) {
+                    self.actions.push_front(action);
+                    let by = *self.parked_by.get_or_insert(Deadline::at(now, PARKING));
+                    if by.remaining_at(now).is_zero() {
+                        return Err("a forwarding thread does not leave the rings".to_owned());
+                    }
+                    return Ok(false);
+                }
+                self.parked_by = None;
+                self.is_parked = true;
+            }
+            self.act(action, slots, status)?;
+        }
+        Ok(true)
+    }
+
+    fn act(&mut self, action: Action<OwnedFd>, slots: &mut Slots, status: &Status) -> Done {
+        match action {
+            Action::Reply(octets, files) => {
+                socket::send(&self.socket, &octets, &files).map_err(|error| error.to_string())
+            }
+            Action::Refused(error) => {
+                tracing::debug!("port '{}': refused: {error}", self.port);
+                Ok(())
+            }
+            Action::SetMemory(regions) => {
+                let result = self.memory.set(regions);
+                self.memory_changed(result, slots)
+            }
+            Action::AddRegion(region, file) => {
+                let result = self.memory.add(region, &file);
+                self.memory_changed(result, slots)
+            }
+            Action::RemoveRegion(region) => {
+                let result = self.memory.remove(&region);
+                self.memory_changed(result, slots)
+            }
+            Action::SetLog { size, offset, file } => {
+                let result = self.memory.set_log(size, offset, &file);
+                self.log_changed(slots);
+                let result = self.warned(result);
+                self.go_on(|session| session.log_mapped(result))
+            }
+            Action::SetLogging(is_on) => {
+                let (rx, tx) = slots.parked();
+                rx.for_each(|found| found.ring.set_logging(is_on));
+                tx.for_each(|found| found.ring.set_logging(is_on));
+                Ok(())
+            }
+            Action::SetRingLogging { index, log } => {
+                self.with_running(index, |running| running.config.log = log);
+                self.rebuild(index, slots)
+            }
+            Action::DeviceReady {
+                features, rings, ..
+            } => {
+                status.up(Guest {
+                    features,
+                    rings,
+                    ring_size: 0,
+                });
+                tracing::info!("port '{}': connected", self.port);
+                Ok(())
+            }
+            Action::DeviceGone => {
+                status.down(Some("the guest's driver is not ready".to_owned()));
+                Ok(())
+            }
+            Action::StartRing(config) => self.start_ring(*config, slots, status),
+            Action::StopRing { index } => self.stop_ring(index, slots),
+            Action::EnableRing { index, is_enabled } => {
+                self.with_running(index, |running| running.config.is_enabled = is_enabled);
+                slots.enable(index, is_enabled);
+                Ok(())
+            }
+            Action::SetCall { index, call } => self.set_call(index, call, slots),
+            // Rings are polled, and faults end the connection: these descriptors are closed.
+            Action::SetKick { .. } | Action::SetError { .. } => Ok(()),
+            Action::IotlbChannel(channel) => {
+                self.channel = Some(channel);
+                Ok(())
+            }
+            Action::IotlbUpdate(entry) => {
+                let is_added = self.memory.iotlb().is_some_and(|iotlb| {
+                    let access = access_of(entry.permission());
+                    iotlb.update(entry.iova(), entry.size(), entry.user_address(), access)
+                });
+                self.start_pending(slots)?;
+                let result = if is_added { Ok(()) } else { Err(()) };
+                self.go_on(|session| session.iotlb_updated(result))
+            }
+            Action::IotlbInvalidate(range) => {
+                // A range of all addresses has a size that no integer has; the last address then stays.
+                let size = (range.last() - range.first()).saturating_add(1);
+                let is_removed = self
+                    .memory
+                    .iotlb()
+                    .is_some_and(|iotlb| iotlb.invalidate(range.first(), size));
+                let result = if is_removed { Ok(()) } else { Err(()) };
+                self.go_on(|session| session.iotlb_updated(result))
+            }
+            Action::CreateInflight {
+                rings,
+                ring_size,
+                is_packed,
+            } => {
+                let result = Memory::create_inflight(rings, ring_size, is_packed);
+                let result = self.warned(result);
+                self.go_on(|session| session.inflight_created(result))
+            }
+            Action::SetInflight(area, file) => {
+                let is_packed = self.session.features() & F_RING_PACKED != 0;
+                let result = self.memory.set_inflight(area, &file, is_packed);
+                let result = self.warned(result);
+                self.go_on(|session| session.inflight_mapped(result))
+            }
+            // Frames of any length up to the port's largest pass in any case.
+            Action::SetMtu(_) => Ok(()),
+            Action::SendRarp(address) => {
+                let (mut rx, _) = slots.parked();
+                if let Some(first) = rx.next() {
+                    first.announce = Some(address);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Logs what failed; the session answers the front end.
+    fn warned<T>(&self, result: Result<T, String>) -> Result<T, String> {
+        result.inspect_err(|error| tracing::warn!("port '{}': {error}", self.port))
+    }
+
+    /// Reports an outcome to the session; what it asks for then comes next.
+    fn go_on<E: ToString>(
+        &mut self,
+        report: impl FnOnce(&mut Backend<OwnedFd>) -> Result<Vec<Action<OwnedFd>>, E>,
+    ) -> Done {
+        let actions = report(&mut self.session).map_err(|error| error.to_string())?;
+        for action in actions.into_iter().rev() {
+            self.actions.push_front(action);
+        }
+        Ok(())
+    }
+
+    fn with_running(&mut self, index: u8, change: impl FnOnce(&mut Running)) {
+        if let Some(Some(running)) = self.rings.get_mut(usize::from(index)) {
+            change(running);
+        }
+    }
+
+    fn memory_changed(&mut self, result: Result<(), String>, slots: &mut Slots) -> Done {
+        let result = self.warned(result);
+        if result.is_ok() {
+            for index in 0..self.rings.len() {
+                self.rebuild(u8::try_from(index).unwrap_or(u8::MAX), slots)?;
+            }
+        }
+        self.go_on(|session| session.memory_mapped(result))
+    }
+
+    fn log_changed(&mut self, slots: &mut Slots) {
+        let (rx, tx) = slots.parked();
+        let log = self.memory.log();
+        rx.for_each(|found| found.ring.set_log(log.clone()));
+        tx.for_each(|found| found.ring.set_log(log.clone()));
+    }
+
+    /// Starts a ring, or notes that it waits for the IOTLB.
+    fn start_ring(
+        &mut self,
+        config: RingConfig<OwnedFd>,
+        slots: &mut Slots,
+        status: &Status,
+    ) -> Done {
+        let index = config.index;
+        if config.features & F_ACCESS_PLATFORM != 0 {
+            self.memory.use_iotlb()?;
+        }
+        status.add_ring(config.size);
+        slots.enable(index, config.is_enabled);
+        let running = Running {
+            config,
+            miss: Arc::default(),
+            is_pending: true,
+            asked: None,
+        };
+        if let Some(place) = self.rings.get_mut(usize::from(index)) {
+            *place = Some(running);
+        }
+        self.try_start(index, slots)
+    }
+
+    /// Makes a ring that waits and attaches it, unless it has to wait on.
+    fn try_start(&mut self, index: u8, slots: &mut Slots) -> Done {
+        let Some(Some(running)) = self.rings.get_mut(usize::from(index)) else {
+            return Ok(());
+        };
+        let call = match running.config.call.take() {
+            Some(call) => Some(doorbell(call)?),
+            None => None,
+        };
+        let base = running.config.base.bits();
+        match attach(&self.memory, running, base, call, self.number, slots) {
+            Ok(()) => {
+                running.is_pending = false;
+                Ok(())
+            }
+            Err((RingError::Miss(miss), call)) => {
+                running.is_pending = true;
+                // For the next attempt.
+                running.config.call = call.map(Doorbell::into_event);
+                running.miss.set(miss);
+                Ok(())
+            }
+            Err((error, _)) => Err(error.to_string()),
+        }
+    }
+
+    fn start_pending(&mut self, slots: &mut Slots) -> Done {
+        for index in 0..self.rings.len() {
+            let is_pending = self
+                .rings
+                .get(index)
+                .and_then(Option::as_ref)
+                .is_some_and(|running| running.is_pending);
+            if is_pending {
+                self.try_start(u8::try_from(index).unwrap_or(u8::MAX), slots)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a parked ring anew, where it stands, after its memory or its log has changed.
+    fn rebuild(&mut self, index: u8, slots: &mut Slots) -> Done {
+        let Some(Some(running)) = self.rings.get_mut(usize::from(index)) else {
+            return Ok(());
+        };
+        let (base, call) = if let Some(ring) = slots.rx(index).and_then(Option::take) {
+            (ring.ring.base(), ring.around.call)
+        } else if let Some(ring) = slots.tx(index).and_then(Option::take) {
+            (ring.ring.base(), ring.around.call)
+        } else {
+            return Ok(());
+        };
+        running.config.features = self.session.features();
+        match attach(&self.memory, running, base, call, self.number, slots) {
+            Ok(()) => Ok(()),
+            Err((error, _)) => Err(error.to_string()),
+        }
+    }
+
+    /// Detaches a ring, and tells the session where it stands.
+    fn stop_ring(&mut self, index: u8, slots: &mut Slots) -> Done {
+        let base = slots
+            .rx(index)
+            .and_then(Option::take)
+            .map(|ring| ring.ring.base())
+            .or_else(|| {
+                let ring = slots.tx(index).and_then(Option::take);
+                ring.map(|ring| ring.ring.base())
+            });
+        slots.remove(index);
+        let running = self
+            .rings
+            .get_mut(usize::from(index))
+            .and_then(Option::take);
+        // A ring that no queue has stands where it began.
+        let begin = running.map(|running| running.config.base);
+        let is_packed = self.session.features() & F_RING_PACKED != 0;
+        let base = base
+            .and_then(|bits| RingBase::from_bits(bits, is_packed))
+            .or(begin)
+            .unwrap_or_else(|| RingBase::initial(is_packed));
+        self.go_on(|session| session.ring_stopped(index, base))
+    }
+
+    fn set_call(&mut self, index: u8, call: Option<OwnedFd>, slots: &mut Slots) -> Done {
+        let call = call.map(doorbell).transpose()?;
+        // Buffers may have been used between the former eventfd and this one.
+        if let Some(call) = &call {
+            call.ring();
+        }
+        if let Some(Some(ring)) = slots.rx(index) {
+            ring.around.call = call;
+        } else if let Some(Some(ring)) = slots.tx(index) {
+            ring.around.call = call;
+        } else {
+            self.with_running(index, |running| {
+                running.config.call = call.map(Doorbell::into_event);
+            });
+        }
+        Ok(())
+    }
+
+    /// Looks at deadlines, memory and misses, now and then.
+    ///
+    /// # Errors
+    /// Why the connection has to end.
+    pub(super) fn look(&mut self, now: Instant) -> Done {
+        let is_late = |by: &Deadline| by.remaining_at(now).is_zero();
+        if self.message_by.as_ref().is_some_and(is_late) {
+            return Err("the front end does not send the rest of a message".to_owned());
+        }
+        if self.memory.has_faulted() {
+            return Err("the front end took its memory back".to_owned());
+        }
+        self.report_misses(now)
+    }
+
+    /// True when addresses may be missing, so that it has to be looked for often.
+    pub(super) fn has_iotlb(&self) -> bool {
+        self.memory.iotlb().is_some()
+    }
+
+    /// Asks the front end for the addresses that rings wait for.
+    fn report_misses(&mut self, now: Instant) -> Done {
+        let Some(channel) = &self.channel else {
+            return Ok(());
+        };
+        for running in self.rings.iter_mut().flatten() {
+            let Some((iova, is_write)) = running.miss.take() else {
+                continue;
+            };
+            let was_asked = running
+                .asked
+                .is_some_and(|(asked, at)| asked == iova && now < at + MISS_AGAIN);
+            if was_asked {
+                if running.is_pending {
+                    running.miss.put_back(iova, is_write);
+                }
+                continue;
+            }
+            running.asked = Some((iova, now));
+            let permission = if is_write {
+                Permission::Write
+            } else {
+                Permission::Read
+            };
+            if let Some(octets) = self.session.iotlb_miss(iova, permission) {
+                let none: [OwnedFd; 0] = [];
+                socket::send(channel, &octets, &none).map_err(|error| error.to_string())?;
+            }
+            if running.is_pending {
+                running.miss.put_back(iova, is_write);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An eventfd of the front end's.
+fn doorbell(file: OwnedFd) -> Result<Doorbell, String> {
+    Doorbell::new(file).map_err(|error| format!("eventfd: {error}"))
+}
+
+fn access_of(permission: Permission) -> Access {
+    Access {
+        read: permission != Permission::Write,
+        write: permission != Permission::Read,
+    }
+}
+
+/// Whether rings have to be parked for an action.
+fn changes_rings(action: &Action<OwnedFd>) -> bool {
+    !matches!(
+        action,
+        Action::Reply(..)
+            | Action::Refused(_)
+            | Action::DeviceReady { .. }
+            | Action::DeviceGone
+            | Action::SetKick { .. }
+            | Action::SetError { .. }
+            | Action::IotlbChannel(_)
+            | Action::CreateInflight { .. }
+            | Action::SetMtu(_)
+    )
+}
+
+/// Makes a ring and parks it in its queue's slot. An error gives the interrupt back. Rings that no queue has are not made.
+fn attach(
+    memory: &Memory,
+    running: &Running,
+    base: u32,
+    call: Option<Doorbell>,
+    connection: u32,
+    slots: &mut Slots,
+) -> Result<(), (RingError, Option<Doorbell>)> {
+    let config = &running.config;
+    let index = config.index;
+    let Some(space) = memory.space() else {
+        return Err((RingError::Outside("memory", 0), call));
+    };
+    let ring_config = ring::RingConfig {
+        size: config.size,
+        descriptors: config.descriptors,
+        driver: config.available,
+        device: config.used,
+        space,
+        base,
+        features: config.features,
+        log: memory.log(),
+        ring_log_address: config.log,
+        inflight: memory.inflight(index),
+    };
+    let around =
+        |call| Surroundings::new(call, Arc::clone(&running.miss), config.features, connection);
+    if let Some(place) = slots.rx(index) {
+        match ring::Receiver::new(&ring_config) {
+            Ok(mut ring) => {
+                ring.request_notifications(false);
+                *place = Some(Box::new(RxRing {
+                    ring,
+                    around: around(call),
+                    announce: None,
+                }));
+            }
+            Err(error) => return Err((error, call)),
+        }
+    } else if let Some(place) = slots.tx(index) {
+        match ring::Sender::new(&ring_config) {
+            Ok(mut ring) => {
+                ring.request_notifications(false);
+                *place = Some(Box::new(TxRing {
+                    ring,
+                    around: around(call),
+                }));
+            }
+            Err(error) => return Err((error, call)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The socket of a vhost-user port, as server or client, and its one connection.
+
+use std::any::Any;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quietwire_base::RateLimit;
+use quietwire_memory::Sealing;
+use quietwire_vhost::session::backend::BackendConfig;
+
+use super::connection::{Connection, Step};
+use super::slots::{FORMER_MAX, Slots};
+use crate::port::peer::Status;
+use crate::port::peers::socket::{self, Address, Kind};
+use crate::port::peers::{self, Control, LogLimit};
+
+/// Pause between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(500);
+/// Connections: so many at once, then one in each interval.
+const CONNECTIONS_BURST: u32 = 16;
+const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
+/// Messages that are read before others have their turn.
+const MESSAGES_AT_ONCE: usize = 16;
+/// How often memory and deadlines are looked at, and how often while addresses may be missing.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_FOR_MISSES: Duration = Duration::from_millis(1);
+/// How often it is tried again to take a ring away from a thread that is in it.
+const PARK: Duration = Duration::from_millis(1);
+/// How often it is tried again to unmap memory that a thread is in.
+const COLLECT: Duration = Duration::from_millis(10);
+/// Pause of accepting connections when the process has no descriptors left.
+const NO_DESCRIPTORS: Duration = Duration::from_secs(1);
+
+const LISTENER: u32 = 0;
+const CONNECTION: u32 = 1;
+
+/// The socket of a port.
+pub(super) struct Endpoint {
+    port: String,
+    address: Address,
+    config: BackendConfig,
+    sealing: Sealing,
+    slots: Slots,
+    status: Arc<Status>,
+    /// None for a client.
+    listener: Option<OwnedFd>,
+    is_listening: bool,
+    connection: Option<Connection>,
+    is_reading: bool,
+    /// Number of the last connection.
+    number: u32,
+    /// Nothing is read, accepted or tried before this.
+    paused_until: Option<Instant>,
+    rate: RateLimit,
+    log: LogLimit,
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        port: &str,
+        address: Address,
+        config: BackendConfig,
+        sealing: Sealing,
+        slots: Slots,
+        status: Arc<Status>,
+    ) -> Self {
+        Self {
+            port: port.to_owned(),
+            address,
+            config,
+            sealing,
+            slots,
+            status,
+            listener: None,
+            is_listening: false,
+            connection: None,
+            is_reading: false,
+            number: 0,
+            paused_until: None,
+            rate: RateLimit::new(CONNECTION_INTERVAL, CONNECTIONS_BURST, Instant::now()),
+            log: LogLimit::new(),
+        }
+    }
+
+    /// Makes the socket.
+    pub(super) fn listen(mut self) -> io::Result<Self> {
+        self.listener = Some(socket::listen_at(&self.address, Kind::Stream)?);
+        Ok(self)
+    }
+
+    fn pause(&mut self, wait: Duration, control: &mut Control<'_>) {
+        self.paused_until = Some(control.now + wait);
+        control.wake_in(wait);
+    }
+
+    /// Looks for a connection: accepts one, or connects.
+    fn look_for_peer(&mut self, control: &mut Control<'_>) {
+        if self.paused_until.is_some_and(|until| until > control.now) {
+            return;
+        }
+        self.paused_until = None;
+        if self.slots.collect() >= FORMER_MAX {
+            let reason = format!(
+                "a forwarding thread has not left the rings of {FORMER_MAX} former connections"
+            );
+            self.status.down(Some(reason));
+            return self.pause(COLLECT, control);
+        }
+        if let Some(listener) = &self.listener {
+            if !self.is_listening {
+                self.is_listening = control.watch(listener, LISTENER).is_ok();
+            }
+        } else {
+            match socket::connect_to(&self.address, Kind::Stream) {
+                Ok(socket) => self.begin(socket, control),
+                Err(error) => {
+                    tracing::debug!("port '{}': {}: {error}", self.port, self.address);
+                    self.pause(RETRY, control);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, control: &mut Control<'_>) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let limited = self.rate.take(control.now);
+        let accepted = limited
+            .map_err(|wait| (wait, None))
+            .and_then(|()| socket::accept(listener).map_err(|error| (NO_DESCRIPTORS, Some(error))));
+        match accepted {
+            Ok(Some(socket)) => {
+                self.stop_listening(control);
+                self.begin(socket, control);
+            }
+            Ok(None) => {}
+            Err((wait, error)) => {
+                if let Some(error) = error
+                    && self.log.allows()
+                {
+                    tracing::warn!("{}: no connection accepted: {error}", self.address);
+                }
+                self.stop_listening(control);
+                self.pause(wait, control);
+            }
+        }
+    }
+
+    /// Others wait until the connection has ended.
+    fn stop_listening(&mut self, control: &Control<'_>) {
+        if let Some(listener) = &self.listener
+            && std::mem::take(&mut self.is_listening)
+        {
+            control.unwatch(listener);
+        }
+    }
+
+    fn begin(&mut self, socket: OwnedFd, control: &mut Control<'_>) {
+        if control.watch(&socket, CONNECTION).is_err() {
+            return self.pause(RETRY, control);
+        }
+        self.is_reading = true;
+        self.number = self.number.wrapping_add(1);
+        self.connection = Some(Connection::new(
+            socket,
+            self.number,
+            &self.port,
+            &self.config,
+            self.sealing,
+            control.now,
+        ));
+        control.wake_in(LOOK);
+    }
+
+    fn advance(&mut self, control: &mut Control<'_>) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let step = connection.advance(&mut self.slots, &self.status, MESSAGES_AT_ONCE, control.now);
+        let is_reading = match step {
+            Ok(Step::Idle) => true,
+            Ok(Step::Parking) => {
+                control.wake_in(PARK);
+                false
+            }
+            Ok(Step::Pause(wait)) => {
+                self.paused_until = Some(control.now + wait);
+                control.wake_in(wait);
+                false
+            }
+            Err(reason) => return self.end(reason, control),
+        };
+        if is_reading != self.is_reading {
+            self.is_reading = is_reading;
+            if is_reading {
+                // Nothing is lost if that fails: the next tick tries again.
+                self.is_reading = control.watch(&connection.socket, CONNECTION).is_ok();
+            } else {
+                control.unwatch(&connection.socket);
+            }
+        }
+    }
+
+    fn end(&mut self, reason: String, control: &mut Control<'_>) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        control.unwatch(&connection.socket);
+        self.is_reading = false;
+        if self.log.allows() {
+            tracing::info!("port '{}': disconnected: {reason}", self.port);
+        }
+        self.status.down(Some(reason));
+        self.slots.clear();
+        // The memory goes with the last ring in it.
+        drop(connection);
+        if self.listener.is_none() {
+            self.pause(RETRY, control);
+        }
+        control.wake_in(PARK);
+    }
+}
+
+impl peers::Endpoint for Endpoint {
+    fn ready(&mut self, token: u32, control: &mut Control<'_>) {
+        if token == LISTENER {
+            self.accept(control);
+        } else {
+            self.advance(control);
+        }
+    }
+
+    fn tick(&mut self, control: &mut Control<'_>) {
+        let Some(connection) = &mut self.connection else {
+            self.look_for_peer(control);
+            if self.slots.collect() > 0 {
+                control.wake_in(COLLECT);
+            }
+            if let Some(until) = self.paused_until {
+                control.wake_at(until);
+            }
+            return;
+        };
+        let has_iotlb = connection.has_iotlb();
+        if let Err(reason) = connection.look(control.now) {
+            return self.end(reason, control);
+        }
+        if !self.is_reading && self.paused_until.is_none_or(|until| until <= control.now) {
+            self.advance(control);
+        }
+        control.wake_in(if has_iotlb { LOOK_FOR_MISSES } else { LOOK });
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

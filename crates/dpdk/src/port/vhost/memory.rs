@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A guest's memory, the log of its pages, and the area of chains in flight: mapped for one connection.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use quietwire_memory::{Mapping, Sealing};
+use quietwire_vhost::address_space::{AddressSpace, Iotlb, Region};
+use quietwire_vhost::message::{self, InflightArea, RingSize};
+use quietwire_vhost::ring::{DirtyLog, InflightRegion, inflight_region_len};
+
+/// What is mapped for a connection.
+#[derive(Debug)]
+pub(super) struct Memory {
+    sealing: Sealing,
+    /// The front end's regions and where they are mapped, in order.
+    regions: Vec<(message::Region, Arc<Mapping>)>,
+    space: Option<AddressSpace>,
+    iotlb: Option<Arc<Iotlb>>,
+    log: Option<(DirtyLog, Arc<Mapping>)>,
+    inflight: Option<(InflightArea, Arc<Mapping>, bool)>,
+}
+
+impl Memory {
+    pub(super) fn new(sealing: Sealing) -> Self {
+        Self {
+            sealing,
+            regions: Vec::new(),
+            space: None,
+            iotlb: None,
+            log: None,
+            inflight: None,
+        }
+    }
+
+    /// Translates through an IOTLB from now on.
+    pub(super) fn use_iotlb(&mut self) -> Result<(), String> {
+        if self.iotlb.is_none() {
+            self.iotlb = Some(Arc::new(Iotlb::new()));
+            self.rebuild()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn iotlb(&self) -> Option<&Iotlb> {
+        self.iotlb.as_deref()
+    }
+
+    pub(super) fn space(&self) -> Option<&AddressSpace> {
+        self.space.as_ref()
+    }
+
+    pub(super) fn log(&self) -> Option<DirtyLog> {
+        self.log.as_ref().map(|(log, _)| log.clone())
+    }
+
+    /// Maps regions in place of all former ones, which stay if that fails.
+    pub(super) fn set(&mut self, regions: Vec<(message::Region, OwnedFd)>) -> Result<(), String> {
+        let mapped = regions
+            .into_iter()
+            .map(|(region, file)| Ok((region.clone(), self.map(&region, &file)?)))
+            .collect::<Result<Vec<_>, String>>()?;
+        self.replace(mapped)
+    }
+
+    /// Maps one more region.
+    pub(super) fn add(&mut self, region: message::Region, file: &OwnedFd) -> Result<(), String> {
+        let mapping = self.map(&region, file)?;
+        let mut regions = self.regions.clone();
+        regions.push((region, mapping));
+        self.replace(regions)
+    }
+
+    /// Unmaps a region, once no ring uses it.
+    pub(super) fn remove(&mut self, region: &message::Region) -> Result<(), String> {
+        let mut regions = self.regions.clone();
+        regions.retain(|(other, _)| !other.is_same_range(region));
+        self.replace(regions)
+    }
+
+    fn replace(&mut self, regions: Vec<(message::Region, Arc<Mapping>)>) -> Result<(), String> {
+        let former = std::mem::replace(&mut self.regions, regions);
+        let result = self.rebuild();
+        if result.is_err() {
+            self.regions = former;
+        }
+        result
+    }
+
+    fn rebuild(&mut self) -> Result<(), String> {
+        let regions = self
+            .regions
+            .iter()
+            .map(|(region, mapping)| {
+                Region::new(
+                    region.guest_address(),
+                    region.user_address(),
+                    region.size(),
+                    mapping,
+                    0,
+                )
+                .ok_or_else(|| "a region is out of range".to_owned())
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let space =
+            AddressSpace::new(regions, self.iotlb.clone()).map_err(|error| error.to_string())?;
+        self.space = Some(space);
+        Ok(())
+    }
+
+    fn map(&self, region: &message::Region, file: &OwnedFd) -> Result<Arc<Mapping>, String> {
+        Mapping::of_peer(file.as_fd(), region.offset(), region.size(), self.sealing)
+            .map(Arc::new)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Maps the log of pages in place of the former one.
+    pub(super) fn set_log(&mut self, size: u64, offset: u64, file: &OwnedFd) -> Result<(), String> {
+        let mapping = Mapping::of_peer(file.as_fd(), offset, size, self.sealing)
+            .map(Arc::new)
+            .map_err(|error| error.to_string())?;
+        let log = DirtyLog::new(&mapping, 0, size).ok_or("the log is out of range")?;
+        self.log = Some((log, mapping));
+        Ok(())
+    }
+
+    /// Makes an area for chains in flight.
+    pub(super) fn create_inflight(
+        rings: u16,
+        ring_size: u16,
+        is_packed: bool,
+    ) -> Result<(InflightArea, OwnedFd), String> {
+        let len = inflight_region_len(ring_size, is_packed) * u64::from(rings);
+        let octets = usize::try_from(len).map_err(|_| "the area is too large")?;
+        let (mapping, file) =
+            Mapping::create("quietwire-inflight", octets).map_err(|error| error.to_string())?;
+        drop(mapping);
+        let size = RingSize::new(ring_size).ok_or("the size of the rings is out of range")?;
+        let area = InflightArea::new(len, 0, rings, size).ok_or("the area is out of range")?;
+        Ok((area, file))
+    }
+
+    /// Maps an area for chains in flight.
+    pub(super) fn set_inflight(
+        &mut self,
+        area: InflightArea,
+        file: &OwnedFd,
+        is_packed: bool,
+    ) -> Result<(), String> {
+        let mapping = Mapping::of_peer(file.as_fd(), area.offset(), area.size(), self.sealing)
+            .map_err(|error| error.to_string())?;
+        self.inflight = Some((area, Arc::new(mapping), is_packed));
+        Ok(())
+    }
+
+    /// The part of that area which belongs to a ring.
+    pub(super) fn inflight(&self, ring: u8) -> Option<InflightRegion> {
+        let (area, mapping, is_packed) = self.inflight.as_ref()?;
+        let len = inflight_region_len(area.ring_size().get(), *is_packed);
+        Some(InflightRegion::new(mapping, len * u64::from(ring)))
+    }
+
+    /// True when the guest took memory back.
+    pub(super) fn has_faulted(&self) -> bool {
+        let log = self.log.as_ref().map(|(_, mapping)| mapping);
+        let inflight = self.inflight.as_ref().map(|(_, mapping, _)| mapping);
+        let regions = self.regions.iter().map(|(_, mapping)| mapping);
+        regions
+            .chain(log)
+            .chain(inflight)
+            .any(|mapping| mapping.has_faulted())
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What guests leave to the host, and the host to guests: checksums and segmentation of TCP (virtio 1.2, section 5.1.6).
+
+use quietwire_packet::checksum;
+use quietwire_vhost::ring::header::{
+    FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_TCPV6, OffloadHeader,
+};
+
+use crate::burst::Mbuf;
+use crate::port::transfer::Outgoing;
+use crate::sys;
+
+/// Octets of a frame with segmentation at most: 64 KiB of IP, with an Ethernet header and tags before it.
+const SEGMENTED_MAX: u32 = 65_536 + 128;
+/// Octets of an Ethernet header.
+const ETHERNET: usize = 14;
+/// Offset of the checksum in headers of TCP and UDP (RFC 9293, section 3.1; RFC 768).
+const TCP_CHECKSUM: u16 = 16;
+const UDP_CHECKSUM: u16 = 6;
+
+/// What a guest left to the host for one frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offload {
+    pub(super) header: OffloadHeader,
+    /// Longest frame without segmentation, octets without FCS.
+    pub(super) has_tso: bool,
+    pub(super) limit: u32,
+}
+
+impl Offload {
+    fn is_segmented(&self) -> bool {
+        self.header.gso_type != GSO_NONE
+    }
+
+    /// Longest frame that may come so.
+    pub(super) fn length_max(&self, limit: u32) -> u32 {
+        if self.has_tso && self.is_segmented() {
+            SEGMENTED_MAX
+        } else {
+            limit
+        }
+    }
+
+    /// Does what the guest left to us. False when it makes no sense, or was not agreed on.
+    #[cold]
+    pub(super) fn complete(&self, frame: &mut Mbuf<'_>) -> bool {
+        let header = &self.header;
+        if self.is_segmented() {
+            let is_tcp = matches!(header.gso_type, GSO_TCPV4 | GSO_TCPV6);
+            if !self.has_tso || !is_tcp || header.gso_size == 0 {
+                return false;
+            }
+            if frame.length() > self.limit {
+                frame.set_segment_size(header.gso_size);
+                return true;
+            }
+        }
+        header.flags & FLAG_NEEDS_CSUM == 0 || complete_checksum(header, frame)
+    }
+}
+
+/// Computes a checksum of which the field holds the pseudo header's part already.
+fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
+    let start = usize::from(header.csum_start);
+    let Some(covered) = frame
+        .octets_mut()
+        .filter(|_| start >= ETHERNET)
+        .and_then(|octets| octets.get_mut(start..))
+    else {
+        return false;
+    };
+    let sum = match checksum(covered) {
+        // 0 says that there is none (RFC 768).
+        0 if header.csum_offset == UDP_CHECKSUM => 0xffff,
+        sum => sum,
+    };
+    let at = usize::from(header.csum_offset);
+    match covered.get_mut(at..at + 2) {
+        Some(field) => {
+            field.copy_from_slice(&sum.to_be_bytes());
+            true
+        }
+        None => false,
+    }
+}
+
+/// The header of a frame that goes to a guest; `None` for a plain one.
+#[inline(always)]
+pub(super) fn header_of(frame: &Outgoing<'_>) -> Option<OffloadHeader> {
+    if frame.flags() == 0 {
+        return None;
+    }
+    segmentation_of(frame)
+}
+
+#[cold]
+fn segmentation_of(frame: &Outgoing<'_>) -> Option<OffloadHeader> {
+    let (mut l2, mut l3, mut l4, mut size, mut is_ipv4) = (0, 0, 0, 0, 0);
+    // SAFETY: the frame is owned by a burst that is borrowed; the places outlive the call.
+    let is_to_segment = unsafe {
+        sys::qw_is_to_segment(
+            frame.buffer(),
+            &raw mut l2,
+            &raw mut l3,
+            &raw mut l4,
+            &raw mut size,
+            &raw mut is_ipv4,
+        )
+    };
+    (is_to_segment != 0).then_some(OffloadHeader {
+        flags: FLAG_NEEDS_CSUM,
+        gso_type: if is_ipv4 == 0 { GSO_TCPV6 } else { GSO_TCPV4 },
+        hdr_len: l2 + l3 + l4,
+        gso_size: size,
+        csum_start: l2 + l3,
+        csum_offset: TCP_CHECKSUM,
+        num_buffers: 0,
+    })
+}

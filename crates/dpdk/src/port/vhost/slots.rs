@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The places where a guest's rings are attached to queues. Ring 2n + 1 carries frames from the guest to receive queue n, ring
+//! 2n frames from transmit queue n to the guest (virtio 1.2, section 5.1.2).
+//!
+//! A ring is in its queue's gate while frames may pass, and parked here while anything about it changes.
+
+use quietwire_memory::gate::Keeper;
+
+use super::rings::{RxRing, TxRing};
+
+/// Rings of former connections that a forwarding thread may still be in. A port with so many accepts no further one.
+pub(super) const FORMER_MAX: usize = 2;
+
+/// A ring that knows its connection.
+pub(super) trait OfConnection {
+    fn connection(&self) -> u32;
+}
+
+impl OfConnection for RxRing {
+    fn connection(&self) -> u32 {
+        self.around.connection
+    }
+}
+
+impl OfConnection for TxRing {
+    fn connection(&self) -> u32 {
+        self.around.connection
+    }
+}
+
+/// One queue.
+#[derive(Debug)]
+pub(super) struct Slot<R> {
+    keeper: Keeper<R>,
+    parked: Option<Box<R>>,
+    is_enabled: bool,
+}
+
+impl<R: Send + OfConnection> Slot<R> {
+    fn new(keeper: Keeper<R>) -> Self {
+        Self {
+            keeper,
+            parked: None,
+            is_enabled: false,
+        }
+    }
+
+    /// Takes the ring out of the gate. Returns false while a thread is in it.
+    fn park(&mut self, connection: u32) -> bool {
+        let was_open = self.keeper.is_open();
+        self.keeper.close();
+        for ring in self.keeper.collect() {
+            // Those of former connections are dropped, and their memory with them.
+            if ring.connection() == connection {
+                self.parked = Some(ring);
+            }
+        }
+        !was_open || self.parked.is_some()
+    }
+
+    /// A thread is in the ring that was taken out last.
+    fn is_waiting(&mut self, connection: u32) -> bool {
+        for ring in self.keeper.collect() {
+            if ring.connection() == connection {
+                self.parked = Some(ring);
+            }
+        }
+        self.parked.is_none() && self.keeper.former() > 0
+    }
+
+    fn unpark(&mut self) {
+        if self.is_enabled
+            && let Some(ring) = self.parked.take()
+        {
+            self.keeper.open(ring);
+        }
+    }
+}
+
+/// All queues of a port.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    rx: Vec<Slot<RxRing>>,
+    tx: Vec<Slot<TxRing>>,
+    /// Rings whose queue is waited for.
+    waiting: bool,
+}
+
+/// Calls a method of the slot of a ring.
+macro_rules! slot {
+    ($slots:expr, $ring:expr, $slot:ident => $call:expr) => {{
+        let queue = usize::from($ring) / 2;
+        if $ring % 2 == 1 {
+            $slots.rx.get_mut(queue).map(|$slot| $call)
+        } else {
+            $slots.tx.get_mut(queue).map(|$slot| $call)
+        }
+    }};
+}
+
+impl Slots {
+    pub(super) fn add_rx(&mut self, keeper: Keeper<RxRing>) {
+        self.rx.push(Slot::new(keeper));
+    }
+
+    pub(super) fn add_tx(&mut self, keeper: Keeper<TxRing>) {
+        self.tx.push(Slot::new(keeper));
+    }
+
+    /// Takes all rings of a connection out of their gates. Returns false while a thread is in one of them; call it again then.
+    pub(super) fn park(&mut self, connection: u32) -> bool {
+        if self.waiting {
+            let rx = self.rx.iter_mut().map(|slot| slot.is_waiting(connection));
+            let tx = self.tx.iter_mut().map(|slot| slot.is_waiting(connection));
+            self.waiting = rx.chain(tx).fold(false, |any, waits| any | waits);
+            return !self.waiting;
+        }
+        let rx = self.rx.iter_mut().map(|slot| slot.park(connection));
+        let tx = self.tx.iter_mut().map(|slot| slot.park(connection));
+        self.waiting = !rx.chain(tx).fold(true, |all, parked| all & parked);
+        !self.waiting
+    }
+
+    /// Puts parked rings that are enabled back into their gates.
+    pub(super) fn unpark(&mut self) {
+        for slot in &mut self.rx {
+            slot.unpark();
+        }
+        for slot in &mut self.tx {
+            slot.unpark();
+        }
+    }
+
+    /// Takes all rings away for good. Their memory is unmapped once no thread is in them.
+    pub(super) fn clear(&mut self) {
+        self.waiting = false;
+        for slot in &mut self.rx {
+            slot.keeper.close();
+            (slot.parked, slot.is_enabled) = (None, false);
+        }
+        for slot in &mut self.tx {
+            slot.keeper.close();
+            (slot.parked, slot.is_enabled) = (None, false);
+        }
+        self.collect();
+    }
+
+    /// Unmaps memory of former connections that no thread is in any more. Returns how many are left. Only without a connection.
+    pub(super) fn collect(&mut self) -> usize {
+        let rx = self.rx.iter_mut().map(|slot| {
+            drop(slot.keeper.collect());
+            slot.keeper.former()
+        });
+        let tx = self.tx.iter_mut().map(|slot| {
+            drop(slot.keeper.collect());
+            slot.keeper.former()
+        });
+        rx.chain(tx).max().unwrap_or(0)
+    }
+
+    /// The parked ring that frames come through.
+    pub(super) fn rx(&mut self, ring: u8) -> Option<&mut Option<Box<RxRing>>> {
+        let slot = self.rx.get_mut(usize::from(ring) / 2);
+        slot.filter(|_| ring % 2 == 1).map(|slot| &mut slot.parked)
+    }
+
+    /// The parked ring that frames go through.
+    pub(super) fn tx(&mut self, ring: u8) -> Option<&mut Option<Box<TxRing>>> {
+        let slot = self.tx.get_mut(usize::from(ring) / 2);
+        slot.filter(|_| ring % 2 == 0).map(|slot| &mut slot.parked)
+    }
+
+    /// All parked rings that frames come through, and all that frames go through.
+    pub(super) fn parked(
+        &mut self,
+    ) -> (
+        impl Iterator<Item = &mut RxRing>,
+        impl Iterator<Item = &mut TxRing>,
+    ) {
+        (
+            self.rx
+                .iter_mut()
+                .filter_map(|slot| slot.parked.as_deref_mut()),
+            self.tx
+                .iter_mut()
+                .filter_map(|slot| slot.parked.as_deref_mut()),
+        )
+    }
+
+    /// Has frames pass a ring, or not.
+    pub(super) fn enable(&mut self, ring: u8, is_enabled: bool) {
+        // Rings that no queue has are left alone.
+        let _ = slot!(self, ring, slot => slot.is_enabled = is_enabled);
+    }
+
+    /// Drops a parked ring.
+    pub(super) fn remove(&mut self, ring: u8) {
+        let _ = slot!(self, ring, slot => {
+            slot.parked = None;
+            slot.is_enabled = false;
+        });
+    }
+}

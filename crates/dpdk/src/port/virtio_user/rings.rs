@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rings of our own, as forwarding threads use them.
+
+use std::sync::Arc;
+
+use quietwire_memory::gate::Visitor;
+use quietwire_memory::{Doorbell, Mapping};
+use quietwire_vhost::driver::{self, Layout, Packed, Queue, Rest, SetupError, Split};
+use quietwire_vhost::ring::OffloadHeader;
+
+use crate::burst::{Burst, Mbuf};
+use crate::mempool::Mempool;
+use crate::port::counters::QueueCounters;
+use crate::port::transfer::{self, Arrival, Next, Outgoing, Passed, Sent, Sink, Source};
+
+/// A receive ring of either kind.
+#[derive(Debug)]
+enum RxKind {
+    Split(Box<driver::Receiver<Split>>),
+    Packed(Box<driver::Receiver<Packed>>),
+}
+
+/// A transmit ring of either kind.
+#[derive(Debug)]
+enum TxKind {
+    Split(Box<driver::Sender<Split>>),
+    Packed(Box<driver::Sender<Packed>>),
+}
+
+/// What a ring needs beside itself.
+#[derive(Debug)]
+struct Surroundings {
+    /// Wakes the back end.
+    kick: Doorbell,
+    passed: Passed,
+}
+
+impl Surroundings {
+    #[inline(always)]
+    fn notify(&self, is_wanted: bool) -> u64 {
+        if is_wanted {
+            u64::from(self.kick.ring())
+        } else {
+            0
+        }
+    }
+}
+
+/// A ring that frames come from.
+#[derive(Debug)]
+pub(crate) struct RxRing {
+    kind: RxKind,
+    around: Surroundings,
+}
+
+/// A ring that frames go to.
+#[derive(Debug)]
+pub(crate) struct TxRing {
+    kind: TxKind,
+    around: Surroundings,
+}
+
+impl RxRing {
+    /// Lays out the ring of queue `index`.
+    pub(super) fn new(
+        mapping: &Arc<Mapping>,
+        layout: &Layout,
+        index: u32,
+        features: u64,
+        is_packed: bool,
+        kick: Doorbell,
+    ) -> Result<Self, SetupError> {
+        let kind = if is_packed {
+            RxKind::Packed(Box::new(driver::Receiver::new(
+                mapping, layout, index, features,
+            )?))
+        } else {
+            RxKind::Split(Box::new(driver::Receiver::new(
+                mapping, layout, index, features,
+            )?))
+        };
+        let around = Surroundings {
+            kick,
+            passed: Passed::default(),
+        };
+        Ok(Self { kind, around })
+    }
+
+    /// Wakes the back end, which may wait for the first buffers.
+    pub(super) fn kick(&self) {
+        self.around.kick.ring();
+    }
+}
+
+impl TxRing {
+    /// Lays out the ring of queue `index`.
+    pub(super) fn new(
+        mapping: &Arc<Mapping>,
+        layout: &Layout,
+        index: u32,
+        features: u64,
+        is_packed: bool,
+        kick: Doorbell,
+    ) -> Result<Self, SetupError> {
+        let kind = if is_packed {
+            TxKind::Packed(Box::new(driver::Sender::new(
+                mapping, layout, index, features,
+            )?))
+        } else {
+            TxKind::Split(Box::new(driver::Sender::new(
+                mapping, layout, index, features,
+            )?))
+        };
+        let around = Surroundings {
+            kick,
+            passed: Passed::default(),
+        };
+        Ok(Self { kind, around })
+    }
+}
+
+/// One kind of ring, for one burst.
+struct RxBurst<'ring, Q> {
+    ring: &'ring mut driver::Receiver<Q>,
+    around: &'ring mut Surroundings,
+}
+
+impl<Q: Queue> Source for RxBurst<'_, Q> {
+    type Offload = OffloadHeader;
+    type Rest<'ring>
+        = Rest<'ring>
+    where
+        Self: 'ring;
+
+    #[inline(always)]
+    fn ready(&mut self, most: usize) -> usize {
+        self.ring.ready(most)
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Next<'_, Rest<'_>, OffloadHeader>> {
+        Some(match self.ring.next()? {
+            driver::Received::Frame(frame) => Next::Frame(Arrival {
+                first: frame.first,
+                rest: frame.rest,
+                length: frame.length,
+                offload: frame.header,
+            }),
+            driver::Received::Bad => Next::Unsound,
+        })
+    }
+
+    #[inline(always)]
+    fn release(&mut self) {
+        let is_wanted = self.ring.release();
+        self.around.notify(is_wanted);
+    }
+
+    #[inline(always)]
+    fn take_unsound(&mut self) -> u64 {
+        self.around.passed.take(self.ring.errors())
+    }
+
+    #[inline(always)]
+    fn length_max(_: OffloadHeader, limit: u32) -> u32 {
+        limit
+    }
+
+    /// No offload was negotiated, so that the device may leave nothing to the driver.
+    #[inline(always)]
+    fn complete(offload: OffloadHeader, _: &mut Mbuf<'_>) -> bool {
+        offload.is_plain()
+    }
+}
+
+/// One kind of ring, for one burst.
+struct TxBurst<'ring, Q> {
+    ring: &'ring mut driver::Sender<Q>,
+    around: &'ring mut Surroundings,
+}
+
+impl<Q: Queue> Sink for TxBurst<'_, Q> {
+    #[inline(always)]
+    fn ready(&mut self, count: usize) {
+        self.ring.ready(count);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, frame: &Outgoing<'_>) -> Sent {
+        let header = OffloadHeader::default();
+        let length = frame.length() as usize;
+        match self.ring.put(&header, frame.segments(), length) {
+            driver::Put::Sent => Sent::Sent,
+            driver::Put::Full => Sent::Full,
+            driver::Put::Bad => Sent::Refused,
+        }
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) -> u64 {
+        let is_wanted = self.ring.publish();
+        self.around.notify(is_wanted)
+    }
+
+    #[inline(always)]
+    fn take_unsound(&mut self) -> u64 {
+        self.around.passed.take(self.ring.errors())
+    }
+}
+
+/// A receive queue.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    ring: Visitor<RxRing>,
+    pool: Mempool,
+    /// Octets of the longest frame, without FCS.
+    limit: u32,
+    counters: Arc<QueueCounters>,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        ring: Visitor<RxRing>,
+        pool: Mempool,
+        limit: u32,
+        counters: Arc<QueueCounters>,
+    ) -> Self {
+        Self {
+            ring,
+            pool,
+            limit,
+            counters,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        let Some(mut visit) = self.ring.enter() else {
+            return 0;
+        };
+        let RxRing { kind, around } = &mut *visit;
+        match kind {
+            RxKind::Split(ring) => transfer::receive(
+                &mut RxBurst { ring, around },
+                burst,
+                most,
+                &self.pool,
+                self.limit,
+                &self.counters,
+            ),
+            RxKind::Packed(ring) => transfer::receive(
+                &mut RxBurst { ring, around },
+                burst,
+                most,
+                &self.pool,
+                self.limit,
+                &self.counters,
+            ),
+        }
+    }
+}
+
+/// A transmit queue.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    ring: Visitor<TxRing>,
+    counters: Arc<QueueCounters>,
+}
+
+impl Sender {
+    pub(super) fn new(ring: Visitor<TxRing>, counters: Arc<QueueCounters>) -> Self {
+        Self { ring, counters }
+    }
+
+    #[inline(always)]
+    pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
+        let Some(mut visit) = self.ring.enter() else {
+            return 0;
+        };
+        let TxRing { kind, around } = &mut *visit;
+        match kind {
+            TxKind::Split(ring) => {
+                transfer::send(&mut TxBurst { ring, around }, burst, &self.counters)
+            }
+            TxKind::Packed(ring) => {
+                transfer::send(&mut TxBurst { ring, around }, burst, &self.counters)
+            }
+        }
+    }
+}
