@@ -10,15 +10,16 @@ mod iotlb;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use quietwire_memory::{Mapping, SharedSlice, Span, Word};
+use quietwire_memory::{CACHE_LINE, Mapping, SharedSlice, Span, Word};
 
 pub use iotlb::{IOTLB_ENTRIES_MAX, Iotlb, Permission};
 
 /// Regions of an address space (limit of our own; QEMU's is 8 without configurable slots and 32 usually with them).
 pub const REGIONS_MAX: usize = 32;
 
-/// Consecutive guest memory in a mapping.
+/// Consecutive guest memory in a mapping. One cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Region {
     guest: u64,
     user: u64,
@@ -349,26 +350,55 @@ impl Translator {
         }
     }
 
-    /// Returns the piece of `len` octets at a guest address if one region has them all. Only without IOTLB.
+    /// Returns true if a region has all of `len` octets at a guest address. Only without IOTLB.
     #[inline(always)]
-    pub(crate) fn whole(&mut self, address: u64, len: u32) -> Option<Piece> {
-        let (offset, rest) = match self.regions.get(self.last)?.find_guest(address) {
-            Some(found) => found,
-            None => self.remember(address)?,
-        };
-        (u64::from(len) <= rest).then_some(Piece {
-            region: self.last as u32,
-            len,
-            offset,
-        })
+    pub(crate) fn is_in(&self, region: usize, address: u64, len: u32) -> bool {
+        self.octets_in(region, address, len).is_some()
     }
 
-    /// Looks for a guest address in all regions and remembers the region.
+    /// Returns `len` octets at a guest address if a region has them all. Only without IOTLB.
+    #[inline(always)]
+    pub(crate) fn octets_in(&self, region: usize, address: u64, len: u32) -> Option<Span<'_>> {
+        let region = self.regions.get(region)?;
+        let offset = address.wrapping_sub(region.guest);
+        region.octets.span(offset, len as usize)
+    }
+
+    /// Asks the processor to load what is at a guest address: a header and a short frame. Returns the region that has the
+    /// address, or any other if none does. Only without IOTLB.
+    #[inline(always)]
+    pub(crate) fn prefetch(&mut self, address: u64) -> usize {
+        let near = self.regions.get(self.last);
+        let Some((region, offset)) = near.and_then(|region| place(region, address)) else {
+            return self.remember(address);
+        };
+        region.octets.prefetch(offset);
+        region.octets.prefetch(offset + CACHE_LINE);
+        self.last
+    }
+
+    /// As [`Self::prefetch`], in order to write there.
+    #[inline(always)]
+    pub(crate) fn prefetch_write(&mut self, address: u64) -> usize {
+        let near = self.regions.get(self.last);
+        let Some((region, offset)) = near.and_then(|region| place(region, address)) else {
+            return self.remember(address);
+        };
+        region.octets.prefetch_write(offset);
+        region.octets.prefetch_write(offset + CACHE_LINE);
+        self.last
+    }
+
+    /// Looks for a guest address in all regions, remembers the region, and loads the first octets there.
     #[cold]
     #[inline(never)]
-    fn remember(&mut self, address: u64) -> Option<(u64, u64)> {
-        self.find(|region| region.find_guest(address))
-            .map(|(_, offset, rest)| (offset, rest))
+    fn remember(&mut self, address: u64) -> usize {
+        if let Some((index, offset, _)) = self.find(|region| region.find_guest(address))
+            && let Some(region) = self.regions.get(index)
+        {
+            region.octets.prefetch(offset as usize);
+        }
+        self.last
     }
 
     #[inline(always)]
@@ -431,6 +461,13 @@ impl Translator {
         let region = self.regions.get(piece.region as usize)?;
         Some(region.guest.wrapping_add(piece.offset))
     }
+}
+
+/// Returns the region and the offset of a guest address in it.
+#[inline(always)]
+fn place(region: &Region, address: u64) -> Option<(&Region, usize)> {
+    let (offset, _) = region.find_guest(address)?;
+    Some((region, offset as usize))
 }
 
 /// Returns the piece of at most `len` octets.

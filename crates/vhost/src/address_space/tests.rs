@@ -36,8 +36,15 @@ fn a_buffer_continues_in_the_adjacent_region() {
     mapping.span(0, 2).unwrap().copy_from(&[3, 4]);
     assert_eq!(translator.span(first).unwrap().read_array(), Some([1, 2]));
     assert_eq!(translator.span(second).unwrap().read_array(), Some([3, 4]));
-    assert!(translator.whole(0x1_0ffe, 10).is_none());
-    assert_eq!(translator.whole(0x1_0ffe, 2), Some(first));
+    let (low, high) = (translator.prefetch(0x1_0ffe), translator.prefetch(0x1_1000));
+    assert_eq!((low, high), (0, 1));
+    let octets = translator.octets_in(low, 0x1_0ffe, 2).unwrap();
+    assert_eq!(octets.read_array(), Some([1, 2]));
+    assert!(!translator.is_in(low, 0x1_0ffe, 3));
+    assert!(translator.is_in(high, 0x1_1000, 4096));
+    assert!(!translator.is_in(high, 0x1_1000, 4097));
+    assert!(!translator.is_in(high, 0x1_0ffe, 2));
+    assert!(!translator.is_in(3, 0x1_0ffe, 2));
     assert_eq!(translator.guest_address(second), Some(0x1_1000));
 }
 
@@ -49,7 +56,8 @@ fn addresses_of_no_region_are_outside() {
     for address in [0, 0xffff, 0x1_2000, 0x10_0064, u64::MAX] {
         let result = translator.translate_guest(address, 1, Access::Write);
         assert_eq!(result, Translation::Outside, "{address:x}");
-        assert_eq!(translator.whole(address, 1), None);
+        let region = translator.prefetch(address);
+        assert!(!translator.is_in(region, address, 1));
     }
     let last = found(translator.translate_guest(0x10_0060, 100, Access::Read));
     assert_eq!(last.len(), 4);
@@ -205,8 +213,9 @@ proptest! {
             prop_assert_eq!(translator.guest_address(piece), Some(address));
             prop_assert!(translator.span(piece.skip(5)).is_some());
         }
-        if let Some(piece) = translator.whole(address, len) {
-            prop_assert_eq!(translator.span(piece).unwrap().len(), len as usize);
+        let region = translator.prefetch(address);
+        if let Some(span) = translator.octets_in(region, address, len) {
+            prop_assert_eq!(span.len(), len as usize);
         }
     }
 }

@@ -27,7 +27,9 @@ pub const GSO_ECN: u8 = 0x80;
 /// What the sender of a frame left to its receiver: checksums and segmentation. All zero for a frame that is complete.
 ///
 /// The values are those of the peer and are not checked against the frame.
+// Laid out as the header itself, so that little is moved to read or write one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct OffloadHeader {
     /// Bits `FLAG_…`.
     pub flags: u8,

@@ -40,10 +40,10 @@ pub const BURST_MAX: usize = 64;
 pub struct Counters {
     /// Frames taken or put.
     pub frames: u64,
-    /// Octets of these frames, without virtio's header.
-    pub octets: u64,
     /// Chains against the rules.
     pub bad: u64,
+    /// Octets of the frames, without virtio's header.
+    pub octets: u64,
     /// Indices of the driver's that cannot be.
     pub resyncs: u64,
 }

@@ -11,7 +11,8 @@ use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
 use super::dirty_log::RingLog;
 use super::inflight::{PackedDescriptor, PackedInflight};
 use super::layout::{
-    DESCRIPTOR_LEN, FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, PackedWord, RING_SIZE_MAX, packed, split,
+    DESCRIPTOR_LEN, FLAG_AVAIL, FLAG_INDIRECT, FLAG_NEXT, FLAG_USED, FLAG_WRITE, PackedWord,
+    RING_SIZE_MAX, packed, split,
 };
 use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window};
 use super::split::is_for;
@@ -58,6 +59,15 @@ impl Position {
     }
 }
 
+/// Where a chain's descriptors are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    /// Descriptors in the ring.
+    slots: u16,
+    /// Place of the private copy of the second.
+    tail: u16,
+}
+
 /// A packed virtqueue.
 #[derive(Debug)]
 pub struct PackedQueue {
@@ -84,6 +94,8 @@ pub struct PackedQueue {
     log: RingLog,
     inflight: Option<PackedInflight>,
     window: Window,
+    /// Of each chain in the window.
+    extents: [Extent; WINDOW],
     tail: [(u64, PackedWord); TAIL],
     tail_start: u32,
     tail_end: u32,
@@ -163,22 +175,23 @@ impl PackedQueue {
             log,
             inflight,
             window: Window::new(),
+            extents: [Extent::default(); WINDOW],
             tail: [(0, PackedWord(0)); TAIL],
             tail_start: 0,
             tail_end: 0,
         })
     }
 
+    /// Reads a descriptor: the second word, which says whether the descriptor is available, before the first.
     #[inline(always)]
-    fn word(&self, slot: u16, order: Ordering) -> PackedWord {
-        let word = self.ring.get(2 * usize::from(slot) + 1);
-        PackedWord(word.map_or(0, |word| u64::from_le(word.load(order))))
-    }
-
-    #[inline(always)]
-    fn address(&self, slot: u16) -> u64 {
-        let word = self.ring.get(2 * usize::from(slot));
-        word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
+    fn descriptor(&self, slot: u16) -> (u64, PackedWord) {
+        let at = 2 * usize::from(slot);
+        let Some([address, word]) = self.ring.get(at..at + 2) else {
+            return (0, PackedWord(0));
+        };
+        let word = u64::from_le(word.load(Ordering::Acquire));
+        let address = u64::from_le(address.load(Ordering::Relaxed));
+        (address, PackedWord(word))
     }
 
     #[inline(always)]
@@ -195,60 +208,130 @@ impl PackedQueue {
         self.size.saturating_sub(self.held).saturating_sub(pending)
     }
 
-    /// Reads the descriptors behind a chain's first; returns the chain's entry, or `None` if it cannot be read now.
-    #[inline]
-    fn read_chain(&mut self, first: PackedWord, room: u16) -> Option<Entry> {
-        let mut entry = Entry {
-            address: self.address(self.avail.slot),
-            len: first.len(),
-            flags: first.flags() & FLAGS_KEPT,
-            id: first.id(),
-            next: (self.tail_end as usize % TAIL) as u16,
-            slots: 1,
-        };
+    /// Reads chains of one descriptor, up to the end of the ring; returns how many.
+    #[inline(always)]
+    fn gather_direct(&mut self, wanted: usize, prefetch: &mut impl FnMut(u64) -> usize) -> usize {
+        let Position { slot, wrap } = self.avail;
+        let most = wanted.min(usize::from(self.room().min(self.size - slot)));
+        let start = 2 * usize::from(slot);
+        let words = self.ring.get(start..start + 2 * most).unwrap_or_default();
+        let expected = packed::avail_flags(wrap);
+        let mut count = 0;
+        for pair in words.chunks_exact(2) {
+            let [address, word] = pair else {
+                break;
+            };
+            let word = PackedWord(u64::from_le(word.load(Ordering::Acquire)));
+            if word.flags() & (FLAG_AVAIL | FLAG_USED | FLAG_NEXT) != expected {
+                break;
+            }
+            let address = u64::from_le(address.load(Ordering::Relaxed));
+            // Four descriptors share a cache line; the used ones are written to the same lines.
+            if count % 4 == 0 {
+                self.ring.prefetch_write(start + 2 * (count + 8));
+            }
+            let region = prefetch(address);
+            let flags = word.flags() & FLAGS_KEPT;
+            let entry = Entry::new(address, word.len(), flags, word.id());
+            let at = self.window.at_end(count);
+            self.window.set(at, entry.with_region(region));
+            if let Some(extent) = self.extents.get_mut(at) {
+                *extent = Extent { slots: 1, tail: 0 };
+            }
+            count += 1;
+        }
+        self.window.extend(count);
+        self.held += count as u16;
+        self.avail = self.avail.advanced(count as u16, self.size);
+        count
+    }
+
+    /// Reads a chain of any kind, for the window.
+    fn gather_chain(&mut self) -> Option<(Entry, Extent)> {
+        let room = self.room();
+        let (address, first) = self.descriptor(self.avail.slot);
+        if room == 0 || !first.is_available(self.avail.wrap) {
+            return None;
+        }
+        let (entry, extent) = self.read_chain(address, first, room)?;
+        self.avail = self.avail.advanced(extent.slots, self.size);
+        Some((entry, extent))
+    }
+
+    /// Reads the descriptors behind a chain's first; returns the chain, or `None` if it cannot be read now.
+    fn read_chain(
+        &mut self,
+        address: u64,
+        first: PackedWord,
+        room: u16,
+    ) -> Option<(Entry, Extent)> {
         let tail_room = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
-        let mut flags = first.flags();
+        let mut extent = Extent {
+            slots: 1,
+            tail: (self.tail_end as usize % TAIL) as u16,
+        };
+        let mut kept = first.flags() & FLAGS_KEPT;
+        let (mut id, mut flags) = (first.id(), first.flags());
         while flags & FLAG_NEXT != 0 {
-            if entry.slots >= room {
+            if extent.slots >= room {
                 if room < self.size {
                     // A driver that keeps the rules has no such chain until we have returned some.
                     return None;
                 }
-                entry.flags = FLAG_BAD;
-                return Some(entry);
+                kept = FLAG_BAD;
+                break;
             }
             // The end of a chain that is too long has to be found all the same: the driver goes on behind it.
-            let is_short = usize::from(entry.slots) < CHAIN_MAX;
-            if is_short && usize::from(entry.slots) > tail_room {
+            let is_short = usize::from(extent.slots) < CHAIN_MAX;
+            if is_short && usize::from(extent.slots) > tail_room {
                 return None;
             }
-            let slot = self.avail.advanced(entry.slots, self.size).slot;
-            // Ordered behind the first, which the driver wrote last.
-            let (address, word) = (self.address(slot), self.word(slot, Ordering::Relaxed));
+            let slot = self.avail.advanced(extent.slots, self.size).slot;
+            let (address, word) = self.descriptor(slot);
             if is_short {
-                let at = self.tail_end.wrapping_add(u32::from(entry.slots) - 1);
-                if let Some(place) = self.tail.get_mut(at as usize % TAIL) {
+                let at = usize::from(extent.tail) + usize::from(extent.slots) - 1;
+                if let Some(place) = self.tail.get_mut(at % TAIL) {
                     *place = (address, word);
                 }
             } else {
-                entry.flags = FLAG_BAD;
+                kept = FLAG_BAD;
             }
             // The last has the buffer's identifier (section 2.8.6).
-            entry.id = word.id();
-            entry.slots += 1;
-            flags = word.flags();
+            (id, flags) = (word.id(), word.flags());
+            extent.slots += 1;
         }
-        if entry.flags & FLAG_BAD == 0 {
-            self.tail_end = self.tail_end.wrapping_add(u32::from(entry.slots) - 1);
+        if kept & FLAG_BAD == 0 {
+            self.tail_end = self.tail_end.wrapping_add(u32::from(extent.slots) - 1);
         }
-        Some(entry)
+        Some((Entry::new(address, first.len(), kept, id), extent))
     }
 
     /// Returns the private copy of a chain's descriptor, `behind` the first by 1 or more.
     #[inline(always)]
-    fn tail(&self, entry: &Entry, behind: u16) -> (u64, PackedWord) {
-        let at = (usize::from(entry.next) + usize::from(behind) - 1) % TAIL;
-        self.tail.get(at).copied().unwrap_or((0, PackedWord(0)))
+    fn tail(&self, extent: Extent, behind: u16) -> (u64, PackedWord) {
+        let at = usize::from(extent.tail) + usize::from(behind) - 1;
+        let descriptor = self.tail.get(at % TAIL);
+        descriptor.copied().unwrap_or((0, PackedWord(0)))
+    }
+
+    /// Adds a chain to the window.
+    #[inline(always)]
+    fn add(&mut self, entry: Entry, extent: Extent) {
+        let at = self.window.at_end(0);
+        self.window.set(at, entry);
+        if let Some(place) = self.extents.get_mut(at) {
+            *place = extent;
+        }
+        self.window.extend(1);
+        self.held += extent.slots;
+    }
+
+    /// Returns a chain of the window.
+    #[inline(always)]
+    fn chain(&self, ahead: usize) -> Option<(Entry, Extent)> {
+        let entry = self.window.get(ahead)?;
+        let extent = self.extents.get(self.window.at(ahead))?;
+        Some((entry, *extent))
     }
 
     /// Adds chains that a device before took and did not return.
@@ -263,34 +346,28 @@ impl PackedQueue {
             let Some(chain) = inflight.resubmit(tail_room) else {
                 break;
             };
-            let mut entry = Entry {
-                next: (self.tail_end as usize % TAIL) as u16,
+            let extent = Extent {
                 slots: chain.len() as u16,
-                ..Entry::default()
+                tail: (self.tail_end as usize % TAIL) as u16,
             };
             let is_short = chain.len() <= CHAIN_MAX;
-            for (index, descriptor) in chain.iter().enumerate() {
-                let (address, word) = *descriptor;
-                entry.id = word.id();
-                if index == 0 {
-                    entry.address = address;
-                    entry.len = word.len();
-                    entry.flags = word.flags() & FLAGS_KEPT;
-                } else if is_short {
+            if is_short {
+                for descriptor in chain.iter().skip(1) {
                     if let Some(place) = self.tail.get_mut(self.tail_end as usize % TAIL) {
                         *place = *descriptor;
                     }
                     self.tail_end = self.tail_end.wrapping_add(1);
                 }
             }
-            if !is_short {
-                entry.flags = FLAG_BAD;
-            }
-            self.held += entry.slots;
-            if let Some(place) = self.window.place(0) {
-                *place = entry;
-            }
-            self.window.extend(1);
+            let (Some((address, word)), Some((_, last))) = (chain.first(), chain.last()) else {
+                continue;
+            };
+            let flags = if is_short {
+                word.flags() & FLAGS_KEPT
+            } else {
+                FLAG_BAD
+            };
+            self.add(Entry::new(*address, word.len(), flags, last.id()), extent);
             count += 1;
         }
         count
@@ -317,24 +394,38 @@ impl PackedQueue {
     }
 
     /// Returns the descriptors of a chain, as they were read.
-    fn descriptors(&self, entry: &Entry) -> impl Iterator<Item = PackedDescriptor> {
-        let is_bad = entry.flags & FLAG_BAD != 0;
-        let first = (
-            entry.address,
-            PackedWord::new(entry.len, entry.id, entry.flags),
-        );
-        (0..entry.slots).map(move |behind| match behind {
-            0 => first,
-            _ if is_bad => (0, PackedWord::new(0, entry.id, 0)),
-            _ => self.tail(entry, behind),
+    fn descriptors(&self, entry: Entry, extent: Extent) -> impl Iterator<Item = PackedDescriptor> {
+        let is_bad = entry.flags() & FLAG_BAD != 0;
+        let word = PackedWord::new(entry.len(), entry.id(), entry.flags() & FLAGS_KEPT);
+        (0..extent.slots).map(move |behind| match behind {
+            0 => (entry.address, word),
+            _ if is_bad => (0, PackedWord::new(0, entry.id(), 0)),
+            _ => self.tail(extent, behind),
         })
     }
 
     #[cold]
-    fn take_inflight(&mut self, entry: &Entry) {
+    fn take_inflight(&mut self, entry: Entry, extent: Extent) {
         if let Some(mut inflight) = self.inflight.take() {
-            inflight.take(self.descriptors(entry));
+            inflight.take(self.descriptors(entry, extent));
             self.inflight = Some(inflight);
+        }
+    }
+
+    /// Writes a used descriptor, the first of several for later. The caller advances the position.
+    #[inline(always)]
+    fn use_slot(&mut self, id: u16, written: u32, is_delayed: bool) {
+        // The length counts with this flag only (section 2.8.4).
+        let write = if written > 0 { FLAG_WRITE } else { 0 };
+        let flags = packed::used_flags(self.used.wrap) | write;
+        let word = PackedWord::new(written, id, flags);
+        if self.unpublished == 0 {
+            self.first_used = (self.used.slot, word);
+        } else if is_delayed {
+            // There is room: each has a slot of its own.
+            self.other_used.push((self.used.slot, word));
+        } else {
+            self.write_used(self.used.slot, word, Ordering::Relaxed);
         }
     }
 
@@ -373,7 +464,7 @@ impl PackedQueue {
 
 impl Queue for PackedQueue {
     #[inline]
-    fn gather(&mut self, most: usize) -> usize {
+    fn gather(&mut self, most: usize, mut prefetch: impl FnMut(u64) -> usize) -> usize {
         let have = self.window.len();
         let mut wanted = most.min(WINDOW).saturating_sub(have).min(GATHER_MAX);
         if wanted == 0 {
@@ -382,41 +473,18 @@ impl Queue for PackedQueue {
         if self.inflight.is_some() {
             wanted -= self.resubmit(wanted);
         }
-        let mut room = self.room();
-        let mut count = 0;
-        while count < wanted && room > 0 {
-            let first = self.word(self.avail.slot, Ordering::Acquire);
-            if !first.is_available(self.avail.wrap) {
-                break;
+        while wanted > 0 {
+            let count = self.gather_direct(wanted, &mut prefetch);
+            wanted -= count;
+            // After the end of the ring comes its start.
+            if wanted > 0 && !(count > 0 && self.avail.slot == 0) {
+                let Some((entry, extent)) = self.gather_chain() else {
+                    break;
+                };
+                let region = prefetch(entry.address);
+                self.add(entry.with_region(region), extent);
+                wanted -= 1;
             }
-            // Four descriptors share a cache line; the used ones are written to the same lines.
-            if self.avail.slot.is_multiple_of(4) || count == 0 {
-                let ahead = 2 * (usize::from(self.avail.slot) + 8);
-                self.ring.prefetch_write(ahead);
-            }
-            let entry = if first.flags() & FLAG_NEXT == 0 {
-                Entry {
-                    address: self.address(self.avail.slot),
-                    len: first.len(),
-                    flags: first.flags() & FLAGS_KEPT,
-                    id: first.id(),
-                    next: 0,
-                    slots: 1,
-                }
-            } else {
-                match self.read_chain(first, room) {
-                    Some(entry) => entry,
-                    None => break,
-                }
-            };
-            if let Some(place) = self.window.place(0) {
-                *place = entry;
-            }
-            self.window.extend(1);
-            self.avail = self.avail.advanced(entry.slots, self.size);
-            self.held += entry.slots;
-            room = room.saturating_sub(entry.slots);
-            count += 1;
         }
         self.window.len()
     }
@@ -427,23 +495,24 @@ impl Queue for PackedQueue {
     }
 
     #[inline(always)]
-    fn entry(&self, ahead: usize) -> Option<Entry> {
-        self.window.get(ahead)
+    fn first(&self) -> Entry {
+        self.window.entry(self.window.at(0))
     }
 
     #[inline]
     fn walk(
         &self,
-        entry: Entry,
+        ahead: usize,
         memory: &mut Translator,
         chain: &mut Chain,
         access: Access,
     ) -> Result<(), Fault> {
-        if entry.flags & FLAG_BAD != 0 {
+        let (entry, extent) = self.chain(ahead).ok_or(Fault::Bad)?;
+        if entry.flags() & FLAG_BAD != 0 {
             return Err(Fault::Bad);
         }
-        let (mut address, mut len, mut flags) = (entry.address, entry.len, entry.flags);
-        for behind in 1..=entry.slots {
+        let (mut address, mut len, mut flags) = (entry.address, entry.len(), entry.flags());
+        for behind in 1..=extent.slots {
             if flags & FLAG_INDIRECT != 0 {
                 // A table is the last of its chain, if not all of it.
                 if flags & FLAG_NEXT != 0 || !self.has_indirect {
@@ -455,41 +524,41 @@ impl Queue for PackedQueue {
                 return Err(Fault::Bad);
             }
             chain.push(memory, address, len, access)?;
-            if behind < entry.slots {
-                let (following, word) = self.tail(&entry, behind);
+            if behind < extent.slots {
+                let (following, word) = self.tail(extent, behind);
                 (address, len, flags) = (following, word.len(), word.flags());
             }
         }
         Ok(())
     }
 
-    #[inline(always)]
     fn complete(&mut self, written: u32) {
-        let Some(entry) = self.window.get(0) else {
+        let Some((entry, extent)) = self.chain(0) else {
             return;
         };
         let has_inflight = self.inflight.is_some();
         if has_inflight {
-            self.take_inflight(&entry);
+            self.take_inflight(entry, extent);
         }
-        if entry.slots > 1 && entry.flags & FLAG_BAD == 0 {
-            self.tail_start = self.tail_start.wrapping_add(u32::from(entry.slots) - 1);
+        if entry.flags() & FLAG_BAD == 0 {
+            self.tail_start = self.tail_start.wrapping_add(u32::from(extent.slots) - 1);
         }
         self.window.pop();
-        // The length counts with this flag only (section 2.8.4).
-        let write = if written > 0 { FLAG_WRITE } else { 0 };
-        let flags = packed::used_flags(self.used.wrap) | write;
-        let word = PackedWord::new(written, entry.id, flags);
-        if self.unpublished == 0 {
-            self.first_used = (self.used.slot, word);
-        } else if has_inflight {
-            // There is room: each has a slot of its own.
-            self.other_used.push((self.used.slot, word));
-        } else {
-            self.write_used(self.used.slot, word, Ordering::Relaxed);
+        self.use_slot(entry.id(), written, has_inflight);
+        self.unpublished += extent.slots;
+        self.used = self.used.advanced(extent.slots, self.size);
+    }
+
+    #[inline(always)]
+    fn complete_direct(&mut self, entry: Entry, written: u32) {
+        self.window.pop();
+        self.use_slot(entry.id(), written, false);
+        self.unpublished += 1;
+        self.used.slot += 1;
+        if self.used.slot >= self.size {
+            self.used.slot = 0;
+            self.used.wrap = !self.used.wrap;
         }
-        self.unpublished += entry.slots;
-        self.used = self.used.advanced(entry.slots, self.size);
     }
 
     #[inline]
@@ -540,6 +609,10 @@ impl Queue for PackedQueue {
         // Chains are returned in order, so that the next one to use is the first that is not taken.
         let bits = u32::from(self.used.bits());
         bits | bits << 16
+    }
+
+    fn has_inflight(&self) -> bool {
+        self.inflight.is_some()
     }
 
     #[inline(always)]

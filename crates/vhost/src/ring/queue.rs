@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What split and packed queues have in common for frames.
 
-use crate::address_space::{Access, Translator};
+use crate::address_space::{Access, REGIONS_MAX, Translator};
 
 use super::Counters;
 use super::chain::{Chain, Fault};
@@ -15,6 +15,9 @@ pub(crate) const GATHER_MAX: usize = 64;
 
 /// Flag of our own: the chain is against the rules.
 pub(crate) const FLAG_BAD: u16 = 1 << 8;
+/// Bits of the flags that hold the number of the region where the buffer begins, or any other.
+const REGION_SHIFT: u32 = 11;
+const _: () = assert!(1 << (u16::BITS - REGION_SHIFT) >= REGIONS_MAX);
 /// The flags of a descriptor that are kept.
 pub(crate) const FLAGS_KEPT: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT;
 
@@ -22,14 +25,73 @@ pub(crate) const FLAGS_KEPT: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
     pub(crate) address: u64,
-    pub(crate) len: u32,
-    pub(crate) flags: u16,
-    /// Index of the descriptor (split), or identifier of the buffer (packed).
-    pub(crate) id: u16,
-    /// Index of the next descriptor (split), or of the chain's others in the queue's private copy (packed).
-    pub(crate) next: u16,
-    /// Descriptors of the ring (packed).
-    pub(crate) slots: u16,
+    /// `len`, flags and identifier: one word, as in the ring.
+    word: u64,
+}
+
+impl Entry {
+    /// `id` is the index of the descriptor (split), or the identifier of the buffer (packed).
+    #[inline(always)]
+    pub(crate) fn new(address: u64, len: u32, flags: u16, id: u16) -> Self {
+        let word = u64::from(len) | u64::from(flags) << 32 | u64::from(id) << 48;
+        Self { address, word }
+    }
+
+    /// Adds the number of the region where the buffer may begin.
+    #[inline(always)]
+    pub(crate) fn with_region(self, region: usize) -> Self {
+        let word = self.word | (region as u64 % REGIONS_MAX as u64) << (32 + REGION_SHIFT);
+        Self { word, ..self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(self) -> usize {
+        usize::from(self.flags() >> REGION_SHIFT)
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(self) -> u32 {
+        self.word as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(self) -> u16 {
+        (self.word >> 32) as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn is(self, kind: Kind) -> bool {
+        self.word & kind.mask == kind.value
+    }
+
+    #[inline(always)]
+    pub(crate) fn id(self) -> u16 {
+        (self.word >> 48) as u16
+    }
+}
+
+/// Chains that a ring handles in the short way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    mask: u64,
+    value: u64,
+}
+
+impl Kind {
+    /// No chain.
+    pub(crate) const NONE: Self = Self { mask: 0, value: 1 };
+
+    /// A single descriptor for this access.
+    pub(crate) const fn direct(access: Access) -> Self {
+        let flags = match access {
+            Access::Read => 0,
+            Access::Write => FLAG_WRITE,
+        };
+        Self {
+            mask: ((FLAGS_KEPT | FLAG_BAD) as u64) << 32,
+            value: (flags as u64) << 32,
+        }
+    }
 }
 
 /// Chains read from the ring and not used yet, in order.
@@ -54,22 +116,37 @@ impl Window {
         self.end.wrapping_sub(self.start) as usize
     }
 
-    /// Returns the entry that is `ahead` behind the first.
+    /// Returns the place of the entry that is `ahead` behind the first.
     #[inline(always)]
-    pub(crate) fn get(&self, ahead: usize) -> Option<Entry> {
-        if ahead >= self.len() {
-            return None;
-        }
-        self.entries
-            .get(self.start.wrapping_add(ahead as u32) as usize % WINDOW)
-            .copied()
+    pub(crate) fn at(&self, ahead: usize) -> usize {
+        self.start.wrapping_add(ahead as u32) as usize % WINDOW
     }
 
     /// Returns the place that is `ahead` behind the last.
     #[inline(always)]
-    pub(crate) fn place(&mut self, ahead: usize) -> Option<&mut Entry> {
-        self.entries
-            .get_mut(self.end.wrapping_add(ahead as u32) as usize % WINDOW)
+    pub(crate) fn at_end(&self, ahead: usize) -> usize {
+        self.end.wrapping_add(ahead as u32) as usize % WINDOW
+    }
+
+    /// Returns the entry at a place, whatever it is.
+    #[inline(always)]
+    pub(crate) fn entry(&self, place: usize) -> Entry {
+        let entry = self.entries.get(place % WINDOW);
+        entry.copied().unwrap_or_default()
+    }
+
+    /// Sets the entry at a place.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, place: usize, entry: Entry) {
+        if let Some(place) = self.entries.get_mut(place % WINDOW) {
+            *place = entry;
+        }
+    }
+
+    /// Returns the entry that is `ahead` behind the first.
+    #[inline(always)]
+    pub(crate) fn get(&self, ahead: usize) -> Option<Entry> {
+        (ahead < self.len()).then(|| self.entry(self.at(ahead)))
     }
 
     /// Adds places that were filled. There is room for them.
@@ -78,33 +155,32 @@ impl Window {
         self.end = self.end.wrapping_add(count as u32);
     }
 
-    /// Removes the first entry.
+    /// Removes the first entry. There is one.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<Entry> {
-        let entry = self.get(0)?;
+    pub(crate) fn pop(&mut self) {
         self.start = self.start.wrapping_add(1);
-        Some(entry)
     }
 }
 
 /// A ring as a sequence of chains.
 pub trait Queue {
-    /// Reads chains from the ring until `most` are in the window, or the driver has no more; returns how many are.
-    fn gather(&mut self, most: usize) -> usize;
+    /// Reads chains from the ring until `most` are in the window, or the driver has no more; returns how many are. Calls
+    /// `prefetch` with the address of each, which returns the number of a region.
+    fn gather(&mut self, most: usize, prefetch: impl FnMut(u64) -> usize) -> usize;
 
     /// Returns the number of chains in the window.
     fn gathered(&self) -> usize;
 
-    /// Returns the chain that is `ahead` behind the window's first.
-    fn entry(&self, ahead: usize) -> Option<Entry>;
+    /// Returns the first chain of the window; anything if there is none.
+    fn first(&self) -> Entry;
 
-    /// Adds the pieces of a chain.
+    /// Adds the pieces of the chain that is `ahead` behind the window's first.
     ///
     /// # Errors
     /// [`Fault`]; some pieces may have been added.
     fn walk(
         &self,
-        entry: Entry,
+        ahead: usize,
         memory: &mut Translator,
         chain: &mut Chain,
         access: Access,
@@ -114,11 +190,17 @@ pub trait Queue {
     /// [`Self::publish`] is called.
     fn complete(&mut self, written: u32);
 
+    /// As [`Self::complete`], for a chain of one descriptor, `entry`, in a ring without an inflight region.
+    fn complete_direct(&mut self, entry: Entry, written: u32);
+
     /// Shows the driver all chains that were used; returns true if it wants a notification.
     fn publish(&mut self) -> bool;
 
     /// Returns true if the device has each descriptor of the ring.
     fn has_all(&self) -> bool;
+
+    /// Returns true if chains are tracked in an inflight region.
+    fn has_inflight(&self) -> bool;
 
     /// Asks the driver for notifications, or for none.
     fn request_notifications(&mut self, wanted: bool);

@@ -7,12 +7,8 @@ use crate::address_space::{Access, Miss, Piece, Translator};
 
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::header::{HEADER_LEN, OffloadHeader};
-use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
-use super::queue::{Entry, FLAG_BAD, Queue};
+use super::queue::{Kind, Queue};
 use super::{BURST_MAX, Counters, DirtyLog, Features, RingConfig};
-
-/// Octets of each buffer that are loaded ahead: the header and a short frame.
-const PREFETCH: usize = 128;
 
 /// What a ring holds for [`Receive::next`].
 #[derive(Debug)]
@@ -102,8 +98,8 @@ pub struct RingReceiver<Q> {
     /// Chains that `next` may still take.
     left: usize,
     header_len: usize,
-    /// True without rare options: a long header, no IOTLB.
-    is_plain: bool,
+    /// What is taken in the short way: nothing with an IOTLB, an inflight region or the short header.
+    plain: Kind,
     chain: Chain,
 }
 
@@ -111,40 +107,28 @@ impl<Q: Queue> RingReceiver<Q> {
     pub(crate) fn new(queue: Q, config: &RingConfig<'_>, features: Features) -> Self {
         let memory = config.space.translator();
         Self {
-            queue,
             left: 0,
             header_len: features.header_len(),
-            is_plain: !memory.has_iotlb() && features.header_len() == HEADER_LEN,
+            plain: if memory.has_iotlb()
+                || queue.has_inflight()
+                || features.header_len() != HEADER_LEN
+            {
+                Kind::NONE
+            } else {
+                Kind::direct(Access::Read)
+            },
             memory,
+            queue,
             chain: Chain::new(),
         }
     }
 
-    /// Loads the buffers of chains ahead.
-    #[inline(always)]
-    fn prefetch(&mut self, from: usize, to: usize) {
-        if self.memory.has_iotlb() {
-            return;
-        }
-        for ahead in from..to {
-            let Some(entry) = self.queue.entry(ahead) else {
-                return;
-            };
-            let len = entry.len.min(PREFETCH as u32);
-            if let Some(piece) = self.memory.whole(entry.address, len)
-                && let Some(span) = self.memory.span(piece)
-            {
-                span.prefetch(PREFETCH);
-            }
-        }
-    }
-
     #[inline(never)]
-    fn next_of_any_kind(&mut self, entry: Entry) -> Option<Received<'_>> {
+    fn next_of_any_kind(&mut self) -> Option<Received<'_>> {
         self.chain.clear();
         let result = self
             .queue
-            .walk(entry, &mut self.memory, &mut self.chain, Access::Read);
+            .walk(0, &mut self.memory, &mut self.chain, Access::Read);
         if let Err(Fault::Miss(miss)) = result {
             self.left = 0;
             return Some(Received::Miss(miss));
@@ -179,38 +163,42 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
     #[inline]
     fn ready(&mut self, most: usize) -> usize {
         let most = most.min(BURST_MAX);
-        let before = self.queue.gathered();
-        self.left = self.queue.gather(most).min(most);
-        self.prefetch(before, self.left);
+        let memory = &mut self.memory;
+        let gathered = self.queue.gather(most, |address| memory.prefetch(address));
+        self.left = gathered.min(most);
         self.left
     }
 
     #[inline(always)]
     fn next(&mut self) -> Option<Received<'_>> {
-        const OTHER: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT | FLAG_BAD;
         const SHORTEST: u32 = HEADER_LEN as u32 + 1;
         if self.left == 0 {
             return None;
         }
-        let entry = self.queue.entry(0)?;
-        let is_plain = self.is_plain && entry.flags & OTHER == 0;
-        if !is_plain || !(SHORTEST..=OCTETS_MAX).contains(&entry.len) {
-            return self.next_of_any_kind(entry);
+        // Chains left are in the window.
+        let entry = self.queue.first();
+        if !entry.is(self.plain)
+            || !(SHORTEST..=OCTETS_MAX).contains(&entry.len())
+            || !self
+                .memory
+                .is_in(entry.region(), entry.address, entry.len())
+        {
+            return self.next_of_any_kind();
         }
-        let Some(piece) = self.memory.whole(entry.address, entry.len) else {
-            return self.next_of_any_kind(entry);
-        };
+        let span = self
+            .memory
+            .octets_in(entry.region(), entry.address, entry.len())?;
+        let header = span.sub(0, HEADER_LEN)?.read_array()?;
+        let length = entry.len() - HEADER_LEN as u32;
+        let first = span.sub(HEADER_LEN, length as usize)?;
         self.left -= 1;
-        self.queue.complete(0);
-        let length = entry.len - HEADER_LEN as u32;
+        self.queue.complete_direct(entry, 0);
         let counters = self.queue.counters_mut();
         counters.frames += 1;
         counters.octets += u64::from(length);
-        let span = self.memory.span(piece)?;
-        let header = span.sub(0, HEADER_LEN)?.read_array()?;
         Some(Received::Frame {
             header: OffloadHeader::parse(&header),
-            first: span.sub(HEADER_LEN, length as usize)?,
+            first,
             rest: Pieces {
                 memory: &self.memory,
                 pieces: &[],

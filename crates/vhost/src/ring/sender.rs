@@ -5,12 +5,8 @@ use crate::address_space::{Access, Miss, Translator};
 
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::header::{HEADER_LEN, OffloadHeader};
-use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
-use super::queue::{Entry, FLAG_BAD, Queue, WINDOW};
+use super::queue::{Kind, Queue, WINDOW};
 use super::{BURST_MAX, Counters, DirtyLog, Features, RingConfig};
-
-/// Octets of each buffer that are loaded ahead: the header and a short frame.
-const PREFETCH: usize = 128;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +67,8 @@ pub struct RingSender<Q> {
     memory: Translator,
     header_len: usize,
     is_mergeable: bool,
-    /// True without rare options: a long header, no IOTLB, no log.
-    is_plain: bool,
+    /// What is filled in the short way: nothing with an IOTLB, an inflight region, a log or the short header.
+    plain: Kind,
     chain: Chain,
     /// Octets of each chain of a frame.
     capacities: [u32; WINDOW],
@@ -91,46 +87,32 @@ impl<Q: Queue> RingSender<Q> {
             memory: config.space.translator(),
             header_len: features.header_len(),
             is_mergeable: features.is_mergeable,
-            is_plain: false,
+            plain: Kind::NONE,
             chain: Chain::new(),
             capacities: [0; WINDOW],
         };
-        sender.update_is_plain();
+        sender.update_plain();
         sender
     }
 
-    fn update_is_plain(&mut self) {
-        self.is_plain =
-            !self.memory.has_iotlb() && self.header_len == HEADER_LEN && !self.queue.log().is_on();
+    fn update_plain(&mut self) {
+        let is_rare = self.memory.has_iotlb()
+            || self.queue.has_inflight()
+            || self.queue.log().is_on()
+            || self.header_len != HEADER_LEN;
+        self.plain = if is_rare {
+            Kind::NONE
+        } else {
+            Kind::direct(Access::Write)
+        };
     }
 
-    /// Loads the buffers of chains ahead for writing.
-    #[inline(always)]
-    fn prefetch(&mut self, from: usize, to: usize) {
-        if self.memory.has_iotlb() {
-            return;
-        }
-        for ahead in from..to {
-            let Some(entry) = self.queue.entry(ahead) else {
-                return;
-            };
-            let len = entry.len.min(PREFETCH as u32);
-            if let Some(piece) = self.memory.whole(entry.address, len)
-                && let Some(span) = self.memory.span(piece)
-            {
-                span.prefetch_write(PREFETCH);
-            }
-        }
-    }
-
-    /// Returns the first chain, read from the ring if need be.
-    #[inline(always)]
-    fn first(&mut self) -> Option<Entry> {
-        match self.queue.entry(0) {
-            None if self.queue.gather(1) == 0 => None,
-            None => self.queue.entry(0),
-            entry => entry,
-        }
+    /// Reads chains from the ring; returns how many are read.
+    #[inline]
+    fn gather(&mut self, most: usize) -> usize {
+        let memory = &mut self.memory;
+        let prefetch = |address| memory.prefetch_write(address);
+        self.queue.gather(most, prefetch)
     }
 
     /// Finds chains for `total` octets, and their pieces.
@@ -138,7 +120,7 @@ impl<Q: Queue> RingSender<Q> {
         self.chain.clear();
         let mut chains = 0;
         loop {
-            if self.queue.gathered() <= chains && self.queue.gather(chains + 1) <= chains {
+            if self.queue.gathered() <= chains && self.gather(chains + 1) <= chains {
                 // With all buffers in hand, waiting for more does not help.
                 let put = if self.queue.has_all() {
                     Put::TooLong
@@ -147,13 +129,10 @@ impl<Q: Queue> RingSender<Q> {
                 };
                 return Fit::Other(put);
             }
-            let Some(entry) = self.queue.entry(chains) else {
-                return Fit::Other(Put::TooLong);
-            };
             let before = self.chain.octets();
             let result = self
                 .queue
-                .walk(entry, &mut self.memory, &mut self.chain, Access::Write);
+                .walk(chains, &mut self.memory, &mut self.chain, Access::Write);
             let capacity = self.chain.octets() - before;
             match result {
                 Err(Fault::Miss(miss)) => return Fit::Other(Put::Miss(miss)),
@@ -249,10 +228,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
     #[inline]
     fn ready(&mut self, most: usize) -> usize {
         let most = most.min(BURST_MAX);
-        let before = self.queue.gathered();
-        let ready = self.queue.gather(most).min(most);
-        self.prefetch(before, ready);
-        ready
+        self.gather(most).min(most)
     }
 
     #[inline(always)]
@@ -262,22 +238,19 @@ impl<Q: Queue> Transmit for RingSender<Q> {
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
     ) -> Put {
-        const KIND: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT | FLAG_BAD;
         const LONGEST: u32 = OCTETS_MAX - HEADER_LEN as u32;
-        let Some(entry) = self.first() else {
+        if self.queue.gathered() == 0 && self.gather(1) == 0 {
             return Put::Full;
-        };
-        if !self.is_plain || entry.flags & KIND != FLAG_WRITE || length > LONGEST {
+        }
+        let entry = self.queue.first();
+        if !entry.is(self.plain) || length > LONGEST {
             return self.put_of_any_kind(header, segments, length);
         }
         let total = length + HEADER_LEN as u32;
-        if total > entry.len {
+        if total > entry.len() || !self.memory.is_in(entry.region(), entry.address, total) {
             return self.put_of_any_kind(header, segments, length);
         }
-        let Some(piece) = self.memory.whole(entry.address, total) else {
-            return self.put_of_any_kind(header, segments, length);
-        };
-        let Some(span) = self.memory.span(piece) else {
+        let Some(span) = self.memory.octets_in(entry.region(), entry.address, total) else {
             return Put::Bad;
         };
         header.num_buffers = 1;
@@ -289,7 +262,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
             let copied = place.copy_from(segment);
             (_, place) = place.split_at(copied);
         }
-        self.queue.complete(total);
+        self.queue.complete_direct(entry, total);
         let counters = self.queue.counters_mut();
         counters.frames += 1;
         counters.octets += u64::from(length);
@@ -311,12 +284,12 @@ impl<Q: Queue> Transmit for RingSender<Q> {
 
     fn set_logging(&mut self, is_on: bool) {
         self.queue.log_mut().switch(is_on);
-        self.update_is_plain();
+        self.update_plain();
     }
 
     fn set_log(&mut self, log: Option<DirtyLog>) {
         self.queue.log_mut().replace(log);
-        self.update_is_plain();
+        self.update_plain();
     }
 
     fn has_faulted(&self) -> bool {

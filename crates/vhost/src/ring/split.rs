@@ -148,30 +148,22 @@ impl SplitQueue {
     #[inline(always)]
     fn descriptor(&self, index: u16) -> Option<(u64, SplitWord)> {
         let at = 2 * usize::from(index);
-        let address = self.descriptors.get(at)?.load(Ordering::Relaxed);
-        let word = self.descriptors.get(at + 1)?.load(Ordering::Relaxed);
-        Some((u64::from_le(address), SplitWord(u64::from_le(word))))
+        let [address, word] = self.descriptors.get(at..at + 2)? else {
+            return None;
+        };
+        let address = u64::from_le(address.load(Ordering::Relaxed));
+        let word = u64::from_le(word.load(Ordering::Relaxed));
+        Some((address, SplitWord(word)))
     }
 
-    /// Completes an entry of which only the index is known.
+    /// Returns the chain that begins with a descriptor.
     #[inline(always)]
-    fn fill(&mut self, ahead: usize) {
-        let Some(head) = self.window.place(ahead).map(|entry| entry.id) else {
-            return;
-        };
-        let read = self.descriptor(head);
-        let Some(entry) = self.window.place(ahead) else {
-            return;
-        };
-        entry.slots = 1;
-        match read {
+    fn read(&self, head: u16) -> Entry {
+        match self.descriptor(head) {
             Some((address, word)) => {
-                entry.address = address;
-                entry.len = word.len();
-                entry.flags = word.flags() & FLAGS_KEPT;
-                entry.next = word.next();
+                Entry::new(address, word.len(), word.flags() & FLAGS_KEPT, head)
             }
-            None => entry.flags = FLAG_BAD,
+            None => Entry::new(0, 0, FLAG_BAD, head),
         }
     }
 
@@ -183,10 +175,7 @@ impl SplitQueue {
             let Some(head) = self.inflight.as_mut().and_then(SplitInflight::resubmit) else {
                 break;
             };
-            if let Some(entry) = self.window.place(count) {
-                entry.id = head;
-            }
-            self.fill(count);
+            self.window.set(self.window.at_end(count), self.read(head));
             count += 1;
         }
         self.held += count as u16;
@@ -239,7 +228,7 @@ impl SplitQueue {
 
 impl Queue for SplitQueue {
     #[inline]
-    fn gather(&mut self, most: usize) -> usize {
+    fn gather(&mut self, most: usize, mut prefetch: impl FnMut(u64) -> usize) -> usize {
         let have = self.window.len();
         let mut wanted = most.min(WINDOW).saturating_sub(have).min(GATHER_MAX);
         if wanted == 0 {
@@ -253,26 +242,25 @@ impl Queue for SplitQueue {
             available = self.look();
         }
         let count = usize::from(available).min(wanted);
-        for ahead in 0..count {
+        let mut heads = [0; GATHER_MAX];
+        for (ahead, place) in heads.iter_mut().enumerate().take(count) {
             let slot = self.next.wrapping_add(ahead as u16) & self.mask;
-            let head = load(
-                &self.avail,
-                split::AVAIL_RING + usize::from(slot),
-                Ordering::Relaxed,
-            );
+            let at = split::AVAIL_RING + usize::from(slot);
+            let head = load(&self.avail, at, Ordering::Relaxed);
             self.descriptors.prefetch(2 * usize::from(head));
-            if let Some(entry) = self.window.place(ahead) {
-                entry.id = head;
-            }
-            // Eight entries of the used ring share a cache line.
-            if ahead.is_multiple_of(8) {
-                let used = self.used_next.wrapping_add((have + ahead) as u16) & self.mask;
-                self.used_ring
-                    .prefetch_write(split::USED_RING + 2 * usize::from(used));
-            }
+            *place = head;
         }
-        for ahead in 0..count {
-            self.fill(ahead);
+        // Eight entries of the used ring share a cache line.
+        for ahead in (0..count).step_by(8) {
+            let used = self.used_next.wrapping_add((have + ahead) as u16) & self.mask;
+            let at = split::USED_RING + 2 * usize::from(used);
+            self.used_ring.prefetch_write(at);
+        }
+        for (ahead, head) in heads.iter().enumerate().take(count) {
+            let entry = self.read(*head);
+            let region = prefetch(entry.address);
+            let at = self.window.at_end(ahead);
+            self.window.set(at, entry.with_region(region));
         }
         self.next = self.next.wrapping_add(count as u16);
         self.held += count as u16;
@@ -286,23 +274,24 @@ impl Queue for SplitQueue {
     }
 
     #[inline(always)]
-    fn entry(&self, ahead: usize) -> Option<Entry> {
-        self.window.get(ahead)
+    fn first(&self) -> Entry {
+        self.window.entry(self.window.at(0))
     }
 
     #[inline]
     fn walk(
         &self,
-        entry: Entry,
+        ahead: usize,
         memory: &mut Translator,
         chain: &mut Chain,
         access: Access,
     ) -> Result<(), Fault> {
-        let (mut address, mut len, mut flags, mut next) =
-            (entry.address, entry.len, entry.flags, entry.next);
-        if flags & FLAG_BAD != 0 {
+        let entry = self.window.get(ahead).ok_or(Fault::Bad)?;
+        if entry.flags() & FLAG_BAD != 0 {
             return Err(Fault::Bad);
         }
+        let (mut address, mut len, mut flags) = (entry.address, entry.len(), entry.flags());
+        let mut next = None;
         for _ in 0..CHAIN_MAX {
             if flags & FLAG_INDIRECT != 0 {
                 if flags & FLAG_NEXT != 0 || !self.has_indirect {
@@ -317,26 +306,34 @@ impl Queue for SplitQueue {
             if flags & FLAG_NEXT == 0 {
                 return Ok(());
             }
-            let (following, word) = self.descriptor(next).ok_or(Fault::Bad)?;
-            (address, len, flags, next) = (following, word.len(), word.flags(), word.next());
+            // Of the first descriptor, all but this field was read before.
+            let index = match next {
+                Some(index) => index,
+                None => self.descriptor(entry.id()).ok_or(Fault::Bad)?.1.next(),
+            };
+            let (following, word) = self.descriptor(index).ok_or(Fault::Bad)?;
+            (address, len, flags) = (following, word.len(), word.flags());
+            next = Some(word.next());
         }
         Err(Fault::Bad)
     }
 
-    #[inline(always)]
     fn complete(&mut self, written: u32) {
-        let Some(entry) = self.window.pop() else {
+        let Some(entry) = self.window.get(0) else {
             return;
         };
         if let Some(inflight) = &mut self.inflight {
-            inflight.take(entry.id);
+            inflight.take(entry.id());
         }
-        let slot = usize::from(self.used_next & self.mask);
-        let at = split::USED_RING + 2 * slot;
-        if let Some(id) = self.used_ring.get(at) {
-            id.store(u32::from(entry.id).to_le(), Ordering::Relaxed);
-        }
-        if let Some(len) = self.used_ring.get(at + 1) {
+        self.complete_direct(entry, written);
+    }
+
+    #[inline(always)]
+    fn complete_direct(&mut self, entry: Entry, written: u32) {
+        self.window.pop();
+        let at = split::USED_RING + 2 * usize::from(self.used_next & self.mask);
+        if let Some([id, len]) = self.used_ring.get(at..at + 2) {
+            id.store(u32::from(entry.id()).to_le(), Ordering::Relaxed);
             len.store(written.to_le(), Ordering::Relaxed);
         }
         self.used_next = self.used_next.wrapping_add(1);
@@ -392,6 +389,10 @@ impl Queue for SplitQueue {
         let unused = self.window.len() as u16;
         let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
         u32::from(self.next.wrapping_sub(unused).wrapping_sub(pending))
+    }
+
+    fn has_inflight(&self) -> bool {
+        self.inflight.is_some()
     }
 
     #[inline(always)]
