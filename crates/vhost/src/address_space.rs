@@ -393,6 +393,9 @@ impl Translator {
     #[cold]
     #[inline(never)]
     fn remember(&mut self, address: u64) -> usize {
+        if self.iotlb.is_some() {
+            return self.last;
+        }
         if let Some((index, offset, _)) = self.find(|region| region.find_guest(address))
             && let Some(region) = self.regions.get(index)
         {

@@ -7,8 +7,8 @@ use quietwire_memory::{Mapping, Span};
 
 use crate::address_space::{AddressSpace, Iotlb, Miss, Permission, Region};
 use crate::ring::{
-    DirtyLog, InflightRegion, OCTETS_MAX, OffloadHeader, PIECES_MAX, Put, Receive, Received,
-    Receiver, RingConfig, Sender, Transmit,
+    Counters, DirtyLog, InflightRegion, OCTETS_MAX, OffloadHeader, PIECES_MAX, Put, Receive,
+    Received, Receiver, RingConfig, Sender, Transmit,
 };
 
 /// Octets of the guest's memory, in two regions that are adjacent.
@@ -275,21 +275,20 @@ fn send(guest: &Guest, sender: &mut Sender, octets: &mut Octets<'_>) {
 
 /// Runs the device's side of a ring while a guest writes what the octets say.
 pub fn fuzz_device_ring(octets: &[u8]) {
+    let _ = run(octets);
+}
+
+/// Returns the counters of the last receiver and sender.
+fn run(octets: &[u8]) -> Option<(Counters, Counters)> {
     let mut octets = Octets(octets);
-    let Some(mut guest) = Guest::new(&mut octets) else {
-        return;
-    };
+    let mut guest = Guest::new(&mut octets)?;
     let base = if guest.features & 1 << 34 == 0 {
         0
     } else {
         0x8000_8000
     };
-    let (Ok(mut receiver), Ok(mut sender)) = (
-        Receiver::new(&guest.config(base)),
-        Sender::new(&guest.config(base)),
-    ) else {
-        return;
-    };
+    let mut receiver = Receiver::new(&guest.config(base)).ok()?;
+    let mut sender = Sender::new(&guest.config(base)).ok()?;
     // Both on the same ring would be two devices: one is enough, the other has nothing to do.
     let receives = octets.next() & 1 == 0;
     while !octets.0.is_empty() {
@@ -334,12 +333,14 @@ pub fn fuzz_device_ring(octets: &[u8]) {
             }
         }
     }
-    let _ = (receiver.has_faulted(), sender.has_faulted());
+    assert!(!receiver.has_faulted() && !sender.has_faulted());
+    Some((receiver.counters(), sender.counters()))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proptest::strategy::ValueTree;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
@@ -350,5 +351,29 @@ mod tests {
         ) {
             super::fuzz_device_ring(&octets);
         }
+    }
+
+    #[test]
+    fn guests_at_random_get_far() {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let strategy = proptest::collection::vec(any::<u8>(), 500..1500);
+        let mut all = [0; 5];
+        for _ in 0..500 {
+            let octets = strategy.new_tree(&mut runner).unwrap().current();
+            let Some((receiver, sender)) = super::run(&octets) else {
+                continue;
+            };
+            let seen = [
+                receiver.frames,
+                receiver.bad,
+                receiver.resyncs,
+                sender.frames,
+                sender.bad,
+            ];
+            for (sum, seen) in all.iter_mut().zip(seen) {
+                *sum += seen;
+            }
+        }
+        assert!(all.iter().all(|sum| *sum >= 20), "{all:?}");
     }
 }

@@ -22,6 +22,9 @@ mod sender;
 mod split;
 
 use crate::address_space::{Access, AddressSpace, Miss, PartError, RingPart};
+use crate::features::{
+    F_EVENT_IDX, F_INDIRECT_DESC, F_LOG_ALL, F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF,
+};
 
 pub use chain::{CHAIN_MAX, OCTETS_MAX, PIECES_MAX};
 pub use dirty_log::{DirtyLog, LOG_PAGE};
@@ -60,21 +63,14 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// Bits of virtio 1.2, sections 5.1.3 and 6, and VHOST_F_LOG_ALL of vhost-user.
     pub(crate) const fn from_bits(bits: u64) -> Self {
-        const MRG_RXBUF: u32 = 15;
-        const LOG_ALL: u32 = 26;
-        const INDIRECT_DESC: u32 = 28;
-        const EVENT_IDX: u32 = 29;
-        const VERSION_1: u32 = 32;
-        const RING_PACKED: u32 = 34;
         Self {
-            is_packed: bits >> RING_PACKED & 1 != 0,
-            is_mergeable: bits >> MRG_RXBUF & 1 != 0,
-            is_modern: bits >> VERSION_1 & 1 != 0,
-            has_indirect: bits >> INDIRECT_DESC & 1 != 0,
-            has_event_index: bits >> EVENT_IDX & 1 != 0,
-            has_log: bits >> LOG_ALL & 1 != 0,
+            is_packed: bits & F_RING_PACKED != 0,
+            is_mergeable: bits & NET_F_MRG_RXBUF != 0,
+            is_modern: bits & F_VERSION_1 != 0,
+            has_indirect: bits & F_INDIRECT_DESC != 0,
+            has_event_index: bits & F_EVENT_IDX != 0,
+            has_log: bits & F_LOG_ALL != 0,
         }
     }
 
@@ -116,6 +112,29 @@ pub struct RingConfig<'a> {
 }
 
 impl RingConfig<'_> {
+    /// Returns true if a part of the ring lies in a range of addresses. A ring stops when the front end invalidates its part
+    /// of the IOTLB, and is started again.
+    #[must_use]
+    pub fn overlaps(&self, first: u64, last: u64) -> bool {
+        let size = self.size;
+        let is_packed = Features::from_bits(self.features).is_packed;
+        let lens = if is_packed {
+            let event = layout::packed::EVENT_LEN;
+            [layout::packed::ring_len(size), event, event]
+        } else {
+            [
+                layout::split::descriptors_len(size),
+                layout::split::avail_len(size),
+                layout::split::used_len(size),
+            ]
+        };
+        let starts = [self.descriptors, self.driver, self.device];
+        starts.into_iter().zip(lens).any(|(start, len)| {
+            let end = start.saturating_add(len as u64);
+            start <= last && first < end
+        })
+    }
+
     /// Returns a part of the ring.
     pub(crate) fn part(
         &self,

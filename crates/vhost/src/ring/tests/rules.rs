@@ -362,3 +362,20 @@ fn rings_that_cannot_be_are_refused() {
         assert_eq!(Sender::new(&config).unwrap_err(), RingError::Inflight);
     }
 }
+
+#[test]
+fn a_ring_knows_the_addresses_that_it_needs() {
+    for kind in KINDS {
+        let guest = Guest::new(VERSION_1 | kind, 8);
+        let config = guest.config(0);
+        for start in [config.descriptors, config.driver, config.device] {
+            assert!(config.overlaps(start, start));
+            assert!(config.overlaps(0, start));
+            assert!(config.overlaps(start + 3, u64::MAX));
+        }
+        assert!(!config.overlaps(0, config.descriptors - 1));
+        let end = if kind == PACKED { 4 } else { 6 + 8 * 8 };
+        assert!(config.overlaps(config.device + end - 1, u64::MAX));
+        assert!(!config.overlaps(config.device + end, u64::MAX));
+    }
+}
