@@ -8,13 +8,21 @@
 
 #[path = "hostile_peers/chance.rs"]
 mod chance;
+#[path = "hostile_peers/descriptors.rs"]
+mod descriptors;
 #[path = "hostile_peers/eventfds.rs"]
 mod eventfds;
+#[path = "hostile_peers/fragments.rs"]
+mod fragments;
 #[path = "peers/memif.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod memif;
+#[path = "hostile_peers/modes.rs"]
+mod modes;
 #[path = "hostile_peers/oversize.rs"]
 mod oversize;
+#[path = "hostile_peers/packed.rs"]
+mod packed;
 #[path = "hostile_peers/process.rs"]
 mod process;
 #[path = "switch_ports/rig.rs"]
@@ -25,6 +33,8 @@ mod scene;
 #[path = "peers/sockets.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod sockets;
+#[path = "hostile_peers/storms.rs"]
+mod storms;
 #[path = "hostile_peers/taken_back.rs"]
 mod taken_back;
 #[path = "peers/vhost.rs"]

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use nix::sys::eventfd::EventFd;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::Pid;
 
 use crate::chance::{Chance, attack_time};
 use crate::memif;
@@ -58,6 +60,7 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
     let stage = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     let (mut delay, mut tries, mut late) = (1000, 0, 0);
+    let everywhere = keep_off_the_last_cpu();
     let began = Instant::now();
     std::thread::scope(|scope| {
         // The switch may have been first: then it is the peer that waits for room.
@@ -82,7 +85,7 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
             drain(&reading);
             publish();
             // Every other try may be at any time, so that no guess of the moment is relied on.
-            let at = match chance.next() % 2 {
+            let at = match chance.between(0, 1) {
                 0 => delay + chance.between(0, SPREAD),
                 _ => chance.between(0, MOST_DELAY),
             };
@@ -111,10 +114,29 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
         is_over.store(true, Ordering::Relaxed);
         println!("{tries} tries, {late} too late, the last after {delay} ns");
     });
+    sched_setaffinity(SELF, &everywhere).unwrap();
+}
+
+/// The calling thread.
+const SELF: Pid = Pid::from_raw(0);
+
+/// Keeps the calling thread off the CPU that the switch forwards on, the last, if there is another. Returns where it was
+/// allowed to run.
+fn keep_off_the_last_cpu() -> CpuSet {
+    let allowed = sched_getaffinity(SELF).unwrap();
+    let mut set = allowed;
+    let is_allowed = |cpu: &usize| allowed.is_set(*cpu).unwrap();
+    let mut cpus = (0..CpuSet::count()).filter(is_allowed);
+    if let (Some(_), Some(last)) = (cpus.next(), cpus.next_back()) {
+        set.unset(last).unwrap();
+    }
+    sched_setaffinity(SELF, &set).unwrap();
+    allowed
 }
 
 #[test]
-#[ignore = "the forwarding thread hangs in a write to the eventfd for good, most often within a second: no port answers, the bystander loses its frames, SIGTERM ends nothing"]
+#[ignore = "the forwarding thread hangs in a write to the eventfd for good, within tens of tries: \
+            the bystander loses about half of its frames, SIGTERM ends nothing"]
 fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
     let scene = Scene::of("full-memif", "memif", "");
     let mut chance = Chance::new();
@@ -132,7 +154,7 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
         for port in ["v", "w"] {
             scene.comes_to(port, "connected");
         }
-        // What it gets, and in the next round what it sends.
+        // What it sends, and in the next round what it gets.
         number += 1;
         let sent = Cell::new(0_u16);
         let publish = || {
@@ -140,7 +162,7 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
             peer.set(memif::HEAD, sent.get());
         };
         let is_taken = || peer.get(memif::TAIL) == sent.get();
-        if number % 2 == 0 {
+        if number % 2 == 1 {
             race(&peer.events[0], &mut chance, publish, is_taken);
         } else {
             let got = Cell::new(0_u16);
@@ -159,7 +181,8 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
 }
 
 #[test]
-#[ignore = "the forwarding thread hangs in a write to the eventfd for good, most often within a second: the bystander loses 4658 of 6000 frames, SIGTERM ends nothing"]
+#[ignore = "the forwarding thread hangs in a write to the eventfd for good, within tens of tries: \
+            the bystander loses most of its frames, SIGTERM ends nothing"]
 fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
     let scene = Scene::of("full-vhost", "vhost", "");
     let mut chance = Chance::new();
@@ -177,7 +200,7 @@ fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
         for port in ["v", "w"] {
             scene.comes_to(port, "connected");
         }
-        // What it gets, and in the next round what it sends.
+        // What it sends, and in the next round what it gets.
         number += 1;
         let sent = Cell::new(0_u16);
         let publish = || {
@@ -185,7 +208,7 @@ fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
             guest.advance(1, sent.get());
         };
         let is_taken = || guest.used(1).0 == sent.get();
-        if number % 2 == 0 {
+        if number % 2 == 1 {
             race(&guest.events[3], &mut chance, publish, is_taken);
         } else {
             let got = Cell::new(0_u16);

@@ -35,12 +35,12 @@ fn truncate_soon<'scope>(
     file: &'scope File,
     chance: &mut Chance,
 ) {
-    let is_busy = chance.next().is_multiple_of(3);
+    let is_busy = chance.between(0, 2) == 0;
     let delay = Duration::from_micros(chance.between(0, 500));
     if is_busy {
         scope.spawn(move || {
             let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            fallocate(file, keep, 0, BUSY as i64).unwrap();
+            fallocate(file, keep, 0, BUSY.cast_signed()).unwrap();
         });
         // The allocation takes many times as long.
         thread::sleep(Duration::from_millis(3));
@@ -204,8 +204,8 @@ fn punch(file: &File, size: u64, mut frames: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // All but the first page-aligned 64 KiB and more, which the rings are in.
-            let (begin, count) = (2 * MIB as i64, (size - 2 * MIB) as i64);
+            // All but the beginning, which the rings are in.
+            let (begin, count) = (2 * MIB.cast_signed(), (size - 2 * MIB).cast_signed());
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             while !is_over.load(Ordering::Relaxed) {
                 fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, begin, count).unwrap();

@@ -9,12 +9,10 @@ use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, socket,
-};
+use nix::sys::socket::{MsgFlags, SockType, recv};
 
 use crate::rig::until;
-use crate::sockets::{memory, send};
+use crate::sockets::{memory, send, try_connect};
 
 pub(crate) const MESSAGE: usize = 128;
 pub(crate) const VERSION: u16 = 0x0200;
@@ -75,18 +73,12 @@ pub(crate) struct Peer(OwnedFd);
 
 impl Peer {
     pub(crate) fn connect(path: &Path) -> Self {
-        let socket = socket(
-            AddressFamily::Unix,
-            SockType::SeqPacket,
-            SockFlag::SOCK_CLOEXEC,
-            None,
-        )
-        .unwrap();
-        let address = UnixAddr::new(path).unwrap();
-        until("the port takes a connection", || {
-            connect(socket.as_raw_fd(), &address).ok()
-        });
-        Self(socket)
+        until("the port takes a connection", || Self::try_connect(path))
+    }
+
+    /// None when the port takes no connection now.
+    pub(crate) fn try_connect(path: &Path) -> Option<Self> {
+        try_connect(path, SockType::SeqPacket).map(Self)
     }
 
     pub(crate) fn send(&self, octets: &[u8], files: &[i32]) -> bool {

@@ -1,6 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What hand-made peers of all kinds say and share.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+/// Connects without waiting; none when the other side takes no connection now. Calls on the socket wait.
+pub(crate) fn try_connect(path: &Path, kind: SockType) -> Option<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, kind, flags, None).unwrap();
+    let address = UnixAddr::new(path).unwrap();
+    connect(socket.as_raw_fd(), &address).ok()?;
+    fcntl(&socket, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    Some(socket)
+}
+
 /// Octets that mean nothing, the same every time.
 pub(crate) fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
@@ -14,7 +30,7 @@ pub(crate) fn noise(seed: u64, count: usize) -> Vec<u8> {
 }
 
 /// Sends octets with open files on a Unix socket; whatever the other side makes of it.
-pub(crate) fn send(socket: &impl std::os::fd::AsRawFd, octets: &[u8], files: &[i32]) -> bool {
+pub(crate) fn send(socket: &impl AsRawFd, octets: &[u8], files: &[i32]) -> bool {
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
     let rights = [ControlMessage::ScmRights(files)];
     let control: &[ControlMessage] = if files.is_empty() { &[] } else { &rights };

@@ -10,9 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use nix::sys::eventfd::EventFd;
+use nix::sys::socket::SockType;
 
 use crate::rig::{DEADLINE, until};
-use crate::sockets::{memory, send};
+use crate::sockets::{memory, send, try_connect};
 
 pub(crate) const VERSION: u32 = 1;
 
@@ -90,9 +91,10 @@ pub(crate) fn vring_file(request: u32, index: u64) -> Vec<u8> {
 }
 
 pub(crate) fn connect(path: &Path) -> UnixStream {
-    let stream = until("the port takes a connection", || {
-        UnixStream::connect(path).ok()
+    let socket = until("the port takes a connection", || {
+        try_connect(path, SockType::Stream)
     });
+    let stream = UnixStream::from(socket);
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream
 }

@@ -284,7 +284,9 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
-            println!("the switch has ended: {status}");
+            if !status.success() {
+                println!("the switch has ended: {status}");
+            }
             return;
         }
         self.terminate();
