@@ -469,3 +469,25 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_redirection_table_is_spread_over_the_queues_in_use() {
+        let eal = crate::testing::eal();
+        let options = PortOptions {
+            rx_queues: 3,
+            tx_queues: 3,
+            ..PortOptions::new("spread", 1518)
+        };
+        let pool = Mempool::new(&eal, "spread", 4095, options.data_room()).unwrap();
+        let uri = "null:".parse().unwrap();
+        let mut device = Device::open(&eal, &uri, &options, &pool).unwrap();
+        device.start(&options).unwrap();
+        // SAFETY: the port exists.
+        let queues = (0..6).map(|entry| unsafe { sys::qw_queue_of_hash(device.id, entry) });
+        assert_eq!(queues.collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+    }
+}

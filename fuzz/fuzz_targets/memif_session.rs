@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Any order of messages of a memif peer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| quietwire_memif::fuzz::fuzz_session(input));

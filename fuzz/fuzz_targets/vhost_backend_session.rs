@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Any order of messages of a vhost-user front end.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| quietwire_vhost::fuzz::fuzz_backend_session(input));
