@@ -57,8 +57,9 @@ impl Status {
         self.link.store(true, Ordering::Release);
     }
 
-    /// Shows the size of the first ring.
+    /// Shows one more ring, and the size of the first.
     pub(crate) fn add_ring(&self, size: u16) {
+        self.rings.fetch_add(1, Ordering::Relaxed);
         let none = self
             .ring_size
             .compare_exchange(0, size, Ordering::Relaxed, Ordering::Relaxed);
@@ -168,7 +169,13 @@ impl PeerPort {
     }
 
     pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
-        let mut stats = counters::extended("rx", self.rx.iter().map(Arc::as_ref));
+        let all = self.stats();
+        let mut stats: Vec<_> = [("rx_errors", all.rx_errors), ("tx_errors", all.tx_errors)]
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect();
+        stats.extend(counters::extended("rx", self.rx.iter().map(Arc::as_ref)));
         stats.extend(counters::extended("tx", self.tx.iter().map(Arc::as_ref)));
         stats
     }

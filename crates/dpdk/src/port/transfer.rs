@@ -57,8 +57,8 @@ pub(crate) trait Source {
 
 /// What became of a frame that was to be put into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    Sent,
+pub(crate) enum Outcome {
+    Taken,
     /// There is no room now.
     Full,
     /// There never is, or the peer's descriptors make no sense.
@@ -71,7 +71,7 @@ pub(crate) trait Sink {
     fn ready(&mut self, count: usize);
 
     /// Puts a frame in.
-    fn put(&mut self, frame: &Outgoing<'_>) -> Sent;
+    fn put(&mut self, frame: &Outgoing<'_>) -> Outcome;
 
     /// Shows the peer what was put in, and wakes it if it wants that. Returns the number of notifications.
     fn publish(&mut self) -> u64;
@@ -317,12 +317,12 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
             _burst: std::marker::PhantomData,
         };
         match sink.put(&frame) {
-            Sent::Sent => {
+            Outcome::Taken => {
                 sent += 1;
                 octets += u64::from(frame.length());
             }
-            Sent::Full => break,
-            Sent::Refused => {
+            Outcome::Full => break,
+            Outcome::Refused => {
                 counters.refused.add(1);
                 refused += u64::from(frame.length());
             }

@@ -94,7 +94,18 @@ fn port_details(port: &PortReport) -> String {
             guest.features.join(", ")
         );
     }
-    let lost = ["drop", "err", "miss", "discard", "nombuf", "alloc"];
+    let lost = [
+        "drop",
+        "err",
+        "miss",
+        "discard",
+        "nombuf",
+        "alloc",
+        "unsound",
+        "too_long",
+        "refused",
+        "no_buffers",
+    ];
     for (counter, count) in &port.driver {
         if lost.iter().any(|word| counter.contains(word)) {
             text += &format!("\n{name}: the driver counts {count} {counter}");

@@ -530,10 +530,10 @@ fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
             .collect();
         // SAFETY: the buffers are owned, and belong to the first one's frame from here on.
         unsafe {
-            (*parts[0]).next = parts[1];
-            (*parts[1]).next = parts[2];
-            (*parts[0]).nb_segs = 3;
-            (*parts[0]).pkt_len = 600;
+            *field::next(parts[0]) = parts[1];
+            *field::next(parts[1]) = parts[2];
+            *field::nb_segs(parts[0]) = 3;
+            *field::pkt_len(parts[0]) = 600;
         }
         rig.burst.take_in(parts.drain(..1));
         // Longer than a slot, and shorter than a header.

@@ -11,7 +11,7 @@ use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
 use crate::port::peer::{Guest, Status};
-use crate::port::transfer::{self, Arrival, Next, Outgoing, Passed, Sent, Sink, Source};
+use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
 /// Connections whose rings a forwarding thread may still be in. A port with so many accepts no further one.
 const FORMER_MAX: usize = 2;
@@ -102,11 +102,11 @@ impl Sink for TxRing {
     }
 
     #[inline(always)]
-    fn put(&mut self, frame: &Outgoing<'_>) -> Sent {
+    fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
         match self.ring.put(frame.segments()) {
-            ring::Put::Sent => Sent::Sent,
-            ring::Put::Full => Sent::Full,
-            ring::Put::Bad => Sent::Refused,
+            ring::Put::Sent => Outcome::Taken,
+            ring::Put::Full => Outcome::Full,
+            ring::Put::Bad => Outcome::Refused,
         }
     }
 

@@ -139,10 +139,6 @@ impl Server {
     }
 
     fn accept(&mut self, control: &mut Control<'_>) {
-        let waiting = |connection: &&Connection| matches!(connection.stage, Stage::Greeting(_));
-        if self.connections.values().filter(waiting).count() >= GREETINGS_MAX {
-            return self.pause(COLLECT, control);
-        }
         if let Err(wait) = self.rate.take(control.now) {
             return self.pause(wait, control);
         }
@@ -156,6 +152,7 @@ impl Server {
                 return self.pause(NO_DESCRIPTORS, control);
             }
         };
+        self.end_oldest_greeting(control);
         self.next = self.next.wrapping_add(1).max(LISTENER + 1);
         let token = self.next;
         let greeting = Greeting::new(program(), &self.limits());
@@ -175,6 +172,29 @@ impl Server {
         control.wake_in(HANDSHAKE);
         if let Err(error) = self.carry_out(token, actions) {
             self.end(token, Some(error), control);
+        }
+    }
+
+    /// Makes room for one more client that has not asked for an interface yet: others may never do so.
+    fn end_oldest_greeting(&mut self, control: &mut Control<'_>) {
+        let greetings = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| matches!(connection.stage, Stage::Greeting(_)));
+        let (count, oldest) = greetings.fold((0, None), |(count, oldest), (token, connection)| {
+            let this = (connection.deadline, *token);
+            (
+                count + 1,
+                Some(oldest.map_or(this, |other: (_, _)| this.min(other))),
+            )
+        });
+        if let Some((_, token)) = oldest.filter(|_| count >= GREETINGS_MAX) {
+            let reason = "too many clients have not asked for an interface";
+            self.end(
+                token,
+                Some(SessionError::Failed(reason.to_owned())),
+                control,
+            );
         }
     }
 

@@ -153,7 +153,7 @@ impl Connection {
                 None => Header::LENGTH,
                 Some(octets) => {
                     let header = Header::parse(octets).map_err(|error| error.to_string())?;
-                    let whole = Header::LENGTH + usize::from(header.size());
+                    let whole = Header::LENGTH + header.size();
                     if self.input.len() == whole {
                         let payload = self.input.get(Header::LENGTH..).unwrap_or(&[]);
                         let request = FrontendRequest::parse(header, payload, self.files.len())
@@ -246,13 +246,11 @@ impl Connection {
                 self.with_running(index, |running| running.config.log = log);
                 self.rebuild(index, slots)
             }
-            Action::DeviceReady {
-                features, rings, ..
-            } => {
+            Action::DeviceReady { features, .. } => {
+                // Rings are counted as they start.
                 status.up(Guest {
                     features,
-                    rings,
-                    ring_size: 0,
+                    ..Guest::default()
                 });
                 tracing::info!("port '{}': connected", self.port);
                 Ok(())

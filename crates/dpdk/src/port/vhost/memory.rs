@@ -58,7 +58,7 @@ impl Memory {
     pub(super) fn set(&mut self, regions: Vec<(message::Region, OwnedFd)>) -> Result<(), String> {
         let mapped = regions
             .into_iter()
-            .map(|(region, file)| Ok((region.clone(), self.map(&region, &file)?)))
+            .map(|(region, file)| Ok((region, self.map(&region, &file)?)))
             .collect::<Result<Vec<_>, String>>()?;
         self.replace(mapped)
     }

@@ -17,7 +17,7 @@ use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
 use crate::port::peer::Status;
-use crate::port::transfer::{self, Arrival, Next, Outgoing, Passed, Sent, Sink, Source};
+use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
 /// An address that a ring waits for, for the thread that talks to peers. 0 without one: the lowest bit of others is set.
 #[derive(Debug, Default)]
@@ -186,15 +186,15 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
     }
 
     #[inline(always)]
-    fn put(&mut self, frame: &Outgoing<'_>) -> Sent {
+    fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
         let header = header_of(frame).unwrap_or_default();
         match self.ring.put(header, frame.segments(), frame.length()) {
-            Put::Sent => Sent::Sent,
-            Put::Full => Sent::Full,
-            Put::Bad | Put::TooLong => Sent::Refused,
+            Put::Sent => Outcome::Taken,
+            Put::Full => Outcome::Full,
+            Put::Bad | Put::TooLong => Outcome::Refused,
             Put::Miss(miss) => {
                 self.around.miss.set(miss);
-                Sent::Full
+                Outcome::Full
             }
         }
     }

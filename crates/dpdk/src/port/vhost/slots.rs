@@ -167,7 +167,8 @@ impl Slots {
     /// The parked ring that frames go through.
     pub(super) fn tx(&mut self, ring: u8) -> Option<&mut Option<Box<TxRing>>> {
         let slot = self.tx.get_mut(usize::from(ring) / 2);
-        slot.filter(|_| ring % 2 == 0).map(|slot| &mut slot.parked)
+        slot.filter(|_| ring.is_multiple_of(2))
+            .map(|slot| &mut slot.parked)
     }
 
     /// All parked rings that frames come through, and all that frames go through.

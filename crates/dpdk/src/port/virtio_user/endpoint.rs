@@ -390,7 +390,7 @@ impl Connection {
                 None => Header::LENGTH,
                 Some(octets) => {
                     let header = Header::parse(octets).map_err(|error| error.to_string())?;
-                    let whole = Header::LENGTH + usize::from(header.size());
+                    let whole = Header::LENGTH + header.size();
                     if self.input.len() == whole {
                         let payload = self.input.get(Header::LENGTH..).unwrap_or(&[]);
                         let reply = Reply::parse(header, payload, self.files.len())

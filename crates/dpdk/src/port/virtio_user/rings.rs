@@ -11,7 +11,7 @@ use quietwire_vhost::ring::OffloadHeader;
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
-use crate::port::transfer::{self, Arrival, Next, Outgoing, Passed, Sent, Sink, Source};
+use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
 /// A receive ring of either kind.
 #[derive(Debug)]
@@ -186,13 +186,13 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
     }
 
     #[inline(always)]
-    fn put(&mut self, frame: &Outgoing<'_>) -> Sent {
+    fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
         let header = OffloadHeader::default();
         let length = frame.length() as usize;
         match self.ring.put(&header, frame.segments(), length) {
-            driver::Put::Sent => Sent::Sent,
-            driver::Put::Full => Sent::Full,
-            driver::Put::Bad => Sent::Refused,
+            driver::Put::Sent => Outcome::Taken,
+            driver::Put::Full => Outcome::Full,
+            driver::Put::Bad => Outcome::Refused,
         }
     }
 
