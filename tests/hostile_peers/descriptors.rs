@@ -71,7 +71,6 @@ fn is_calm<T>(scene: &Scene, before: Footprint, peers: T) {
 }
 
 #[test]
-#[ignore = "226 regions of one peer use up the limit, and 57391 lines are logged in 2 s"]
 fn memif_peers_that_use_up_descriptors_cost_their_own_ports_only() {
     let scene = scene("descriptors-memif", "memif");
     scene.withstands(|| {
@@ -116,7 +115,6 @@ fn memif_peers_that_use_up_descriptors_cost_their_own_ports_only() {
 }
 
 #[test]
-#[ignore = "all descriptors are in use: threads that wait for connections spin (740 ms of 2 s), or log 37962 lines, in most runs"]
 fn guests_that_use_up_descriptors_cost_their_own_ports_only() {
     let scene = scene("descriptors-vhost", "vhost");
     scene.withstands(|| {

@@ -135,8 +135,6 @@ fn keep_off_the_last_cpu() -> CpuSet {
 }
 
 #[test]
-#[ignore = "the forwarding thread hangs in a write to the eventfd for good, within tens of tries: \
-            the bystander loses about half of its frames, SIGTERM ends nothing"]
 fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
     let scene = Scene::of("full-memif", "memif", "");
     let mut chance = Chance::new();
@@ -181,8 +179,6 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
 }
 
 #[test]
-#[ignore = "the forwarding thread hangs in a write to the eventfd for good, within tens of tries: \
-            the bystander loses most of its frames, SIGTERM ends nothing"]
 fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
     let scene = Scene::of("full-vhost", "vhost", "");
     let mut chance = Chance::new();
@@ -287,7 +283,6 @@ fn a_memif_peer_whose_eventfds_are_other_files_is_refused() {
 }
 
 #[test]
-#[ignore = "a pipe is taken for an eventfd"]
 fn a_guest_whose_eventfds_are_other_files_is_refused() {
     let scene = Scene::of("other-vhost", "vhost", "");
     let others = Others::new();

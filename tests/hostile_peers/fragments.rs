@@ -129,13 +129,11 @@ fn go_on_as_they_came(kind: &str, queues: u16) {
 }
 
 #[test]
-#[ignore = "no fragment arrives, neither of whole datagrams nor alone"]
 fn fragments_go_on_as_they_came() {
     go_on_as_they_came("fragments", 1);
 }
 
 #[test]
-#[ignore = "no fragment arrives, neither of whole datagrams nor alone"]
 fn fragments_go_on_as_they_came_over_several_queues() {
     go_on_as_they_came("fragments-queues", 2);
 }

@@ -46,13 +46,11 @@ fn is_never_open(kind: &str, scheme: &str) {
 }
 
 #[test]
-#[ignore = "the mode is 0755 at first"]
 fn the_socket_of_a_memif_port_is_never_open_to_others() {
     is_never_open("mode-memif", "memif");
 }
 
 #[test]
-#[ignore = "the mode is 0755 at first"]
 fn the_socket_of_a_vhost_port_is_never_open_to_others() {
     is_never_open("mode-vhost", "vhost");
 }

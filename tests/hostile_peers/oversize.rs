@@ -203,29 +203,23 @@ fn are_dropped(kind: &str, attacker: Attacker, ways: &[Way], opened: Opened) {
 }
 
 #[test]
-#[ignore = "all are taken for frames and rx_errors stays 0; all that go to AF_PACKET and to AF_XDP count as sent, and AF_XDP ends \
-            without buffers"]
 fn frames_of_a_memif_peer_that_are_too_long_are_dropped() {
     let ways = [MEMIF, PACKET, XDP];
     are_dropped("long-memif", Attacker::Memif, &ways, Opened::AtStart);
 }
 
 #[test]
-#[ignore = "all are taken for frames and rx_errors stays 0; 1087 of 4000 count as sent, and the bystander may lose a frame"]
 fn frames_that_are_too_long_of_a_memif_peer_that_comes_later_are_dropped() {
     are_dropped("later-memif", Attacker::Memif, &[XDP], Opened::Later);
 }
 
 #[test]
-#[ignore = "all are taken for frames and rx_errors stays 0; all that go to AF_PACKET and to AF_XDP count as sent, and AF_XDP ends \
-            without buffers"]
 fn frames_of_a_guest_that_are_too_long_are_dropped() {
     let ways = [MEMIF, PACKET, XDP];
     are_dropped("long-vhost", Attacker::Vhost, &ways, Opened::AtStart);
 }
 
 #[test]
-#[ignore = "all are taken for frames and rx_errors stays 0; 1087 of 4000 count as sent, and the bystander may lose a frame"]
 fn frames_that_are_too_long_of_a_guest_that_comes_later_are_dropped() {
     are_dropped("later-vhost", Attacker::Vhost, &[XDP], Opened::Later);
 }

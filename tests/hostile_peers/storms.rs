@@ -38,7 +38,6 @@ fn blows(scene: &Scene, what: &str, mut gust: impl FnMut() -> bool) {
 }
 
 #[test]
-#[ignore = "6585 connections a second are taken, each with a line in the log"]
 fn a_storm_of_memif_connections_holds_nobody() {
     let scene = Scene::of("storm-memif", "memif", "");
     let path = scene.path("v.sock");

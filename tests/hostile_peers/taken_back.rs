@@ -56,7 +56,6 @@ fn truncate_soon<'scope>(
 }
 
 #[test]
-#[ignore = "SIGBUS ends the switch within the first rounds"]
 fn memory_that_a_memif_client_truncates_before_it_is_sealed_costs_its_port_only() {
     let scene = Scene::of("truncate-memif", "memif", "");
     let mut chance = Chance::new();
@@ -84,7 +83,6 @@ fn memory_that_a_memif_client_truncates_before_it_is_sealed_costs_its_port_only(
 }
 
 #[test]
-#[ignore = "SIGBUS ends the switch within the first rounds"]
 fn memory_that_a_guest_truncates_before_it_is_sealed_costs_its_port_only() {
     let scene = Scene::of("truncate-vhost", "vhost", "");
     let mut chance = Chance::new();
@@ -123,7 +121,6 @@ fn unsealable(scene: &Scene, size: u64) -> [File; 2] {
 }
 
 #[test]
-#[ignore = "the port maps a file of a directory"]
 fn memory_of_a_memif_client_that_cannot_be_sealed_is_refused() {
     let scene = Scene::of("unsealed-memif", "memif", "");
     scene.withstands(|| {
@@ -137,7 +134,6 @@ fn memory_of_a_memif_client_that_cannot_be_sealed_is_refused() {
 }
 
 #[test]
-#[ignore = "the port maps a file of a directory"]
 fn memory_of_a_guest_that_cannot_be_sealed_is_refused() {
     let scene = Scene::of("unsealed-vhost", "vhost", "");
     scene.withstands(|| {
@@ -153,7 +149,6 @@ fn memory_of_a_guest_that_cannot_be_sealed_is_refused() {
 }
 
 #[test]
-#[ignore = "no switch starts: the option 'trust-memory=on' is not known"]
 fn memory_of_a_trusted_memif_client_that_is_truncated_costs_its_port_only() {
     let scene = Scene::of("trusted-memif", "memif", "&trust-memory=on");
     scene.withstands(|| {
@@ -174,7 +169,6 @@ fn memory_of_a_trusted_memif_client_that_is_truncated_costs_its_port_only() {
 }
 
 #[test]
-#[ignore = "no switch starts: the option 'trust-memory=on' is not known"]
 fn memory_of_a_trusted_guest_that_is_truncated_costs_its_port_only() {
     let scene = Scene::of("trusted-vhost", "vhost", "&trust-memory=on");
     scene.withstands(|| {
@@ -283,7 +277,6 @@ fn holes_in_the_memory_of_a_guest_hold_nobody() {
 }
 
 #[test]
-#[ignore = "a region of 257 MiB is taken"]
 fn a_memif_client_that_shares_more_than_256_mib_is_refused() {
     let scene = Scene::of("much-memif", "memif", "");
     scene.withstands(|| {

@@ -2,15 +2,16 @@
 //! Unix sockets that carry messages and descriptors.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
+    connect, listen, sendmsg, socket,
 };
 use nix::sys::stat::{Mode, fchmod};
 
@@ -151,33 +152,62 @@ pub(crate) fn receive(
     octets: &mut [u8],
     files: &mut Vec<OwnedFd>,
 ) -> io::Result<usize> {
-    let mut control = nix::cmsg_space!([std::os::fd::RawFd; DESCRIPTORS_MAX]);
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
-    let mut parts = [IoSliceMut::new(octets)];
-    let message = recvmsg::<()>(
-        socket.as_fd().as_raw_fd(),
-        &mut parts,
-        Some(&mut control),
-        flags,
-    )?;
-    for item in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(descriptors) = item {
-            // SAFETY: the kernel made these descriptors for this call, and nothing else knows of them.
-            files.extend(
-                descriptors
-                    .into_iter()
-                    .map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) }),
-            );
-        }
-    }
-    if message.flags.contains(MsgFlags::MSG_CTRUNC) || files.len() > DESCRIPTORS_MAX {
+    let mut control = Control([0; CONTROL_LEN]);
+    let mut part = libc::iovec {
+        iov_base: octets.as_mut_ptr().cast(),
+        iov_len: octets.len(),
+    };
+    // SAFETY: a structure of integers and pointers for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL_LEN;
+    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+    // SAFETY: the message names buffers of these lengths, which outlive the call.
+    let count = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    take_descriptors(&message, files);
+    if message.msg_flags & libc::MSG_CTRUNC != 0 || files.len() > DESCRIPTORS_MAX {
         files.clear();
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "a message had too many descriptors",
         ));
     }
-    Ok(message.bytes)
+    Ok(count)
+}
+
+/// Room for the control data of a message with [`DESCRIPTORS_MAX`] descriptors.
+// SAFETY: a computation without preconditions.
+const CONTROL_LEN: usize =
+    unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<RawFd>()) as u32) } as usize;
+
+/// Control data, aligned as their headers have to be.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_LEN]);
+
+/// Takes over the descriptors of a message that was received. Of a message that was cut (MSG_CTRUNC), the kernel has made some of
+/// them all the same.
+fn take_descriptors(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
+    // SAFETY: the kernel filled the message's control buffer; the macros stay within msg_controllen octets of it.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(header).cast::<RawFd>();
+                let octets = ((*header).cmsg_len as usize)
+                    .saturating_sub(libc::CMSG_LEN(0) as usize)
+                    .min(CONTROL_LEN);
+                for index in 0..octets / size_of::<RawFd>() {
+                    // Made by the kernel for this call, and nothing else knows of it.
+                    let descriptor = data.add(index).read_unaligned();
+                    files.push(OwnedFd::from_raw_fd(descriptor));
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -211,13 +241,17 @@ mod tests {
 
     #[test]
     fn too_many_descriptors_are_closed() {
-        let (_directory, client, server) = pair(Kind::Packets);
-        let file = std::fs::File::open("/dev/null").unwrap();
+        let (directory, client, server) = pair(Kind::Packets);
+        let path = directory.path().join("file");
+        let file = std::fs::File::create(&path).unwrap();
         let files = vec![&file; DESCRIPTORS_MAX + 1];
         send(&client, b"x", &files).unwrap();
         let mut files = Vec::new();
         let error = receive(&server, &mut [0; 8], &mut files).unwrap_err();
         assert_eq!((error.kind(), files.len()), (io::ErrorKind::InvalidData, 0));
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        let links = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        assert_eq!(links.filter(|link| *link == path).count(), 1);
     }
 
     #[test]

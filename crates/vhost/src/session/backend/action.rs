@@ -27,9 +27,9 @@ pub struct BackendConfig {
     pub required_features: u64,
     /// Protocol features on offer. Those that are not in [`PROTOCOL_FEATURES`] are left out.
     pub protocol_features: u64,
-    /// Largest number of queue pairs, 1 to [`QUEUE_PAIRS_MAX`].
+    /// Largest number of queue pairs, 1 to [`QUEUE_PAIRS_MAX`](crate::session::QUEUE_PAIRS_MAX).
     pub queue_pairs: u16,
-    /// Largest number of memory regions, 8 to [`MEMORY_SLOTS_MAX`].
+    /// Largest number of memory regions, 8 to [`MEMORY_SLOTS_MAX`](crate::session::MEMORY_SLOTS_MAX).
     pub memory_slots: u16,
     /// Largest MTU that the front end may set.
     pub mtu_max: u16,
