@@ -266,6 +266,13 @@ impl Receiver {
         self.ring.set_own(end.wrapping_add(self.ring.lead));
     }
 
+    /// Client: offers the buffers of all slots that are not filled, once the server has connected: some servers set the
+    /// indices of a ring to 0 when they connect.
+    pub fn offer(&mut self) {
+        self.ring
+            .set_own(self.released.wrapping_add(self.ring.lead));
+    }
+
     /// Tells the peer that this end polls, and needs no interrupts.
     pub fn mask_interrupts(&mut self) {
         self.ring.mask_interrupts(true);

@@ -155,10 +155,11 @@ impl Client {
                     connection.session.offer(offer)?;
                 }
                 Action::Connect { .. } => {
-                    let Some(prepared) = connection.prepared.take() else {
+                    let Some(mut prepared) = connection.prepared.take() else {
                         return Err(SessionError::Failed("no memory was offered".to_owned()));
                     };
                     connection.is_attached = true;
+                    prepared.rx.iter_mut().for_each(RxRing::offer);
                     self.queues
                         .attach(
                             prepared.rx,

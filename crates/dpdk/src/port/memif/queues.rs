@@ -31,6 +31,11 @@ impl RxRing {
             passed: Passed::default(),
         }
     }
+
+    /// Client: gives the server its buffers, once it has connected.
+    pub(super) fn offer(&mut self) {
+        self.ring.offer();
+    }
 }
 
 /// A ring that frames go to.
