@@ -62,7 +62,7 @@ pub enum MapError {
     },
 }
 
-/// A part of a file mapped for reading and writing, shared with whoever else has the file. Unmapped when dropped.
+/// A part of a file mapped for reading and writing, shared with other processes that have the file. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     // Removed before the memory is unmapped (field order, and `drop` runs first: see below).
@@ -122,7 +122,7 @@ impl Mapping {
 
     /// Maps `len` octets of a peer's file from `offset` on.
     ///
-    /// The file is sealed against truncation before its size is looked at, so that the size cannot change afterwards.
+    /// The file is sealed against truncation before its size is read, so that the size cannot change afterwards.
     /// Faults in the mapping are caught in any case (see [`Self::has_faulted`]).
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! When another process truncates a file that is mapped here, or the file system has no room for a page, the next access
 //! raises SIGBUS (mmap(2)). The handler puts an empty private page in place of the missing one and marks the mapping; the
-//! access is then repeated and succeeds. Whoever owns the mapping looks at the mark and gives the mapping up.
+//! access is then repeated and succeeds. The mapping's owner checks the mark and gives the mapping up.
 
 use std::mem;
 use std::ptr;

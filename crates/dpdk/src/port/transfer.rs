@@ -42,7 +42,7 @@ pub(crate) trait Source {
     /// The next of them.
     fn next(&mut self) -> Option<Next<'_, Self::Rest<'_>, Self::Offload>>;
 
-    /// Gives what was taken back to the peer.
+    /// Returns consumed slots to the peer.
     fn release(&mut self);
 
     /// Indices since the last call that made no sense.

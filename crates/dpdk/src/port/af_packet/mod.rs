@@ -71,7 +71,7 @@ struct Queue {
     sender: Arc<PacketSocket>,
     rx: RxCounters,
     tx: TxCounters,
-    /// Frames that the receive ring had no room for. The kernel starts over at each look, so this is written by whoever looks.
+    /// Frames that the receive ring had no room for. The kernel starts over at each look, so each reader of it adds to this.
     missed: AtomicU64,
 }
 

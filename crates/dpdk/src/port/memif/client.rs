@@ -204,7 +204,7 @@ impl Client {
     }
 }
 
-/// Makes memory with rings and buffers, and what the server is told of it.
+/// Makes memory with rings and buffers, and describes it for the server.
 fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>), String> {
     let (mapping, file) = shared_memory(layout.region_size(), memory)?;
     let mapping = Arc::new(mapping);

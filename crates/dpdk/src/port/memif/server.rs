@@ -31,7 +31,7 @@ const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
 /// Messages read from a client before others have their turn, and of one connection in all until it is settled.
 const MESSAGES_AT_ONCE: usize = 16;
 const MESSAGES_MAX: u32 = 1024;
-/// How often memory is looked at.
+/// Interval between checks of the client's memory.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often it is tried again to unmap memory that a thread is in.
 const COLLECT: Duration = Duration::from_millis(10);
@@ -363,7 +363,7 @@ impl Server {
         })
     }
 
-    /// The interface whose memory was taken back by the client of a connection.
+    /// Returns true if the client of a connection truncated the memory that it shares.
     fn has_faulted(&self, token: u32) -> bool {
         let Some(Stage::Connected(session)) =
             self.connections.get(&token).map(|found| &found.stage)

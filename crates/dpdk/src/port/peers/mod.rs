@@ -49,7 +49,7 @@ impl Control<'_> {
 
     /// Ends that.
     pub(crate) fn unwatch(&self, file: impl AsFd) {
-        // A descriptor that is not watched is what was asked for.
+        // An error says that the descriptor is not watched, which is the result wanted here.
         let _ = self.epoll.delete(file);
     }
 
@@ -150,7 +150,7 @@ pub(crate) struct Peers {
     wake: Arc<EventFd>,
 }
 
-/// Work that may wait for the thread; whoever has more waits to hand it over.
+/// Most requests that may wait for the thread.
 const WORK_MAX: usize = 64;
 /// Events that are taken at once.
 const EVENTS_MAX: usize = 32;
@@ -225,7 +225,7 @@ fn run(mut reactor: Reactor, works: &Receiver<Work>, wake: &EventFd) {
             if event.data() == WAKE {
                 let _ = wake.read();
             } else {
-                // An endpoint may be gone by the time its event is looked at.
+                // An endpoint may be gone by the time its event is handled.
                 reactor.visit(endpoint, |endpoint, control| endpoint.ready(token, control));
             }
         }

@@ -31,7 +31,7 @@ const MESSAGE_INTERVAL: Duration = Duration::from_millis(2);
 const MESSAGE: Duration = Duration::from_secs(2);
 /// How long a forwarding thread may take to leave a ring.
 const PARKING: Duration = Duration::from_secs(10);
-/// How long the front end has to answer before it is told of a miss again.
+/// Time that the front end has to answer before a miss is reported again.
 const MISS_AGAIN: Duration = Duration::from_millis(50);
 
 /// What is left to do when a step ends.

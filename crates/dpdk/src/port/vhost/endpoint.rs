@@ -24,7 +24,7 @@ const CONNECTIONS_BURST: u32 = 16;
 const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
 /// Messages that are read before others have their turn.
 const MESSAGES_AT_ONCE: usize = 16;
-/// How often memory and deadlines are looked at, and how often while addresses may be missing.
+/// Interval between checks of memory and deadlines, and the interval while addresses may be missing.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_FOR_MISSES: Duration = Duration::from_millis(1);
 /// How often it is tried again to take a ring away from a thread that is in it.

@@ -24,7 +24,7 @@ use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink
 pub(super) struct MissSlot(AtomicU64);
 
 impl MissSlot {
-    /// Pages are what is asked for, so that the low bits are free.
+    /// Misses are reported for whole pages, so the low bits are free.
     const PAGE: u64 = 4096;
     const IS_SET: u64 = 1;
     const IS_WRITE: u64 = 2;
