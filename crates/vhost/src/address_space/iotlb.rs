@@ -45,13 +45,46 @@ struct Range {
     permission: u64,
 }
 
-/// The same for readers.
+/// A word that the writer and the readers share. A trait so that a model checker can run the same protocol.
+trait Word: Default {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn fence(order: Ordering);
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        Self::load(self, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        Self::store(self, value, order);
+    }
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+}
+
+/// A range, as readers have it.
 #[derive(Debug, Default)]
-struct Entry {
-    first: AtomicU64,
-    last: AtomicU64,
-    user: AtomicU64,
-    permission: AtomicU64,
+struct Entry<W> {
+    first: W,
+    last: W,
+    user: W,
+    permission: W,
+}
+
+/// The ranges, as readers have them.
+#[derive(Debug)]
+struct Table<W> {
+    sequence: W,
+    count: W,
+    /// Sorted by address; no two overlap.
+    entries: Box<[Entry<W>]>,
 }
 
 /// What a reader found, valid until the table changes.
@@ -96,10 +129,7 @@ impl Hit {
 /// A ring's thread uses a translation until the end of its visit: whoever answers an invalidation waits for that first.
 #[derive(Debug)]
 pub struct Iotlb {
-    sequence: AtomicU64,
-    count: AtomicU64,
-    /// Sorted by address; no two overlap.
-    entries: Box<[Entry]>,
+    table: Table<AtomicU64>,
     writer: Mutex<Writer>,
 }
 
@@ -121,9 +151,7 @@ impl Iotlb {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            sequence: AtomicU64::new(0),
-            count: AtomicU64::new(0),
-            entries: (0..IOTLB_ENTRIES_MAX).map(|_| Entry::default()).collect(),
+            table: Table::new(IOTLB_ENTRIES_MAX),
             writer: Mutex::default(),
         }
     }
@@ -172,7 +200,7 @@ impl Iotlb {
     /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.count.load(Ordering::Relaxed) as usize
+        self.table.len()
     }
 
     /// Returns true without entries.
@@ -184,32 +212,62 @@ impl Iotlb {
     fn write(&self, change: impl FnOnce(&mut Writer)) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut writer);
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        for (entry, (range, _)) in self.entries.iter().zip(&writer.ranges) {
-            entry.first.store(range.first, Ordering::Relaxed);
-            entry.last.store(range.last, Ordering::Relaxed);
-            entry.user.store(range.user, Ordering::Relaxed);
-            entry.permission.store(range.permission, Ordering::Relaxed);
-        }
-        self.count
-            .store(writer.ranges.len() as u64, Ordering::Relaxed);
-        self.sequence.store(sequence + 2, Ordering::Release);
+        self.table
+            .write(writer.ranges.iter().map(|(range, _)| range));
     }
 
     /// Returns true if the table has not changed since it gave this hit.
     #[inline(always)]
     pub(crate) fn is_current(&self, hit: &Hit) -> bool {
-        self.sequence.load(Ordering::Acquire) == hit.sequence
+        self.table.is_current(hit)
     }
 
     /// Returns the entry of an address; `None` if there is none, or if the table keeps changing.
     pub(crate) fn find(&self, iova: u64) -> Option<Hit> {
-        for _ in 0..LOOKS {
+        self.table.find(iova, LOOKS)
+    }
+}
+
+impl<W: Word> Table<W> {
+    fn new(entries: usize) -> Self {
+        Self {
+            sequence: W::default(),
+            count: W::default(),
+            entries: (0..entries).map(|_| Entry::default()).collect(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed) as usize
+    }
+
+    /// Replaces all ranges. One thread at a time.
+    fn write<'r>(&self, ranges: impl ExactSizeIterator<Item = &'r Range>) {
+        let count = ranges.len() as u64;
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence + 1, Ordering::Relaxed);
+        W::fence(Ordering::Release);
+        for (entry, range) in self.entries.iter().zip(ranges) {
+            entry.first.store(range.first, Ordering::Relaxed);
+            entry.last.store(range.last, Ordering::Relaxed);
+            entry.user.store(range.user, Ordering::Relaxed);
+            entry.permission.store(range.permission, Ordering::Relaxed);
+        }
+        self.count.store(count, Ordering::Relaxed);
+        self.sequence.store(sequence + 2, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn is_current(&self, hit: &Hit) -> bool {
+        self.sequence.load(Ordering::Acquire) == hit.sequence
+    }
+
+    /// Returns the range of an address; `None` if there is none, or if the table changed during each of `looks` searches.
+    fn find(&self, iova: u64, looks: usize) -> Option<Hit> {
+        for _ in 0..looks {
             let sequence = self.sequence.load(Ordering::Acquire);
             let hit = self.search(iova, sequence);
-            fence(Ordering::Acquire);
+            W::fence(Ordering::Acquire);
             if sequence.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == sequence {
                 return hit;
             }
@@ -259,3 +317,7 @@ impl Writer {
 fn last_of(first: u64, len: u64) -> Option<u64> {
     first.checked_add(len.checked_sub(1)?)
 }
+
+#[cfg(test)]
+#[path = "iotlb_tests.rs"]
+mod tests;
