@@ -589,7 +589,7 @@ impl Queue for PackedQueue {
     }
 
     fn has_all(&self) -> bool {
-        self.held >= self.size
+        self.held.saturating_sub(self.unpublished) >= self.size
     }
 
     fn request_notifications(&mut self, wanted: bool) {

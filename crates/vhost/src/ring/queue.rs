@@ -196,7 +196,7 @@ pub trait Queue {
     /// Shows the driver all chains that were used; returns true if it wants a notification.
     fn publish(&mut self) -> bool;
 
-    /// Returns true if the device has each descriptor of the ring.
+    /// Returns true if the window has each descriptor of the ring: none is used or with the driver.
     fn has_all(&self) -> bool;
 
     /// Returns true if chains are tracked in an inflight region.

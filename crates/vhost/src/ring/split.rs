@@ -366,7 +366,8 @@ impl Queue for SplitQueue {
     }
 
     fn has_all(&self) -> bool {
-        self.held >= self.size
+        let unpublished = self.used_next.wrapping_sub(self.used_published);
+        self.held.saturating_sub(unpublished) >= self.size
     }
 
     fn request_notifications(&mut self, wanted: bool) {
