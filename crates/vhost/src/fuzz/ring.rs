@@ -197,7 +197,7 @@ impl Guest {
             iotlb.update(
                 miss.iova & !255,
                 256,
-                USER + (miss.iova & !255),
+                USER.wrapping_add(miss.iova & !255),
                 Permission::from_bits(3),
             );
         }

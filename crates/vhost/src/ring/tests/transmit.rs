@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::guest::{Buffer, Guest, INDIRECT, LOG_ALL, MERGEABLE, PACKED, VERSION_1};
 use super::{cut, frame, kinds};
 use crate::ring::header::HEADER_LEN;
-use crate::ring::{OffloadHeader, Put, Sender, Transmit};
+use crate::ring::{OffloadHeader, PIECES_MAX, Put, Sender, Transmit};
 
 /// A chain for frames: octets, cuts, and whether in an indirect table.
 type Room = (usize, Vec<usize>, bool);
@@ -209,9 +209,12 @@ proptest! {
                         break;
                     }
                     Put::TooLong => {
-                        // The first chain, or all that the ring can hold, is too short.
+                        // The first chain, or all that the ring can hold, is too short, or in too many pieces.
                         let has_all = guest.room() == 0 && expected.is_empty();
-                        prop_assert!(features & MERGEABLE == 0 || has_all);
+                        let buffers = chains.iter().flatten();
+                        let pieces: u32 = buffers.map(|buffer| 2 + buffer.1 / 4096).sum();
+                        let too_many = pieces as usize > PIECES_MAX;
+                        prop_assert!(features & MERGEABLE == 0 || has_all || too_many);
                         frames.next();
                         refused += 1;
                         break;
