@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Guests: real virtual machines with quietwire's agent in them. Frames of the tester go through the switch on the host and
 //! the guest's network function and come back, every one of them and undamaged; a guest that does not come up is told with
-//! its console; one that was left behind is cleaned up. Wants root, QEMU and what `images/build` asks for.
+//! its console; one that was left behind is cleaned up. And guests without the agent, whose kernel drives virtio: downloads, an
+//! IOMMU, live migration. Wants root, QEMU and what `images/build` asks for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "guests/downloads.rs"]
+mod downloads;
+#[path = "guests/iommu.rs"]
+mod iommu;
+#[path = "guests/machine.rs"]
+mod machine;
+#[path = "guests/migration.rs"]
+mod migration;
 #[path = "guests/rig.rs"]
 mod rig;
+#[path = "peers/sockets.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod sockets;
+#[path = "switch_ports/rig.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod switches;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -3,7 +3,8 @@
 //! and lose none, the switch's memory and descriptors stay as they were, the port serves its next peer, and the switch ends
 //! when it is told to. Wants root, as the switch does.
 //!
-//! `QUIETWIRE_SEED` repeats the random choices of a run; `QUIETWIRE_HOSTILE_SECONDS` is how long each attack lasts.
+//! `QUIETWIRE_SEED` repeats the random choices of a run. `QUIETWIRE_HOSTILE_SECONDS` is how long each attack lasts, and
+//! `QUIETWIRE_HOSTILE_HOLE_MIB` the size of the holes that a guest punches into its memory (default: 384).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "hostile_peers/chance.rs"]

@@ -7,8 +7,6 @@
 mod bystander;
 #[path = "switch_ports/files.rs"]
 mod files;
-#[path = "switch_ports/guests.rs"]
-mod guests;
 #[path = "switch_ports/kernel.rs"]
 mod kernel;
 #[path = "switch_ports/killed.rs"]

@@ -23,18 +23,50 @@ impl Kind {
         }
     }
 
-    fn device_uri(self, socket: &Path) -> String {
-        match self {
-            Self::Memif => format!("memif:{}?role=server", socket.display()),
-            Self::VhostUser => format!("vhost:{}", socket.display()),
-        }
-    }
-
     pub(crate) fn tester_uri(self, socket: &Path) -> String {
         match self {
             Self::Memif => format!("memif:{}?role=client", socket.display()),
-            Self::VhostUser => format!("virtio-user:{}", socket.display()),
+            Self::VhostUser => format!("virtio-user:{}?role=client", socket.display()),
         }
+    }
+}
+
+/// How the tester and a port of the switch share memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) kind: Kind,
+    /// Pairs of queues.
+    pub(crate) queues: u16,
+    /// Packed rings: with vhost-user only.
+    pub(crate) is_packed: bool,
+}
+
+impl Link {
+    /// One pair of queues, split rings.
+    pub(crate) fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            queues: 1,
+            is_packed: false,
+        }
+    }
+
+    fn device_uri(self, socket: &Path) -> String {
+        let socket = socket.display();
+        let queues = self.queues;
+        match self.kind {
+            Kind::Memif => format!("memif:{socket}?role=server&queues={queues}"),
+            Kind::VhostUser => format!("vhost:{socket}?queues={queues}"),
+        }
+    }
+
+    fn tester_uri(self, socket: &Path) -> String {
+        let packed = if self.is_packed { "&packed=on" } else { "" };
+        format!(
+            "{}&queues={}{packed}",
+            self.kind.tester_uri(socket),
+            self.queues
+        )
     }
 }
 
@@ -42,20 +74,21 @@ impl Kind {
 pub(crate) struct Switch {
     _running: Running,
     directory: PathBuf,
-    kind: Kind,
+    link: Link,
 }
 
 impl Switch {
     /// With ports `p0`, `p1` and so on, and more options; its sockets and log in a new directory.
     pub(crate) fn start(directory: &Path, kind: Kind, ports: usize, more: &[&str]) -> Self {
-        Self::of_build(Path::new(QUIETWIRE), directory, kind, ports, more)
+        let binary = Path::new(QUIETWIRE);
+        Self::of_build(binary, directory, Link::of(kind), ports, more)
     }
 
     /// The same of another build.
     pub(crate) fn of_build(
         binary: &Path,
         directory: &Path,
-        kind: Kind,
+        link: Link,
         ports: usize,
         more: &[&str],
     ) -> Self {
@@ -67,7 +100,7 @@ impl Switch {
         command.args(more);
         for number in 0..ports {
             let socket = directory.join(format!("p{number}.sock"));
-            let port = format!("p{number}={}", kind.device_uri(&socket));
+            let port = format!("p{number}={}", link.device_uri(&socket));
             command.args(["--port", &port]);
         }
         command.arg("--control-socket");
@@ -83,14 +116,14 @@ impl Switch {
         Self {
             _running: running,
             directory: directory.to_owned(),
-            kind,
+            link,
         }
     }
 
     /// Where the tester finds a port.
     pub(crate) fn tester_uri(&self, port: usize) -> String {
         let socket = self.directory.join(format!("p{port}.sock"));
-        self.kind.tester_uri(&socket)
+        self.link.tester_uri(&socket)
     }
 
     pub(crate) fn control_socket(&self) -> PathBuf {
@@ -114,6 +147,15 @@ impl Switch {
 
     /// Ticks of the time stamp counter that a frame took the forwarding thread, idle ones apart, since the start.
     pub(crate) fn cycles_a_frame(&self) -> Option<f64> {
+        self.cycles_of(|step| !["idle", "control"].contains(&step))
+    }
+
+    /// The same of receiving and transmitting alone.
+    pub(crate) fn port_cycles_a_frame(&self) -> Option<f64> {
+        self.cycles_of(|step| ["receive", "send"].contains(&step))
+    }
+
+    fn cycles_of(&self, is_wanted: fn(&str) -> bool) -> Option<f64> {
         let mut command = Command::new(QUIETWIRE);
         command.args(["switch", "show", "cycles", "--json", "--control-socket"]);
         let output = command.arg(self.control_socket()).output().ok()?;
@@ -124,7 +166,7 @@ impl Switch {
             let counted = steps.filter(|step| step["step"].as_str().is_some_and(is_counted));
             counted.filter_map(|step| step[key].as_f64()).sum()
         };
-        let cycles = sum(|step| !["idle", "control"].contains(&step), "cycles");
+        let cycles = sum(is_wanted, "cycles");
         let frames = sum(|step| step == "receive", "frames");
         (frames > 0.0).then(|| cycles / frames)
     }

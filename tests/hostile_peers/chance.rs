@@ -35,10 +35,12 @@ impl Chance {
 
 /// How long an attack lasts: `QUIETWIRE_HOSTILE_SECONDS`, else 1 second.
 pub(crate) fn attack_time() -> Duration {
-    let seconds = std::env::var("QUIETWIRE_HOSTILE_SECONDS").map_or(1, |seconds| {
-        seconds
-            .parse()
-            .expect("QUIETWIRE_HOSTILE_SECONDS is a number")
-    });
-    Duration::from_secs(seconds)
+    Duration::from_secs(from_environment("QUIETWIRE_HOSTILE_SECONDS").unwrap_or(1))
+}
+
+/// A number in the environment.
+pub(crate) fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is not a number")))
 }

@@ -54,26 +54,52 @@ impl Footprint {
     }
 }
 
+/// Octets of shared memory that a process has page table entries for.
+pub(crate) fn shared_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssShmem:"));
+    let kib: u64 = line.unwrap().trim_end_matches("kB").trim().parse().unwrap();
+    kib << 10
+}
+
+/// Page faults of the threads that forward, without those that read from a disk.
+pub(crate) fn forwarding_faults(pid: u32) -> u64 {
+    let forwarding = threads(pid).into_iter().filter(|thread| thread.forwards);
+    forwarding.map(|thread| thread.faults).sum()
+}
+
 /// Processor time that the threads of a process other than those that forward have had.
 pub(crate) fn other_threads(pid: u32) -> Duration {
-    let mut ticks = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+    let others = threads(pid).into_iter().filter(|thread| !thread.forwards);
+    // USER_HZ is 100 on every architecture that quietwire runs on.
+    Duration::from_millis(others.map(|thread| thread.ticks).sum::<u64>() * 10)
+}
+
+struct Thread {
+    forwards: bool,
+    faults: u64,
+    ticks: u64,
+}
+
+fn threads(pid: u32) -> Vec<Thread> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let read = |task: std::io::Result<fs::DirEntry>| {
         let path = task.unwrap().path();
-        let (Ok(name), Ok(stat)) = (
-            fs::read_to_string(path.join("comm")),
-            fs::read_to_string(path.join("stat")),
-        ) else {
-            continue;
-        };
-        if name.starts_with("qw-fwd") {
-            continue;
-        }
-        // proc_pid_stat(5): utime and stime are the 12th and 13th fields after the name in parentheses.
+        // A thread may have ended.
+        let name = fs::read_to_string(path.join("comm")).ok()?;
+        let stat = fs::read_to_string(path.join("stat")).ok()?;
+        // proc_pid_stat(5): minflt, utime and stime are the 8th, 12th and 13th fields after the name in parentheses.
         let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..]
             .split_whitespace()
             .collect();
-        ticks += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    }
-    // USER_HZ is 100 on every architecture that quietwire runs on.
-    Duration::from_millis(ticks * 10)
+        let number = |field: usize| fields[field].parse::<u64>().unwrap();
+        Some(Thread {
+            forwards: name.starts_with("qw-fwd"),
+            faults: number(7),
+            ticks: number(11) + number(12),
+        })
+    };
+    tasks.filter_map(read).collect()
 }

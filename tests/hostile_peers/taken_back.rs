@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::chance::{Chance, attack_time};
+use crate::chance::{Chance, attack_time, from_environment};
 use crate::memif;
+use crate::process::{forwarding_faults, shared_memory};
 use crate::rig::{until, within};
 use crate::scene::Scene;
 use crate::sockets::memory;
@@ -243,12 +244,7 @@ fn holes_in_the_memory_of_a_guest_hold_nobody() {
     let scene = Scene::of("holes-vhost", "vhost", "");
     let mut chance = Chance::new();
     scene.withstands(|| {
-        // Filling so much takes a while.
-        let size = if attack_time() >= Duration::from_secs(10) {
-            1536 * MIB
-        } else {
-            384 * MIB
-        };
+        let size = from_environment("QUIETWIRE_HOSTILE_HOLE_MIB").unwrap_or(384) * MIB;
         let file = memory(size);
         let handle = file.try_clone().unwrap();
         let path = scene.path("v.sock");
@@ -272,6 +268,47 @@ fn holes_in_the_memory_of_a_guest_hold_nobody() {
             });
         });
     });
+    scene.serves_next("virtio-user");
+    scene.ends();
+}
+
+#[test]
+fn pages_of_a_guest_are_faulted_in_before_a_forwarding_thread_needs_them() {
+    const SIZE: u64 = 64 * MIB;
+    let scene = Scene::of("populate-vhost", "vhost", "");
+    let pid = scene.switch.pid();
+    let mut chance = Chance::new();
+    let file = memory(SIZE);
+    fallocate(&file, FallocateFlags::empty(), 0, SIZE.cast_signed()).unwrap();
+    let before = shared_memory(pid);
+    let guest = vhost::Guest::with_memory(&scene.path("v.sock"), vhost::FEATURES, file, SIZE);
+    assert!(guest.begin());
+    until("the port has all pages", || {
+        (shared_memory(pid) - before >= SIZE).then_some(())
+    });
+    for slot in 0..vhost::SLOTS {
+        let entry = vhost::RING + vhost::AVAILABLE + 4 + 2 * u64::from(slot);
+        guest.write(entry, &slot.to_le_bytes());
+    }
+    let faults = forwarding_faults(pid);
+    let (mut index, mut pages) = (0_u16, 0);
+    while pages < 2000 {
+        for slot in 0..32 {
+            let slot = index.wrapping_add(slot) % vhost::SLOTS;
+            let place = vhost::GUEST + chance.between(2 * MIB, SIZE - 2048);
+            guest.describe(1, slot, place, 12 + 60, 0, 0);
+        }
+        index = index.wrapping_add(32);
+        pages += 32;
+        guest.advance(1, index);
+        until("the port takes the frames", || {
+            (guest.used(1).0 == index).then_some(())
+        });
+    }
+    let faults = forwarding_faults(pid) - faults;
+    println!("{faults} page faults for {pages} frames, each in another page");
+    assert!(faults < 200, "{faults} page faults for {pages} frames");
+    drop(guest);
     scene.serves_next("virtio-user");
     scene.ends();
 }

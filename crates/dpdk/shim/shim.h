@@ -42,8 +42,11 @@ uint16_t qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uin
 /* Hands n frames to one queue; takes over the first returned-value of them (rte_eth_tx_burst). */
 uint16_t qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 
-/* Takes n mbufs from a pool, all or none; 0 or a negative errno (rte_pktmbuf_alloc_bulk). */
+/* Takes n empty mbufs from a pool, all or none; 0 or a negative errno. */
 int qw_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
+
+/* Returns n mbufs, each with the segments behind it, to their pools. */
+void qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n);
 
 /* Octets of data in each segment that a frame is to be cut into (tso_segsz of struct rte_mbuf). */
 uint16_t qw_segment_size(const struct rte_mbuf *mbuf);

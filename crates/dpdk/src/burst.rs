@@ -257,7 +257,7 @@ impl Burst {
     pub fn free(&mut self) {
         if self.len > 0 {
             // SAFETY: `len` buffers are owned, and forgotten afterwards.
-            unsafe { sys::rte_pktmbuf_free_bulk(self.mbufs.as_mut_ptr(), self.len as u32) };
+            unsafe { sys::qw_free_bulk(self.mbufs.as_mut_ptr(), self.len as u32) };
             self.len = 0;
         }
     }
@@ -277,7 +277,7 @@ impl Burst {
         let spare = self.len - count;
         if let Some(first) = self.mbufs.get_mut(count) {
             // SAFETY: `spare` buffers from here on are owned, and forgotten afterwards.
-            unsafe { sys::rte_pktmbuf_free_bulk(std::ptr::from_mut(first), spare as u32) };
+            unsafe { sys::qw_free_bulk(std::ptr::from_mut(first), spare as u32) };
             self.len = count;
         }
     }
@@ -309,7 +309,7 @@ impl Burst {
     pub(crate) fn free_front(&mut self, count: usize) {
         let count = count.min(self.len);
         // SAFETY: `count` buffers are owned, and forgotten afterwards.
-        unsafe { sys::rte_pktmbuf_free_bulk(self.mbufs.as_mut_ptr(), count as u32) };
+        unsafe { sys::qw_free_bulk(self.mbufs.as_mut_ptr(), count as u32) };
         if count < self.len {
             self.mbufs.copy_within(count..self.len, 0);
         }
@@ -687,6 +687,6 @@ impl Drop for Mbuf<'_> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: owned by this value.
-        unsafe { sys::rte_pktmbuf_free_bulk(&raw mut self.mbuf, 1) };
+        unsafe { sys::qw_free_bulk(&raw mut self.mbuf, 1) };
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use quietwire_memif::message::Direction;
-use quietwire_memif::ring::{Layout, Put, Received, Receiver, Sender};
+use quietwire_memif::ring::{Layout, Put, Receiver, Sender};
 use quietwire_memory::Mapping;
 
 const BURST: usize = 32;
@@ -51,13 +51,10 @@ fn send(sender: &mut Sender, frames: &[Frame; BURST], length: usize) {
 fn receive(receiver: &mut Receiver, frames: &mut [Frame; BURST]) {
     assert_eq!(receiver.ready(BURST), BURST);
     for to in frames {
-        let Some(Received::Frame(frame)) = receiver.next() else {
+        let Some(frame) = receiver.next_contiguous() else {
             panic!("a frame is missing");
         };
-        frame.first.copy_to(to);
-        for piece in frame.rest {
-            piece.copy_to(to);
-        }
+        frame.copy_to(to);
     }
     receiver.release();
 }

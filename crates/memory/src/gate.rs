@@ -289,6 +289,21 @@ impl<T: Send> Keeper<T> {
         Some(owned.into_box())
     }
 
+    /// Returns the visit that may go on without what this thread wrote before, for [`Self::has_ended`]; `None` if there is none.
+    /// Visits that begin later see it.
+    #[must_use]
+    pub fn visit(&self) -> Option<u32> {
+        self.shared.heavy_barrier();
+        let epoch = self.shared.epoch(Ordering::Acquire);
+        (!is_out(&*self.shared, epoch)).then_some(epoch)
+    }
+
+    /// Returns true once a visit has ended.
+    #[must_use]
+    pub fn has_ended(&self, visit: u32) -> bool {
+        is_out(&*self.shared, visit)
+    }
+
     /// Returns the number of values that were taken away and that a visit may still use.
     #[must_use]
     pub fn former(&self) -> usize {

@@ -29,6 +29,21 @@ fn a_value_stays_while_a_visit_uses_it() {
 }
 
 #[test]
+fn a_visit_that_goes_on_is_told_from_later_ones() {
+    let (mut keeper, mut visitor) = channel::<u8>();
+    keeper.open(Box::new(1));
+    assert_eq!(keeper.visit(), None);
+    let visit = visitor.enter().unwrap();
+    let epoch = keeper.visit().unwrap();
+    assert!(!keeper.has_ended(epoch));
+    drop(visit);
+    assert!(keeper.has_ended(epoch));
+    assert_eq!(keeper.visit(), None);
+    let _later = visitor.enter().unwrap();
+    assert!(keeper.has_ended(epoch) && keeper.visit() != Some(epoch));
+}
+
+#[test]
 fn taking_gives_up_after_its_wait_and_keeps_the_value() {
     let (mut keeper, mut visitor) = channel::<u32>();
     keeper.open(Box::new(7));

@@ -216,12 +216,6 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Returns the address of the first octet in this process, as peers of the same process name it to others.
-    #[must_use]
-    pub fn address_in_process(&self) -> u64 {
-        self.start.addr().get() as u64
-    }
-
     /// Returns true when an access found a page of the file missing: from then on the mapping is no longer what its peer
     /// sees, and the connection that it belongs to has to end.
     #[inline(always)]

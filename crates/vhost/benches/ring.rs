@@ -11,7 +11,7 @@ use quietwire_memory::Mapping;
 use quietwire_vhost::address_space::{AddressSpace, Region};
 use quietwire_vhost::driver::{self, Layout, Packed, Queue, Split};
 use quietwire_vhost::features::{F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF};
-use quietwire_vhost::ring::{self, OffloadHeader, Receive, RingConfig, Transmit};
+use quietwire_vhost::ring::{self, OffloadHeader, RawHeader, Receive, RingConfig, Transmit};
 
 const BURST: usize = 32;
 const BUFFER: u32 = 2048;
@@ -35,7 +35,7 @@ fn both<Q: Queue>() -> Both<Q> {
     let mapping = Arc::new(mapping);
     let receiver = driver::Receiver::new(&mapping, &layout, 0, features).unwrap();
     let sender = driver::Sender::new(&mapping, &layout, 1, features).unwrap();
-    let start = Layout::address(&mapping, 0);
+    let start = Layout::address(0);
     let region = Region::new(start, start, mapping.len() as u64, &mapping, 0).unwrap();
     let space = AddressSpace::new(vec![region], None).unwrap();
     let config = |index| {
@@ -79,10 +79,10 @@ fn driver_sends<Q: Queue>(sender: &mut driver::Sender<Q>, frames: &Frames, lengt
 fn device_receives(receiver: &mut impl Receive, frames: &mut Frames) {
     assert_eq!(receiver.ready(BURST), BURST);
     for to in frames {
-        let Some(ring::Received::Frame { first, .. }) = receiver.next() else {
+        let Some((frame, _)) = receiver.next_contiguous() else {
             panic!("a frame is missing");
         };
-        first.copy_to(to);
+        frame.copy_to(to);
     }
     receiver.release();
 }
@@ -92,7 +92,7 @@ fn device_sends(sender: &mut impl Transmit, frames: &Frames, length: usize) {
     assert_eq!(sender.ready(BURST), BURST);
     for frame in frames {
         let segments = std::iter::once(&frame[..length]);
-        let put = sender.put(OffloadHeader::default(), segments, length as u32);
+        let put = sender.put(RawHeader::PLAIN, segments, length as u32);
         assert_eq!(put, ring::Put::Sent);
     }
     black_box(sender.publish());
@@ -102,10 +102,10 @@ fn device_sends(sender: &mut impl Transmit, frames: &Frames, length: usize) {
 fn driver_receives<Q: Queue>(receiver: &mut driver::Receiver<Q>, frames: &mut Frames) {
     assert_eq!(receiver.ready(BURST), BURST);
     for to in frames {
-        let Some(driver::Received::Frame(frame)) = receiver.next() else {
+        let Some((frame, _)) = receiver.next_contiguous() else {
             panic!("a frame is missing");
         };
-        frame.first.copy_to(to);
+        frame.copy_to(to);
     }
     receiver.release();
 }

@@ -350,12 +350,6 @@ impl Translator {
         }
     }
 
-    /// Returns true if a region has all of `len` octets at a guest address. Only without IOTLB.
-    #[inline(always)]
-    pub(crate) fn is_in(&self, region: usize, address: u64, len: u32) -> bool {
-        self.octets_in(region, address, len).is_some()
-    }
-
     /// Returns `len` octets at a guest address if a region has them all. Only without IOTLB.
     #[inline(always)]
     pub(crate) fn octets_in(&self, region: usize, address: u64, len: u32) -> Option<Span<'_>> {
@@ -377,15 +371,19 @@ impl Translator {
         self.last
     }
 
-    /// As [`Self::prefetch`], in order to write there.
+    /// As [`Self::prefetch`], in order to write there a header of `header` octets, if it differs, and a short frame.
     #[inline(always)]
-    pub(crate) fn prefetch_write(&mut self, address: u64) -> usize {
+    pub(crate) fn prefetch_write(&mut self, address: u64, header: usize) -> usize {
         let near = self.regions.get(self.last);
         let Some((region, offset)) = near.and_then(|region| place(region, address)) else {
             return self.remember(address);
         };
-        region.octets.prefetch_write(offset);
-        region.octets.prefetch_write(offset + CACHE_LINE);
+        // To read: the header may have a line of its own, and most headers are there already.
+        region.octets.prefetch(offset);
+        region.octets.prefetch_write(offset + header);
+        region
+            .octets
+            .prefetch_write(offset + header + CACHE_LINE - 1);
         self.last
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quietwire_memory::Mapping;
-use quietwire_vhost::features;
+use quietwire_vhost::features::{self, F_LOG_ALL};
 
 use super::PortStats;
 use super::counters::{self, QueueCounters};
@@ -19,7 +19,7 @@ use crate::eal::Memory;
 /// The guest of a vhost-user port, or what drives virtio in its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guest {
-    /// Feature bits that both sides agreed on (virtio 1.2, sections 5.1.3 and 6).
+    /// Feature bits that both sides agreed on (virtio 1.2, sections 5.1.3 and 6); `F_LOG_ALL` while the port logs its writes.
     pub features: u64,
     /// Rings that it has set up, both ways together.
     pub rings: u16,
@@ -65,6 +65,15 @@ impl Status {
             .compare_exchange(0, size, Ordering::Relaxed, Ordering::Relaxed);
         // Of further rings nothing is shown.
         let _ = none;
+    }
+
+    /// Shows whether the port logs its writes to the guest's memory.
+    pub(crate) fn set_logging(&self, is_on: bool) {
+        if is_on {
+            self.features.fetch_or(F_LOG_ALL, Ordering::Relaxed);
+        } else {
+            self.features.fetch_and(!F_LOG_ALL, Ordering::Relaxed);
+        }
     }
 
     /// Shows that there is none, and why.

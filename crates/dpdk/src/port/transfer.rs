@@ -14,8 +14,6 @@ pub(crate) struct Arrival<'ring, R, O> {
     pub(crate) first: Span<'ring>,
     /// The others, in order.
     pub(crate) rest: R,
-    /// Octets of all together.
-    pub(crate) length: u32,
     /// What the sender left to us.
     pub(crate) offload: O,
 }
@@ -32,12 +30,18 @@ pub(crate) trait Source {
     /// What a sender may leave to the receiver.
     type Offload: Copy;
     /// Pieces of a frame behind the first.
-    type Rest<'ring>: ExactSizeIterator<Item = Span<'ring>>
+    type Rest<'ring>: Iterator<Item = Span<'ring>> + Clone
     where
         Self: 'ring;
 
     /// Frames that can be taken now, at most `most`.
     fn ready(&mut self, most: usize) -> usize;
+
+    /// The next of them, if it lies in one piece, as most frames do. Consumes nothing otherwise.
+    ///
+    /// Apart from [`Self::next`], so that such a frame stays in registers: what both return would pass through memory, by
+    /// wide loads of words just stored one by one, each of which waits until the stores have reached the cache.
+    fn next_contiguous(&mut self) -> Option<(Span<'_>, Self::Offload)>;
 
     /// The next of them.
     fn next(&mut self) -> Option<Next<'_, Self::Rest<'_>, Self::Offload>>;
@@ -73,8 +77,12 @@ pub(crate) trait Sink {
     /// Puts a frame in.
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome;
 
-    /// Shows the peer what was put in, and wakes it if it wants that. Returns the number of notifications.
-    fn publish(&mut self) -> u64;
+    /// Shows the peer what was put in.
+    fn publish(&mut self);
+
+    /// Wakes the peer if it wants that. Returns the number of notifications. Comes some time after [`Self::publish`]: whether
+    /// the peer wants it is certain only when what was written has reached the cache.
+    fn notify(&mut self) -> u64;
 
     /// Indices and descriptors since the last call that made no sense.
     fn take_unsound(&mut self) -> u64;
@@ -166,46 +174,29 @@ pub(crate) fn receive<S: Source>(
     let (mut kept, mut octets) = (0, 0);
     let (mut unsound, mut too_long) = (0, 0);
     for _ in 0..ready {
-        let arrival = match source.next() {
-            Some(Next::Frame(arrival)) => arrival,
-            Some(Next::Unsound) => {
-                unsound += 1;
-                continue;
-            }
-            None => break,
-        };
         let Some(mbuf) = burst.buffer(kept) else {
             break;
         };
-        let (length, offload) = (arrival.length, arrival.offload);
-        if length > limit && length > S::length_max(offload, limit) {
-            too_long += 1;
-            continue;
-        }
-        // SAFETY: owned by the burst, alone and empty.
-        let is_copied = unsafe {
-            if arrival.rest.len() == 0 && length <= limit {
-                copy_whole(mbuf, arrival.first, length)
-            } else {
-                copy_pieces(mbuf, arrival.first, arrival.rest, pool)
-            }
+        let taken = match source.next_contiguous() {
+            // SAFETY: owned by the burst, alone and empty.
+            Some((frame, offload)) => unsafe { take::<S>(mbuf, frame, offload, pool, limit) },
+            // SAFETY: as above.
+            None => match unsafe { take_any(mbuf, source, pool, limit) } {
+                Some(taken) => taken,
+                None => break,
+            },
         };
-        if !is_copied {
-            counters.no_buffers.add(1);
-            reset(mbuf);
-            continue;
+        match taken {
+            Taken::Frame(length) => {
+                octets += u64::from(length);
+                kept += 1;
+                continue;
+            }
+            Taken::Unsound => unsound += 1,
+            Taken::TooLong => too_long += 1,
+            Taken::NoBuffers => counters.no_buffers.add(1),
         }
-        let mut frame = Mbuf::of_buffer(mbuf);
-        let is_sound = S::complete(offload, &mut frame);
-        // The burst has it.
-        std::mem::forget(frame);
-        if !is_sound {
-            unsound += 1;
-            reset(mbuf);
-            continue;
-        }
-        octets += u64::from(length);
-        kept += 1;
+        reset(mbuf);
     }
     burst.shorten(kept);
     source.release();
@@ -223,6 +214,100 @@ pub(crate) fn receive<S: Source>(
 fn count_unsound(count: u64, counters: &QueueCounters) {
     if count > 0 {
         counters.unsound.add(count);
+    }
+}
+
+/// What became of a frame that was received.
+enum Taken {
+    /// It is in its buffer and has so many octets.
+    Frame(u32),
+    Unsound,
+    TooLong,
+    NoBuffers,
+}
+
+/// Copies a frame in one piece into an empty buffer, and does what its sender left to us. If that fails, the buffer has to be
+/// reset.
+///
+/// # Safety
+/// `mbuf` is owned, and nobody shares it.
+#[inline(always)]
+unsafe fn take<S: Source>(
+    mbuf: *mut sys::rte_mbuf,
+    octets: Span<'_>,
+    offload: S::Offload,
+    pool: &Mempool,
+    limit: u32,
+) -> Taken {
+    let length = octets.len() as u32;
+    if length > limit {
+        // SAFETY: as the caller promises.
+        return unsafe { take_pieces::<S>(mbuf, octets, [].into_iter(), offload, pool, limit) };
+    }
+    // SAFETY: as above.
+    if !unsafe { copy_whole(mbuf, octets, length) } {
+        return Taken::NoBuffers;
+    }
+    complete::<S>(mbuf, length, offload)
+}
+
+/// As [`take`], of whichever frame is next; `None` if there is none.
+///
+/// # Safety
+/// As [`take`].
+#[cold]
+#[inline(never)]
+unsafe fn take_any<S: Source>(
+    mbuf: *mut sys::rte_mbuf,
+    source: &mut S,
+    pool: &Mempool,
+    limit: u32,
+) -> Option<Taken> {
+    Some(match source.next()? {
+        // SAFETY: as the caller promises.
+        Next::Frame(frame) => unsafe {
+            take_pieces::<S>(mbuf, frame.first, frame.rest, frame.offload, pool, limit)
+        },
+        Next::Unsound => Taken::Unsound,
+    })
+}
+
+/// As [`take`], of a frame in several pieces.
+///
+/// # Safety
+/// As [`take`].
+#[cold]
+unsafe fn take_pieces<'ring, S: Source>(
+    mbuf: *mut sys::rte_mbuf,
+    first: Span<'ring>,
+    rest: impl Iterator<Item = Span<'ring>> + Clone,
+    offload: S::Offload,
+    pool: &Mempool,
+    limit: u32,
+) -> Taken {
+    let octets = rest
+        .clone()
+        .map(|piece| piece.len())
+        .fold(first.len(), usize::saturating_add);
+    let length = u32::try_from(octets).unwrap_or(u32::MAX);
+    if length > limit && length > S::length_max(offload, limit) {
+        return Taken::TooLong;
+    }
+    // SAFETY: as the caller promises.
+    if !unsafe { copy_pieces(mbuf, first, rest, pool) } {
+        return Taken::NoBuffers;
+    }
+    complete::<S>(mbuf, length, offload)
+}
+
+/// Does what the sender of a frame left to us. The buffer is owned by a burst.
+#[inline(always)]
+fn complete<S: Source>(mbuf: *mut sys::rte_mbuf, length: u32, offload: S::Offload) -> Taken {
+    let mut frame = std::mem::ManuallyDrop::new(Mbuf::of_buffer(mbuf));
+    if S::complete(offload, &mut frame) {
+        Taken::Frame(length)
+    } else {
+        Taken::Unsound
     }
 }
 
@@ -330,11 +415,12 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
         taken += 1;
     }
     if taken > 0 {
-        let notifications = sink.publish();
+        sink.publish();
+        burst.free_front(taken);
+        let notifications = sink.notify();
         if notifications > 0 {
             counters.notifications.add(notifications);
         }
-        burst.free_front(taken);
         burst.note_refused(refused);
         counters.frames.add(sent as u64);
         counters.octets.add(octets);

@@ -183,6 +183,24 @@ impl Receiver {
         Some(slot)
     }
 
+    /// Takes the next frame if it lies in one slot, as most frames do. Otherwise takes nothing: see [`Self::next`].
+    #[inline(always)]
+    pub fn next_contiguous(&mut self) -> Option<Span<'_>> {
+        if self.window.is_at_mark() {
+            if self.window.left() == 0 {
+                return None;
+            }
+            self.look_ahead();
+        }
+        let slot = self.window.peek();
+        if slot.has_next() || slot.length() == 0 {
+            return None;
+        }
+        let span = self.ring.regions.span(&slot)?;
+        self.window.step();
+        Some(span)
+    }
+
     /// Takes the next frame; `None` if no slot is known to be filled (see [`Self::ready`]).
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // The frame borrows the receiver.

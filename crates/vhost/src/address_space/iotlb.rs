@@ -192,6 +192,12 @@ impl Iotlb {
         true
     }
 
+    /// Returns true if an entry lets the device access an address.
+    #[must_use]
+    pub fn allows(&self, iova: u64, write: bool) -> bool {
+        self.find(iova).is_some_and(|hit| hit.allows(write))
+    }
+
     /// Removes all entries.
     pub fn clear(&self) {
         self.write(|writer| writer.ranges.clear());

@@ -40,11 +40,11 @@ fn a_buffer_continues_in_the_adjacent_region() {
     assert_eq!((low, high), (0, 1));
     let octets = translator.octets_in(low, 0x1_0ffe, 2).unwrap();
     assert_eq!(octets.read_array(), Some([1, 2]));
-    assert!(!translator.is_in(low, 0x1_0ffe, 3));
-    assert!(translator.is_in(high, 0x1_1000, 4096));
-    assert!(!translator.is_in(high, 0x1_1000, 4097));
-    assert!(!translator.is_in(high, 0x1_0ffe, 2));
-    assert!(!translator.is_in(3, 0x1_0ffe, 2));
+    assert!(translator.octets_in(low, 0x1_0ffe, 3).is_none());
+    assert!(translator.octets_in(high, 0x1_1000, 4096).is_some());
+    assert!(translator.octets_in(high, 0x1_1000, 4097).is_none());
+    assert!(translator.octets_in(high, 0x1_0ffe, 2).is_none());
+    assert!(translator.octets_in(3, 0x1_0ffe, 2).is_none());
     assert_eq!(translator.guest_address(second), Some(0x1_1000));
 }
 
@@ -57,7 +57,7 @@ fn addresses_of_no_region_are_outside() {
         let result = translator.translate_guest(address, 1, Access::Write);
         assert_eq!(result, Translation::Outside, "{address:x}");
         let region = translator.prefetch(address);
-        assert!(!translator.is_in(region, address, 1));
+        assert!(translator.octets_in(region, address, 1).is_none());
     }
     let last = found(translator.translate_guest(0x10_0060, 100, Access::Read));
     assert_eq!(last.len(), 4);

@@ -28,7 +28,7 @@ impl Buffers {
         let len = usize::try_from(before_last).ok()?.checked_add(capacity)?;
         Some(Self {
             octets: SharedSlice::new(mapping, queue.buffers, len)?,
-            address: Layout::address(mapping, queue.buffers),
+            address: Layout::address(queue.buffers),
             stride: queue.stride,
             capacity,
         })

@@ -16,6 +16,9 @@ const PAGE: u64 = 4096;
 const DATA_ALIGN: u64 = 64;
 /// Octets before the header of a frame in its slot, so that the data behind the header is aligned.
 const BEFORE_HEADER: u64 = DATA_ALIGN - HEADER_LEN as u64;
+/// Address of the first octet for the device. Not that of this process, which would tell the device where to aim; not 0, which
+/// some back ends take for no region; and low, since a log of written pages begins at address 0.
+const BASE: u64 = 1 << 32;
 
 /// Largest number of queue pairs (virtio 1.2, section 5.1.5).
 pub const QUEUE_PAIRS_MAX: u16 = 0x8000;
@@ -162,11 +165,11 @@ impl Layout {
         })
     }
 
-    /// Returns the address of an offset, as the device has to be told: guest address and user address alike. The memory is
-    /// one region from `address(mapping, 0)` on.
+    /// Returns the address of an offset for the device: its guest address and its user address. The memory is one region,
+    /// which begins at `address(0)`. The addresses are those of no process: a device translates them with its memory table.
     #[must_use]
-    pub fn address(mapping: &Mapping, offset: u64) -> u64 {
-        mapping.address_in_process().wrapping_add(offset)
+    pub const fn address(offset: u64) -> u64 {
+        BASE.wrapping_add(offset)
     }
 
     /// Clears the rings of all queues, for a device that starts anew. Receivers and senders of the former connection are no
@@ -246,6 +249,8 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::{Receiver, Split};
+    use crate::features::F_VERSION_1;
     use crate::ring::layout::DESCRIPTOR_ALIGN;
     use proptest::prelude::*;
 
@@ -333,6 +338,30 @@ mod tests {
             )
             .is_ok()
         );
+    }
+
+    #[test]
+    fn rings_have_no_address_of_the_process() {
+        let layout = Layout::new(1, 4, 4, 64, false).unwrap();
+        // Both at a time, at different addresses.
+        let [first, second] = [0, 1].map(|_| {
+            let (mapping, _file) = Mapping::create("quietwire-test", layout.total()).unwrap();
+            let mapping = Arc::new(mapping);
+            let receiver = Receiver::<Split>::new(&mapping, &layout, 0, F_VERSION_1).unwrap();
+            (mapping, receiver)
+        });
+        let read = |mapping: &Mapping| {
+            let mut octets = vec![0; mapping.len()];
+            mapping.span(0, octets.len()).unwrap().copy_to(&mut octets);
+            octets
+        };
+        let octets = read(&first.0);
+        assert!(octets == read(&second.0));
+        let address = octets
+            .first_chunk()
+            .map(|octets| u64::from_le_bytes(*octets));
+        let buffers = layout.queue(0).unwrap().buffers;
+        assert_eq!(address, Some(Layout::address(buffers)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::layout::Layout;
 use super::queue::{Fault, Queue, SetupError, prepare};
 use super::{BURST, PREFETCH_AHEAD, PREFETCH_OCTETS};
 use crate::features::{F_EVENT_IDX, NET_F_MRG_RXBUF};
-use crate::ring::header::{HEADER_LEN, OffloadHeader};
+use crate::ring::header::{HEADER_LEN, RawHeader};
 use crate::ring::layout::FLAG_WRITE;
 
 /// Largest number of buffers of a frame.
@@ -36,7 +36,7 @@ pub enum Received<'queue> {
 #[derive(Debug)]
 pub struct Frame<'queue> {
     /// Header, as the device wrote it.
-    pub header: OffloadHeader,
+    pub header: RawHeader,
     /// Octets in the first buffer: at least one.
     pub first: Span<'queue>,
     /// Octets in further buffers.
@@ -157,6 +157,28 @@ impl<Q: Queue> Receiver<Q> {
         left.min(most)
     }
 
+    /// Returns the octets and the header of the next frame, if it lies in one of the buffers that [`Self::ready`] counted, as
+    /// most frames do. Otherwise takes nothing: see [`Self::next`].
+    #[inline(always)]
+    pub fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
+        if self.at == self.count {
+            return None;
+        }
+        let entry = *self.entries.get(self.at)?;
+        self.prefetch(self.at + PREFETCH_AHEAD);
+        let len = entry.len as usize;
+        let header = RawHeader::new(&self.buffers.header(entry.slot)?.read_array()?);
+        if (self.mergeable && header.num_buffers() != 1)
+            || len <= HEADER_LEN
+            || len > self.buffers.capacity()
+        {
+            return None;
+        }
+        self.at += 1;
+        self.offer(entry.slot);
+        Some((self.buffers.data(entry.slot, len - HEADER_LEN)?, header))
+    }
+
     /// Returns the next of the buffers that [`Self::ready`] counted, with those that belong to the same frame. `None` at the
     /// end, and when the device has not returned all buffers of a frame yet.
     #[inline(always)]
@@ -168,8 +190,8 @@ impl<Q: Queue> Receiver<Q> {
         let entry = *self.entries.get(self.at)?;
         self.prefetch(self.at + PREFETCH_AHEAD);
         let len = entry.len as usize;
-        let header = OffloadHeader::parse(&self.buffers.header(entry.slot)?.read_array()?);
-        if self.mergeable && header.num_buffers != 1 {
+        let header = RawHeader::new(&self.buffers.header(entry.slot)?.read_array()?);
+        if self.mergeable && header.num_buffers() != 1 {
             return self.merge(header);
         }
         self.at += 1;
@@ -309,8 +331,8 @@ impl<Q: Queue> Receiver<Q> {
 
     /// Returns a frame whose header says that it has another number of buffers than one.
     #[cold]
-    fn merge(&mut self, header: OffloadHeader) -> Option<Received<'_>> {
-        let wanted = usize::from(header.num_buffers);
+    fn merge(&mut self, header: RawHeader) -> Option<Received<'_>> {
+        let wanted = usize::from(header.num_buffers());
         if self.count - self.at < wanted && wanted <= PIECES_MAX {
             self.load();
         }

@@ -24,6 +24,86 @@ pub const GSO_UDP_L4: u8 = 5;
 /// Bit of `gso_type`: the TCP header has a bit of explicit congestion notification (`VIRTIO_NET_HDR_GSO_ECN`).
 pub const GSO_ECN: u8 = 0x80;
 
+/// The octets of a header, in two words that stay in registers.
+///
+/// One field at a time, a header would be stored in parts that the next load spans, and that load would wait for all of
+/// them. Most headers say nothing, and their fields are never needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawHeader {
+    /// All fields up to `csum_start`.
+    first: u64,
+    /// `csum_offset` and `num_buffers`.
+    last: u32,
+}
+
+impl RawHeader {
+    /// The header of a frame that is complete.
+    pub const PLAIN: Self = Self { first: 0, last: 0 };
+
+    /// Returns the header of these octets. One of [`HEADER_LEN_LEGACY`] octets is followed by two that are 0.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(octets: &[u8; HEADER_LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = *octets;
+        Self {
+            first: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            last: u32::from_le_bytes([i, j, k, l]),
+        }
+    }
+
+    /// Returns the header's octets. The first [`HEADER_LEN_LEGACY`] are the header without `num_buffers`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn octets(self) -> [u8; HEADER_LEN] {
+        let [a, b, c, d, e, f, g, h] = self.first.to_le_bytes();
+        let [i, j, k, l] = self.last.to_le_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+
+    /// Returns true when nothing is left to the receiver.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_plain(self) -> bool {
+        self.first & (0xff00 | FLAG_NEEDS_CSUM as u64) == 0
+    }
+
+    /// Returns true when the receiver has to segment the frame.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_segmented(self) -> bool {
+        self.first & 0xff00 != 0
+    }
+
+    /// Returns the number of chains that the frame is spread over.
+    #[inline(always)]
+    #[must_use]
+    pub const fn num_buffers(self) -> u16 {
+        (self.last >> 16) as u16
+    }
+
+    /// Returns the header with another number of chains.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_num_buffers(self, count: u16) -> Self {
+        Self {
+            last: self.last & 0xffff | (count as u32) << 16,
+            ..self
+        }
+    }
+
+    /// Returns the fields.
+    #[must_use]
+    pub const fn parse(self) -> OffloadHeader {
+        OffloadHeader::parse(&self.octets())
+    }
+}
+
+impl From<OffloadHeader> for RawHeader {
+    fn from(header: OffloadHeader) -> Self {
+        Self::new(&header.encode())
+    }
+}
+
 /// What the sender of a frame left to its receiver: checksums and segmentation. All zero for a frame that is complete.
 ///
 /// The values are those of the peer and are not checked against the frame.
@@ -103,12 +183,29 @@ mod tests {
         assert_eq!(header.encode(), [1, 0x81, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9]);
         assert!(!header.is_plain());
         assert!(OffloadHeader::default().is_plain());
+        let raw = RawHeader::from(header);
+        assert!(raw.is_segmented());
+        assert_eq!(raw.num_buffers(), 0x090a);
+        assert_eq!(
+            raw.with_num_buffers(3).parse(),
+            OffloadHeader {
+                num_buffers: 3,
+                ..header
+            }
+        );
     }
 
     proptest! {
         #[test]
         fn any_octets_come_back(octets in any::<[u8; HEADER_LEN]>()) {
-            prop_assert_eq!(OffloadHeader::parse(&octets).encode(), octets);
+            let header = OffloadHeader::parse(&octets);
+            prop_assert_eq!(header.encode(), octets);
+            let raw = RawHeader::new(&octets);
+            prop_assert_eq!(raw.octets(), octets);
+            prop_assert_eq!(raw.parse(), header);
+            prop_assert_eq!(raw.is_plain(), header.is_plain());
+            prop_assert_eq!(raw.is_segmented(), header.gso_type != GSO_NONE);
+            prop_assert_eq!(raw.num_buffers(), header.num_buffers);
         }
     }
 }

@@ -21,6 +21,8 @@ mod receiver;
 mod sender;
 mod split;
 
+use quietwire_memory::Span;
+
 use crate::address_space::{Access, AddressSpace, Miss, PartError, RingPart};
 use crate::features::{
     F_EVENT_IDX, F_INDIRECT_DESC, F_LOG_ALL, F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF,
@@ -28,7 +30,7 @@ use crate::features::{
 
 pub use chain::{CHAIN_MAX, OCTETS_MAX, PIECES_MAX};
 pub use dirty_log::{DirtyLog, LOG_PAGE};
-pub use header::OffloadHeader;
+pub use header::{OffloadHeader, RawHeader};
 pub use inflight::{InflightRegion, inflight_region_len};
 pub use packed::PackedQueue;
 pub use receiver::{Pieces, Receive, Received, RingReceiver};
@@ -37,16 +39,14 @@ pub use split::SplitQueue;
 
 /// Chains of a burst, at most.
 pub const BURST_MAX: usize = 64;
+/// Chains looked at by a call of [`Receive::look_ahead`] or [`Transmit::look_ahead`].
+pub const AHEAD_MAX: usize = 32;
 
 /// Counters of one ring since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames taken or put.
-    pub frames: u64,
     /// Chains against the rules.
     pub bad: u64,
-    /// Octets of the frames, without virtio's header.
-    pub octets: u64,
     /// Indices of the driver's that cannot be.
     pub resyncs: u64,
 }
@@ -252,9 +252,21 @@ impl Receive for Receiver {
         either!(Receiver, self, ring => ring.next())
     }
 
-    #[inline]
-    fn release(&mut self) -> bool {
-        either!(Receiver, self, ring => ring.release())
+    #[inline(always)]
+    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
+        either!(Receiver, self, ring => ring.next_contiguous())
+    }
+
+    fn commit(&mut self) {
+        either!(Receiver, self, ring => ring.commit());
+    }
+
+    fn wants_notification(&mut self) -> bool {
+        either!(Receiver, self, ring => ring.wants_notification())
+    }
+
+    fn look_ahead(&mut self, report: impl FnMut(Miss)) {
+        either!(Receiver, self, ring => ring.look_ahead(report));
     }
 
     fn request_notifications(&mut self, wanted: bool) {
@@ -291,7 +303,7 @@ impl Transmit for Sender {
     #[inline]
     fn put<'s>(
         &mut self,
-        header: OffloadHeader,
+        header: RawHeader,
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
     ) -> Put {
@@ -299,8 +311,16 @@ impl Transmit for Sender {
     }
 
     #[inline]
-    fn publish(&mut self) -> bool {
-        either!(Sender, self, ring => ring.publish())
+    fn commit(&mut self) {
+        either!(Sender, self, ring => ring.commit());
+    }
+
+    fn wants_notification(&mut self) -> bool {
+        either!(Sender, self, ring => ring.wants_notification())
+    }
+
+    fn look_ahead(&mut self, report: impl FnMut(Miss)) {
+        either!(Sender, self, ring => ring.look_ahead(report));
     }
 
     fn request_notifications(&mut self, wanted: bool) {

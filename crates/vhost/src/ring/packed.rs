@@ -82,6 +82,8 @@ pub struct PackedQueue {
     held: u16,
     /// Slots used and not published.
     unpublished: u16,
+    /// Slots that were published since it was last asked whether the driver wants a notification.
+    unchecked: u16,
     /// The first of them: written last.
     first_used: (u16, PackedWord),
     /// The others, with an inflight region: the ring has to stay as it is until all chains are returned, since the next
@@ -166,6 +168,7 @@ impl PackedQueue {
             used,
             held: 0,
             unpublished: 0,
+            unchecked: 0,
             first_used: (0, PackedWord(0)),
             other_used: Vec::with_capacity(if inflight.is_some() { size.into() } else { 0 }),
             ring,
@@ -562,10 +565,10 @@ impl Queue for PackedQueue {
     }
 
     #[inline]
-    fn publish(&mut self) -> bool {
+    fn publish(&mut self) {
         let slots = self.unpublished;
         if slots == 0 {
-            return false;
+            return;
         }
         let (first, word) = self.first_used;
         if let Some(inflight) = &mut self.inflight {
@@ -582,6 +585,15 @@ impl Queue for PackedQueue {
         }
         if self.log.is_on() {
             self.log_used(first, slots);
+        }
+        self.unchecked = self.unchecked.saturating_add(slots);
+    }
+
+    #[inline]
+    fn wants_notification(&mut self) -> bool {
+        let slots = std::mem::take(&mut self.unchecked);
+        if slots == 0 {
+            return false;
         }
         // The driver looks at the descriptor after it has asked for notifications, we at its wish after we have written it.
         fence(Ordering::SeqCst);

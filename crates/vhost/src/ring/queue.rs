@@ -193,8 +193,12 @@ pub trait Queue {
     /// As [`Self::complete`], for a chain of one descriptor, `entry`, in a ring without an inflight region.
     fn complete_direct(&mut self, entry: Entry, written: u32);
 
-    /// Shows the driver all chains that were used; returns true if it wants a notification.
-    fn publish(&mut self) -> bool;
+    /// Shows the driver all chains that were used.
+    fn publish(&mut self);
+
+    /// Returns true if the driver wants a notification of what was published since the last call. Waits until what was
+    /// written has reached the cache: costs less some time after [`Self::publish`].
+    fn wants_notification(&mut self) -> bool;
 
     /// Returns true if the window has each descriptor of the ring: none is used or with the driver.
     fn has_all(&self) -> bool;

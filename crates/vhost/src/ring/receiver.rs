@@ -6,9 +6,9 @@ use quietwire_memory::Span;
 use crate::address_space::{Access, Miss, Piece, Translator};
 
 use super::chain::{Chain, Fault, OCTETS_MAX};
-use super::header::{HEADER_LEN, OffloadHeader};
-use super::queue::{Kind, Queue};
-use super::{BURST_MAX, Counters, DirtyLog, Features, RingConfig};
+use super::header::{HEADER_LEN, RawHeader};
+use super::queue::{Kind, Queue, WINDOW};
+use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, RingConfig};
 
 /// What a ring holds for [`Receive::next`].
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub enum Received<'a> {
     /// A frame.
     Frame {
         /// What the guest left to the device. `num_buffers` means nothing here.
-        header: OffloadHeader,
+        header: RawHeader,
         /// The first octets of the frame: all of them in the common case.
         first: Span<'a>,
         /// The others.
@@ -60,11 +60,29 @@ pub trait Receive {
     /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring; returns the number that [`Self::next`] gives.
     fn ready(&mut self, most: usize) -> usize;
 
+    /// Returns the octets and the header of the next frame of the burst, if its chain is a single descriptor, as most are. `None`
+    /// otherwise, and nothing is taken: see [`Self::next`].
+    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)>;
+
     /// Returns the next frame of the burst. Its octets may be read until the next call.
     fn next(&mut self) -> Option<Received<'_>>;
 
     /// Returns the chains of the burst to the guest; returns true if the guest wants a notification.
-    fn release(&mut self) -> bool;
+    fn release(&mut self) -> bool {
+        self.commit();
+        self.wants_notification()
+    }
+
+    /// As [`Self::release`], without looking whether the guest wants a notification.
+    fn commit(&mut self);
+
+    /// Returns true if the guest wants a notification of what was committed since the last call. See
+    /// [`super::Transmit::wants_notification`].
+    fn wants_notification(&mut self) -> bool;
+
+    /// Looks for addresses that the IOTLB lacks, in chains that [`Self::next`] has not come to: at most [`AHEAD_MAX`] chains
+    /// a call. Without an IOTLB, there are none. Call [`Self::release`] first.
+    fn look_ahead(&mut self, report: impl FnMut(Miss));
 
     /// Asks the guest for notifications of new frames, or for none.
     ///
@@ -97,6 +115,8 @@ pub struct RingReceiver<Q> {
     memory: Translator,
     /// Chains that `next` may still take.
     left: usize,
+    /// Chains of the window, from its first on, whose addresses the IOTLB had.
+    known: usize,
     header_len: usize,
     /// What is taken in the short way: nothing with an IOTLB, an inflight region or the short header.
     plain: Kind,
@@ -108,6 +128,7 @@ impl<Q: Queue> RingReceiver<Q> {
         let memory = config.space.translator();
         Self {
             left: 0,
+            known: 0,
             header_len: features.header_len(),
             plain: if memory.has_iotlb()
                 || queue.has_inflight()
@@ -131,19 +152,18 @@ impl<Q: Queue> RingReceiver<Q> {
             .walk(0, &mut self.memory, &mut self.chain, Access::Read);
         if let Err(Fault::Miss(miss)) = result {
             self.left = 0;
+            self.known = 0;
             return Some(Received::Miss(miss));
         }
         self.left -= 1;
+        self.known = self.known.saturating_sub(1);
         self.queue.complete(0);
         let octets = self.chain.octets();
-        let counters = self.queue.counters_mut();
         if result.is_err() || octets <= self.header_len as u64 || octets > u64::from(OCTETS_MAX) {
-            counters.bad += 1;
+            self.queue.counters_mut().bad += 1;
             return Some(Received::Bad);
         }
         let length = octets as u32 - self.header_len as u32;
-        counters.frames += 1;
-        counters.octets += u64::from(length);
         let (header, pieces) = self.chain.split_header(&self.memory, self.header_len);
         let mut spans = Pieces {
             memory: &self.memory,
@@ -151,7 +171,7 @@ impl<Q: Queue> RingReceiver<Q> {
         };
         let first = spans.next()?;
         Some(Received::Frame {
-            header: OffloadHeader::parse(&header),
+            header: RawHeader::new(&header),
             first,
             rest: spans,
             length,
@@ -170,46 +190,64 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
     }
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Received<'_>> {
+    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
         const SHORTEST: u32 = HEADER_LEN as u32 + 1;
         if self.left == 0 {
             return None;
         }
         // Chains left are in the window.
         let entry = self.queue.first();
-        if !entry.is(self.plain)
-            || !(SHORTEST..=OCTETS_MAX).contains(&entry.len())
-            || !self
-                .memory
-                .is_in(entry.region(), entry.address, entry.len())
-        {
-            return self.next_of_any_kind();
+        if !entry.is(self.plain) || !(SHORTEST..=OCTETS_MAX).contains(&entry.len()) {
+            return None;
         }
         let span = self
             .memory
             .octets_in(entry.region(), entry.address, entry.len())?;
         let header = span.sub(0, HEADER_LEN)?.read_array()?;
         let length = entry.len() - HEADER_LEN as u32;
-        let first = span.sub(HEADER_LEN, length as usize)?;
+        let octets = span.sub(HEADER_LEN, length as usize)?;
         self.left -= 1;
         self.queue.complete_direct(entry, 0);
-        let counters = self.queue.counters_mut();
-        counters.frames += 1;
-        counters.octets += u64::from(length);
-        Some(Received::Frame {
-            header: OffloadHeader::parse(&header),
-            first,
-            rest: Pieces {
-                memory: &self.memory,
-                pieces: &[],
-            },
-            length,
-        })
+        Some((octets, RawHeader::new(&header)))
+    }
+
+    fn next(&mut self) -> Option<Received<'_>> {
+        if self.left == 0 {
+            return None;
+        }
+        self.next_of_any_kind()
     }
 
     #[inline]
-    fn release(&mut self) -> bool {
-        self.queue.publish()
+    fn commit(&mut self) {
+        self.queue.publish();
+    }
+
+    #[inline]
+    fn wants_notification(&mut self) -> bool {
+        self.queue.wants_notification()
+    }
+
+    fn look_ahead(&mut self, mut report: impl FnMut(Miss)) {
+        if !self.memory.has_iotlb() {
+            return;
+        }
+        let memory = &mut self.memory;
+        let gathered = self
+            .queue
+            .gather(WINDOW, |address| memory.prefetch(address));
+        let mut is_known = true;
+        for at in (self.known..gathered).take(AHEAD_MAX) {
+            self.chain.clear();
+            let result = self
+                .queue
+                .walk(at, &mut self.memory, &mut self.chain, Access::Read);
+            if let Err(Fault::Miss(miss)) = result {
+                is_known = false;
+                report(miss);
+            }
+            self.known += usize::from(is_known);
+        }
     }
 
     fn request_notifications(&mut self, wanted: bool) {

@@ -4,9 +4,9 @@
 use crate::address_space::{Access, Miss, Translator};
 
 use super::chain::{Chain, Fault, OCTETS_MAX};
-use super::header::{HEADER_LEN, OffloadHeader};
+use super::header::{HEADER_LEN, RawHeader};
 use super::queue::{Kind, Queue, WINDOW};
-use super::{BURST_MAX, Counters, DirtyLog, Features, RingConfig};
+use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, RingConfig};
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +33,27 @@ pub trait Transmit {
     /// Copies a frame of `length` octets into the guest's buffers. `header.num_buffers` is computed here.
     fn put<'s>(
         &mut self,
-        header: OffloadHeader,
+        header: RawHeader,
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
     ) -> Put;
 
     /// Shows the guest the frames that were put; returns true if it wants a notification.
-    fn publish(&mut self) -> bool;
+    fn publish(&mut self) -> bool {
+        self.commit();
+        self.wants_notification()
+    }
+
+    /// As [`Self::publish`], without looking whether the guest wants a notification.
+    fn commit(&mut self);
+
+    /// Returns true if the guest wants a notification of what was committed since the last call. Costs less some time after
+    /// [`Self::commit`], when what was written has reached the cache.
+    fn wants_notification(&mut self) -> bool;
+
+    /// Looks for addresses that the IOTLB lacks, in chains for further frames: at most [`AHEAD_MAX`] chains a call. Without an
+    /// IOTLB, there are none. Call [`Self::publish`] first.
+    fn look_ahead(&mut self, report: impl FnMut(Miss));
 
     /// Asks the guest for notifications of new buffers, or for none. See [`super::Receive::request_notifications`].
     fn request_notifications(&mut self, wanted: bool);
@@ -70,6 +84,8 @@ pub struct RingSender<Q> {
     /// What is filled in the short way: nothing with an IOTLB, an inflight region, a log or the short header.
     plain: Kind,
     chain: Chain,
+    /// Chains of the window, from its first on, whose addresses the IOTLB had.
+    known: usize,
     /// Octets of each chain of a frame.
     capacities: [u32; WINDOW],
 }
@@ -89,6 +105,7 @@ impl<Q: Queue> RingSender<Q> {
             is_mergeable: features.is_mergeable,
             plain: Kind::NONE,
             chain: Chain::new(),
+            known: 0,
             capacities: [0; WINDOW],
         };
         sender.update_plain();
@@ -110,8 +127,8 @@ impl<Q: Queue> RingSender<Q> {
     /// Reads chains from the ring; returns how many are read.
     #[inline]
     fn gather(&mut self, most: usize) -> usize {
-        let memory = &mut self.memory;
-        let prefetch = |address| memory.prefetch_write(address);
+        let (memory, header) = (&mut self.memory, self.header_len);
+        let prefetch = |address| memory.prefetch_write(address, header);
         self.queue.gather(most, prefetch)
     }
 
@@ -135,7 +152,10 @@ impl<Q: Queue> RingSender<Q> {
                 .walk(chains, &mut self.memory, &mut self.chain, Access::Write);
             let capacity = self.chain.octets() - before;
             match result {
-                Err(Fault::Miss(miss)) => return Fit::Other(Put::Miss(miss)),
+                Err(Fault::Miss(miss)) => {
+                    self.known = 0;
+                    return Fit::Other(Put::Miss(miss));
+                }
                 Err(Fault::TooMany) if chains > 0 => return Fit::Other(Put::TooLong),
                 Ok(()) if capacity >= self.header_len as u64 => {}
                 _ => return Fit::Other(self.give_back(chains)),
@@ -156,6 +176,7 @@ impl<Q: Queue> RingSender<Q> {
     /// Returns a bad chain, and those before it since they are returned in order.
     #[cold]
     fn give_back(&mut self, before: usize) -> Put {
+        self.known = self.known.saturating_sub(before + 1);
         for _ in 0..=before {
             self.queue.complete(0);
         }
@@ -166,7 +187,7 @@ impl<Q: Queue> RingSender<Q> {
     #[inline(never)]
     fn put_of_any_kind<'s>(
         &mut self,
-        mut header: OffloadHeader,
+        header: RawHeader,
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
     ) -> Put {
@@ -180,8 +201,7 @@ impl<Q: Queue> RingSender<Q> {
             Fit::Chains(chains) => chains,
             Fit::Other(put) => return put,
         };
-        header.num_buffers = chains as u16;
-        let octets = header.encode();
+        let octets = header.with_num_buffers(chains as u16).octets();
         let header = octets.get(..self.header_len).unwrap_or_default();
         let segments = segments.map(shorten);
         self.chain
@@ -189,6 +209,7 @@ impl<Q: Queue> RingSender<Q> {
         if self.queue.log().is_on() {
             self.log(total);
         }
+        self.known = self.known.saturating_sub(chains);
         let mut rest = total;
         for at in 0..chains {
             let capacity = self.capacities.get(at).copied().unwrap_or(0);
@@ -196,9 +217,6 @@ impl<Q: Queue> RingSender<Q> {
             self.queue.complete(written);
             rest -= written;
         }
-        let counters = self.queue.counters_mut();
-        counters.frames += 1;
-        counters.octets += u64::from(length);
         Put::Sent
     }
 
@@ -234,7 +252,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
     #[inline(always)]
     fn put<'s>(
         &mut self,
-        mut header: OffloadHeader,
+        header: RawHeader,
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
     ) -> Put {
@@ -247,15 +265,19 @@ impl<Q: Queue> Transmit for RingSender<Q> {
             return self.put_of_any_kind(header, segments, length);
         }
         let total = length + HEADER_LEN as u32;
-        if total > entry.len() || !self.memory.is_in(entry.region(), entry.address, total) {
+        if total > entry.len() {
             return self.put_of_any_kind(header, segments, length);
         }
-        let Some(span) = self.memory.octets_in(entry.region(), entry.address, total) else {
-            return Put::Bad;
+        let region = entry.region();
+        let Some(span) = self.memory.octets_in(region, entry.address, total) else {
+            return self.put_of_any_kind(header, segments, length);
         };
-        header.num_buffers = 1;
-        if let Some(place) = span.sub(0, HEADER_LEN) {
-            place.copy_from(&header.encode());
+        // A header that is there already is left alone: its cache line then stays with the guest, too.
+        let header = header.with_num_buffers(1);
+        if let Some(place) = span.sub(0, HEADER_LEN)
+            && place.read_array().map(|octets| RawHeader::new(&octets)) != Some(header)
+        {
+            place.copy_from(&header.octets());
         }
         let (_, mut place) = span.split_at(HEADER_LEN);
         for segment in segments {
@@ -263,15 +285,36 @@ impl<Q: Queue> Transmit for RingSender<Q> {
             (_, place) = place.split_at(copied);
         }
         self.queue.complete_direct(entry, total);
-        let counters = self.queue.counters_mut();
-        counters.frames += 1;
-        counters.octets += u64::from(length);
         Put::Sent
     }
 
     #[inline]
-    fn publish(&mut self) -> bool {
-        self.queue.publish()
+    fn commit(&mut self) {
+        self.queue.publish();
+    }
+
+    #[inline]
+    fn wants_notification(&mut self) -> bool {
+        self.queue.wants_notification()
+    }
+
+    fn look_ahead(&mut self, mut report: impl FnMut(Miss)) {
+        if !self.memory.has_iotlb() {
+            return;
+        }
+        let gathered = self.gather(WINDOW);
+        let mut is_known = true;
+        for at in (self.known..gathered).take(AHEAD_MAX) {
+            self.chain.clear();
+            let result = self
+                .queue
+                .walk(at, &mut self.memory, &mut self.chain, Access::Write);
+            if let Err(Fault::Miss(miss)) = result {
+                is_known = false;
+                report(miss);
+            }
+            self.known += usize::from(is_known);
+        }
     }
 
     fn request_notifications(&mut self, wanted: bool) {

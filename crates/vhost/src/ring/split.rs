@@ -29,6 +29,8 @@ pub struct SplitQueue {
     used_next: u16,
     /// The device's index, as the driver has it.
     used_published: u16,
+    /// The index up to which it is known whether the driver wants a notification.
+    used_checked: u16,
     /// Chains read and not published.
     held: u16,
     descriptors: SharedSlice<AtomicU64>,
@@ -110,6 +112,7 @@ impl SplitQueue {
             next,
             used_next: start,
             used_published: start,
+            used_checked: start,
             held: 0,
             descriptors,
             avail,
@@ -125,6 +128,9 @@ impl SplitQueue {
     /// Reads the driver's index; returns the entries that it has made available and that were not read.
     #[inline]
     fn look(&mut self) -> u16 {
+        // Loaded at the same time as the index.
+        self.avail
+            .prefetch(split::AVAIL_RING + usize::from(self.next & self.mask));
         let index = load(&self.avail, split::INDEX, Ordering::Acquire);
         let available = index.wrapping_sub(self.next);
         let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
@@ -340,11 +346,11 @@ impl Queue for SplitQueue {
     }
 
     #[inline]
-    fn publish(&mut self) -> bool {
+    fn publish(&mut self) {
         let (old, new) = (self.used_published, self.used_next);
         let count = new.wrapping_sub(old);
         if count == 0 {
-            return false;
+            return;
         }
         store(&self.used, split::INDEX, new, Ordering::Release);
         self.used_published = new;
@@ -355,6 +361,15 @@ impl Queue for SplitQueue {
         if self.log.is_on() {
             self.log_used(old, count);
         }
+    }
+
+    #[inline]
+    fn wants_notification(&mut self) -> bool {
+        let (old, new) = (self.used_checked, self.used_published);
+        if old == new {
+            return false;
+        }
+        self.used_checked = new;
         // The driver looks at the index after it has asked for notifications, we at its wish after we have moved the index
         // (section 2.7.7.2).
         fence(Ordering::SeqCst);

@@ -225,7 +225,7 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Reports that a ring has stopped at `base`. Rings of which the front end does not want to know are ignored.
+    /// Reports that a ring has stopped at `base`. The front end gets the answer that it waits for, or may ask later.
     ///
     /// # Errors
     /// [`SessionError`]: the session has ended.
@@ -247,7 +247,10 @@ impl<F> Backend<F> {
                     }),
                 )
             }
-            _ => Ok(Vec::new()),
+            _ => {
+                ring.stopped_at = Some(base.bits());
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -571,7 +574,8 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Returns the device to its initial state. Memory stays, since front ends do not send it again.
+    /// Returns the device to its initial state. Memory stays, since front ends do not send it again, and where rings stopped:
+    /// front ends that stop a device reset it first (QEMU up to 7.2) and then ask for that.
     fn reset(&mut self) -> Vec<Action<F>> {
         let mut actions = Vec::new();
         self.stop_rings(&mut actions);

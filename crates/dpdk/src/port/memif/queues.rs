@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use quietwire_memif::ring;
 use quietwire_memory::gate::{Keeper, Visitor};
-use quietwire_memory::{Doorbell, Mapping};
+use quietwire_memory::{Doorbell, Mapping, Span};
 
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
 use crate::port::peer::{Guest, Status};
+use crate::port::peers::populate::Populating;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
 /// Connections whose rings a forwarding thread may still be in. A port with so many accepts no further one.
@@ -42,8 +43,9 @@ impl RxRing {
 #[derive(Debug)]
 pub(crate) struct TxRing {
     ring: ring::Sender,
-    /// The ring's interrupt.
+    /// The ring's interrupt, and whether the server wants one for the last burst.
     doorbell: Doorbell,
+    is_wanted: bool,
     passed: Passed,
 }
 
@@ -52,6 +54,7 @@ impl TxRing {
         Self {
             ring,
             doorbell,
+            is_wanted: false,
             passed: Passed::default(),
         }
     }
@@ -67,12 +70,16 @@ impl Source for RxRing {
     }
 
     #[inline(always)]
+    fn next_contiguous(&mut self) -> Option<(Span<'_>, ())> {
+        Some((self.ring.next_contiguous()?, ()))
+    }
+
+    #[inline]
     fn next(&mut self) -> Option<Next<'_, ring::Pieces<'_>, ()>> {
         Some(match self.ring.next()? {
             ring::Received::Frame(frame) => Next::Frame(Arrival {
                 first: frame.first,
                 rest: frame.rest,
-                length: frame.length,
                 offload: (),
             }),
             ring::Received::Bad => Next::Unsound,
@@ -116,9 +123,13 @@ impl Sink for TxRing {
     }
 
     #[inline(always)]
-    fn publish(&mut self) -> u64 {
-        // The second look is needed at once, since it is not known when there is something to send again.
-        if !self.ring.publish() && !self.ring.settle() {
+    fn publish(&mut self) {
+        self.is_wanted = self.ring.publish();
+    }
+
+    #[inline(always)]
+    fn notify(&mut self) -> u64 {
+        if !self.is_wanted && !self.ring.settle() {
             return 0;
         }
         u64::from(self.doorbell.ring())
@@ -208,6 +219,8 @@ pub(super) struct Queues {
     status: Arc<Status>,
     /// Memory of the connection whose rings are attached.
     mappings: Vec<Arc<Mapping>>,
+    /// Memory of the connection whose page tables remain to be filled.
+    pub(super) populating: Populating,
 }
 
 impl Queues {
@@ -217,6 +230,7 @@ impl Queues {
             taps,
             status,
             mappings: Vec::new(),
+            populating: Populating::default(),
         }
     }
 
@@ -260,6 +274,7 @@ impl Queues {
             keeper.close();
         }
         self.mappings.clear();
+        self.populating = Populating::default();
         self.collect();
     }
 

@@ -18,6 +18,7 @@ use quietwire_memory::{Doorbell, Mapping, Sealing};
 
 use super::program;
 use super::queues::{Queues, RxRing, TxRing};
+use crate::port::peers::populate::POPULATE;
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{Control, Endpoint, LogLimit};
 
@@ -302,8 +303,10 @@ impl Server {
                 Action::MapRegion { size, file, .. } => {
                     use std::os::fd::AsFd;
                     let mapping = Mapping::of_peer(file.as_fd(), 0, size, interface.sealing)
+                        .map(Arc::new)
                         .map_err(|error| SessionError::Failed(error.to_string()))?;
-                    session.regions.push(Arc::new(mapping));
+                    interface.queues.populating.push(&mapping, file, 0);
+                    session.regions.push(mapping);
                 }
                 Action::AddRing { place, event } => session.rings.push((place, event)),
                 Action::Connect { .. } => {
@@ -439,6 +442,9 @@ impl Endpoint for Server {
         for interface in self.interfaces.values_mut() {
             if !interface.queues.collect() {
                 control.wake_in(COLLECT);
+            }
+            if interface.queues.populating.step() {
+                control.wake_in(POPULATE);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! An endpoint is what belongs together on one socket: a listener with its connections, or a client. A fault of a peer ends
 //! its connection; other endpoints go on.
 
+pub(crate) mod populate;
 pub(crate) mod socket;
 
 use std::any::Any;

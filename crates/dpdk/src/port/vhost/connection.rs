@@ -2,7 +2,8 @@
 //! One connection of a front end: its messages, its session, and what the session asks for.
 //!
 //! Whatever changes about rings is done while all of them are parked. If a forwarding thread is in one, the rest of the work
-//! waits, and no further message is read.
+//! waits, and no further message is read. An IOTLB changes while rings are in use: an invalidation is answered once no thread can
+//! use what it removed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use quietwire_base::{Deadline, RateLimit};
 use quietwire_memory::{Doorbell, Sealing};
-use quietwire_vhost::address_space::Permission as Access;
+use quietwire_vhost::address_space::{Miss, Permission as Access};
 use quietwire_vhost::features::{F_ACCESS_PLATFORM, F_RING_PACKED};
 use quietwire_vhost::message::{FrontendRequest, Header, Permission, RingBase};
 use quietwire_vhost::ring::{self, Receive, RingError, Transmit};
 use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, RingConfig};
 
 use super::memory::Memory;
-use super::rings::{MissSlot, RxRing, Surroundings, TxRing};
+use super::rings::{IOTLB_PAGE, Misses, RxRing, Surroundings, TxRing};
 use super::slots::Slots;
 use crate::port::peer::{Guest, Status};
 use crate::port::peers::socket;
@@ -27,12 +28,19 @@ use crate::port::peers::socket;
 /// Messages of a connection: so many at once, then one in each interval.
 const MESSAGES_BURST: u32 = 512;
 const MESSAGE_INTERVAL: Duration = Duration::from_millis(2);
+/// Messages about the IOTLB, of which a guest that maps each buffer causes several a frame.
+const IOTLB_MESSAGES_BURST: u32 = 2048;
+const IOTLB_MESSAGE_INTERVAL: Duration = Duration::from_micros(100);
 /// How long a front end may take to send the rest of a message.
 const MESSAGE: Duration = Duration::from_secs(2);
 /// How long a forwarding thread may take to leave a ring.
 const PARKING: Duration = Duration::from_secs(10);
 /// Time that the front end has to answer before a miss is reported again.
 const MISS_AGAIN: Duration = Duration::from_millis(50);
+/// Misses that are reported and not answered. Fewer messages than a socket holds.
+const ASKED_MAX: usize = 128;
+/// How often it is looked whether forwarding threads have left the rings, before others have their turn.
+const LOOKS: usize = 1000;
 
 /// What is left to do when a step ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,10 +56,17 @@ pub(super) enum Step {
 /// A ring that runs, or waits for an address.
 struct Running {
     config: RingConfig<OwnedFd>,
-    miss: Arc<MissSlot>,
-    /// The ring waits until the IOTLB has its addresses.
-    is_pending: bool,
-    asked: Option<(u64, Instant)>,
+    misses: Arc<Misses>,
+    /// The ring waits until the IOTLB has this address of its own.
+    pending: Option<Miss>,
+}
+
+/// An invalidation of the IOTLB.
+#[derive(Clone, Copy)]
+struct Invalidated {
+    first: u64,
+    size: u64,
+    result: Result<(), ()>,
 }
 
 /// A connection.
@@ -66,6 +81,10 @@ pub(super) struct Connection {
     rings: Vec<Option<Running>>,
     /// Requests of ours go here.
     channel: Option<OwnedFd>,
+    /// Misses that were reported lately and not answered.
+    asked: Vec<(Miss, Instant)>,
+    /// An invalidation that is answered when no forwarding thread uses what it removed.
+    invalidated: Option<Invalidated>,
     input: Vec<u8>,
     files: Vec<OwnedFd>,
     /// When the message has to be whole, and the rings parked.
@@ -73,6 +92,9 @@ pub(super) struct Connection {
     parked_by: Option<Deadline>,
     is_parked: bool,
     rate: RateLimit,
+    iotlb_rate: RateLimit,
+    /// The last message was one about the IOTLB.
+    was_iotlb: bool,
 }
 
 type Done = Result<(), String>;
@@ -95,12 +117,16 @@ impl Connection {
             memory: Memory::new(sealing),
             rings: (0..2 * config.queue_pairs).map(|_| None).collect(),
             channel: None,
+            asked: Vec::new(),
+            invalidated: None,
             input: Vec::new(),
             files: Vec::new(),
             message_by: None,
             parked_by: None,
             is_parked: false,
             rate: RateLimit::new(MESSAGE_INTERVAL, MESSAGES_BURST, now),
+            iotlb_rate: RateLimit::new(IOTLB_MESSAGE_INTERVAL, IOTLB_MESSAGES_BURST, now),
+            was_iotlb: false,
         }
     }
 
@@ -119,13 +145,23 @@ impl Connection {
             if !self.carry_out(slots, status, now)? {
                 return Ok(Step::Parking);
             }
-            if let Err(wait) = self.rate.take(now) {
+            // What the next message is shows only when it is read: each counts as the one before.
+            let rate = if self.was_iotlb {
+                &mut self.iotlb_rate
+            } else {
+                &mut self.rate
+            };
+            if let Err(wait) = rate.take(now) {
                 self.unpark(slots);
                 return Ok(Step::Pause(wait));
             }
             let Some((request, need_reply, files)) = self.read(now)? else {
                 break;
             };
+            self.was_iotlb = matches!(
+                request,
+                FrontendRequest::IotlbUpdate(_) | FrontendRequest::IotlbInvalidate(_)
+            );
             let actions = self.session.handle(request, need_reply, files);
             self.actions
                 .extend(actions.map_err(|error| error.to_string())?);
@@ -191,22 +227,61 @@ impl Connection {
         status: &Status,
         now: Instant,
     ) -> Result<bool, String> {
-        while let Some(action) = self.actions.pop_front() {
-            if changes_rings(&action) && !self.is_parked {
+        loop {
+            if let Some(invalidated) = self.invalidated {
+                if !(0..LOOKS).any(|_| slots.visits_have_ended()) {
+                    return self.wait_for_threads(now);
+                }
+                self.parked_by = None;
+                self.invalidated = None;
+                // What rings noted before was for buffers that they have given back.
+                self.forget_misses(invalidated.first, invalidated.size);
+                self.go_on(|session| session.iotlb_updated(invalidated.result))?;
+            }
+            let Some(action) = self.actions.pop_front() else {
+                return Ok(true);
+            };
+            if self.changes_rings(&action) && !self.is_parked {
                 if !slots.park(self.number) {
                     self.actions.push_front(action);
-                    let by = *self.parked_by.get_or_insert(Deadline::at(now, PARKING));
-                    if by.remaining_at(now).is_zero() {
-                        return Err("a forwarding thread does not leave the rings".to_owned());
-                    }
-                    return Ok(false);
+                    return self.wait_for_threads(now);
                 }
                 self.parked_by = None;
                 self.is_parked = true;
             }
             self.act(action, slots, status)?;
         }
-        Ok(true)
+    }
+
+    /// Goes on later, when a forwarding thread has left the rings. Returns false.
+    fn wait_for_threads(&mut self, now: Instant) -> Result<bool, String> {
+        let by = *self.parked_by.get_or_insert(Deadline::at(now, PARKING));
+        if by.remaining_at(now).is_zero() {
+            return Err("a forwarding thread does not leave the rings".to_owned());
+        }
+        Ok(false)
+    }
+
+    /// Returns true if rings have to be parked for an action.
+    fn changes_rings(&self, action: &Action<OwnedFd>) -> bool {
+        match action {
+            Action::IotlbUpdate(_) => self
+                .rings
+                .iter()
+                .flatten()
+                .any(|ring| ring.pending.is_some()),
+            Action::Reply(..)
+            | Action::Refused(_)
+            | Action::DeviceReady { .. }
+            | Action::DeviceGone
+            | Action::SetKick { .. }
+            | Action::SetError { .. }
+            | Action::IotlbChannel(_)
+            | Action::IotlbInvalidate(_)
+            | Action::CreateInflight { .. }
+            | Action::SetMtu(_) => false,
+            _ => true,
+        }
     }
 
     fn act(&mut self, action: Action<OwnedFd>, slots: &mut Slots, status: &Status) -> Done {
@@ -223,7 +298,7 @@ impl Connection {
                 self.memory_changed(result, slots)
             }
             Action::AddRegion(region, file) => {
-                let result = self.memory.add(region, &file);
+                let result = self.memory.add(region, file);
                 self.memory_changed(result, slots)
             }
             Action::RemoveRegion(region) => {
@@ -240,6 +315,7 @@ impl Connection {
                 let (rx, tx) = slots.parked();
                 rx.for_each(|found| found.ring.set_logging(is_on));
                 tx.for_each(|found| found.ring.set_logging(is_on));
+                status.set_logging(is_on);
                 Ok(())
             }
             Action::SetRingLogging { index, log } => {
@@ -278,6 +354,7 @@ impl Connection {
                     let access = access_of(entry.permission());
                     iotlb.update(entry.iova(), entry.size(), entry.user_address(), access)
                 });
+                self.forget_misses(entry.iova(), entry.size());
                 self.start_pending(slots)?;
                 let result = if is_added { Ok(()) } else { Err(()) };
                 self.go_on(|session| session.iotlb_updated(result))
@@ -289,8 +366,13 @@ impl Connection {
                     .memory
                     .iotlb()
                     .is_some_and(|iotlb| iotlb.invalidate(range.first(), size));
-                let result = if is_removed { Ok(()) } else { Err(()) };
-                self.go_on(|session| session.iotlb_updated(result))
+                self.invalidated = Some(Invalidated {
+                    first: range.first(),
+                    size,
+                    result: if is_removed { Ok(()) } else { Err(()) },
+                });
+                slots.await_visits();
+                Ok(())
             }
             Action::CreateInflight {
                 rings,
@@ -374,9 +456,8 @@ impl Connection {
         slots.enable(index, config.is_enabled);
         let running = Running {
             config,
-            miss: Arc::default(),
-            is_pending: true,
-            asked: None,
+            misses: Arc::default(),
+            pending: None,
         };
         if let Some(place) = self.rings.get_mut(usize::from(index)) {
             *place = Some(running);
@@ -396,14 +477,13 @@ impl Connection {
         let base = running.config.base.bits();
         match attach(&self.memory, running, base, call, self.number, slots) {
             Ok(()) => {
-                running.is_pending = false;
+                running.pending = None;
                 Ok(())
             }
             Err((RingError::Miss(miss), call)) => {
-                running.is_pending = true;
                 // For the next attempt.
                 running.config.call = call.map(Doorbell::into_event);
-                running.miss.set(miss);
+                running.pending = Some(miss);
                 Ok(())
             }
             Err((error, _)) => Err(error.to_string()),
@@ -416,7 +496,7 @@ impl Connection {
                 .rings
                 .get(index)
                 .and_then(Option::as_ref)
-                .is_some_and(|running| running.is_pending);
+                .is_some_and(|running| running.pending.is_some());
             if is_pending {
                 self.try_start(u8::try_from(index).unwrap_or(u8::MAX), slots)?;
             }
@@ -436,6 +516,10 @@ impl Connection {
         } else {
             return Ok(());
         };
+        // A notification of what the former ring returned may be due.
+        if let Some(call) = &call {
+            call.ring();
+        }
         running.config.features = self.session.features();
         match attach(&self.memory, running, base, call, self.number, slots) {
             Ok(()) => Ok(()),
@@ -458,13 +542,13 @@ impl Connection {
             .rings
             .get_mut(usize::from(index))
             .and_then(Option::take);
-        // A ring that no queue has stands where it began.
-        let begin = running.map(|running| running.config.base);
-        let is_packed = self.session.features() & F_RING_PACKED != 0;
+        // A ring that no queue has stands where it began. After a reset, the session has no features any more.
+        let (begin, is_packed) = running.map_or((RingBase::initial(false), false), |running| {
+            (running.config.base, running.config.is_packed)
+        });
         let base = base
             .and_then(|bits| RingBase::from_bits(bits, is_packed))
-            .or(begin)
-            .unwrap_or_else(|| RingBase::initial(is_packed));
+            .unwrap_or(begin);
         self.go_on(|session| session.ring_stopped(index, base))
     }
 
@@ -501,6 +585,11 @@ impl Connection {
         self.report_misses(now)
     }
 
+    /// Fills a part of the page tables of the guest's memory. Returns true while more remains.
+    pub(super) fn populate(&mut self) -> bool {
+        self.memory.populate()
+    }
+
     /// True when addresses may be missing, so that it has to be looked for often.
     pub(super) fn has_iotlb(&self) -> bool {
         self.memory.iotlb().is_some()
@@ -511,34 +600,47 @@ impl Connection {
         let Some(channel) = &self.channel else {
             return Ok(());
         };
-        for running in self.rings.iter_mut().flatten() {
-            let Some((iova, is_write)) = running.miss.take() else {
-                continue;
-            };
-            let was_asked = running
-                .asked
-                .is_some_and(|(asked, at)| asked == iova && now < at + MISS_AGAIN);
-            if was_asked {
-                if running.is_pending {
-                    running.miss.put_back(iova, is_write);
+        self.asked.retain(|(_, at)| now < *at + MISS_AGAIN);
+        for running in self.rings.iter().flatten() {
+            if let Some(miss) = running.pending {
+                running.misses.add(miss);
+            }
+            for miss in running.misses.take() {
+                // A thread may have looked before an update, and noted the miss after it.
+                let iotlb = self.memory.iotlb();
+                let is_answered = iotlb.is_some_and(|iotlb| iotlb.allows(miss.iova, miss.write));
+                let was_asked = self.asked.iter().any(|(asked, _)| *asked == miss);
+                if is_answered || was_asked || self.asked.len() >= ASKED_MAX {
+                    continue;
                 }
-                continue;
-            }
-            running.asked = Some((iova, now));
-            let permission = if is_write {
-                Permission::Write
-            } else {
-                Permission::Read
-            };
-            if let Some(octets) = self.session.iotlb_miss(iova, permission) {
+                let permission = if miss.write {
+                    Permission::Write
+                } else {
+                    Permission::Read
+                };
+                let Some(octets) = self.session.iotlb_miss(miss.iova, permission) else {
+                    continue;
+                };
                 let none: [OwnedFd; 0] = [];
-                socket::send(channel, &octets, &none).map_err(|error| error.to_string())?;
-            }
-            if running.is_pending {
-                running.miss.put_back(iova, is_write);
+                match socket::send(channel, &octets, &none) {
+                    Ok(()) => self.asked.push((miss, now)),
+                    // The front end is slow. Rings find the address missing again.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                    Err(error) => return Err(error.to_string()),
+                }
             }
         }
         Ok(())
+    }
+
+    /// Forgets misses of a range, reported or not. When its addresses are missing again, they are reported at once.
+    fn forget_misses(&mut self, first: u64, size: u64) {
+        let last = first.saturating_add(size.saturating_sub(1));
+        let is_other = |miss: &Miss| miss.iova > last || miss.iova | (IOTLB_PAGE - 1) < first;
+        self.asked.retain(|(miss, _)| is_other(miss));
+        for running in self.rings.iter().flatten() {
+            running.misses.retain(is_other);
+        }
     }
 }
 
@@ -552,22 +654,6 @@ fn access_of(permission: Permission) -> Access {
         read: permission != Permission::Write,
         write: permission != Permission::Read,
     }
-}
-
-/// Whether rings have to be parked for an action.
-fn changes_rings(action: &Action<OwnedFd>) -> bool {
-    !matches!(
-        action,
-        Action::Reply(..)
-            | Action::Refused(_)
-            | Action::DeviceReady { .. }
-            | Action::DeviceGone
-            | Action::SetKick { .. }
-            | Action::SetError { .. }
-            | Action::IotlbChannel(_)
-            | Action::CreateInflight { .. }
-            | Action::SetMtu(_)
-    )
 }
 
 /// Makes a ring and parks it in its queue's slot. An error gives the interrupt back. Rings that no queue has are not made.
@@ -596,8 +682,14 @@ fn attach(
         ring_log_address: config.log,
         inflight: memory.inflight(index),
     };
-    let around =
-        |call| Surroundings::new(call, Arc::clone(&running.miss), config.features, connection);
+    let around = |call| {
+        Surroundings::new(
+            call,
+            Arc::clone(&running.misses),
+            config.features,
+            connection,
+        )
+    };
     if let Some(place) = slots.rx(index) {
         match ring::Receiver::new(&ring_config) {
             Ok(mut ring) => {
@@ -614,6 +706,7 @@ fn attach(
         match ring::Sender::new(&ring_config) {
             Ok(mut ring) => {
                 ring.request_notifications(false);
+                ring.look_ahead(|miss| running.misses.add(miss));
                 *place = Some(Box::new(TxRing {
                     ring,
                     around: around(call),

@@ -14,6 +14,7 @@ use quietwire_vhost::session::backend::BackendConfig;
 use super::connection::{Connection, Step};
 use super::slots::{FORMER_MAX, Slots};
 use crate::port::peer::Status;
+use crate::port::peers::populate::POPULATE;
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{self, Control, LogLimit};
 
@@ -248,6 +249,9 @@ impl peers::Endpoint for Endpoint {
         let has_iotlb = connection.has_iotlb();
         if let Err(reason) = connection.look(control.now) {
             return self.end(reason, control);
+        }
+        if connection.populate() {
+            control.wake_in(POPULATE);
         }
         if !self.is_reading && self.paused_until.is_none_or(|until| until <= control.now) {
             self.advance(control);

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::port::peers::populate::Populating;
 use quietwire_memory::{Mapping, Sealing};
 use quietwire_vhost::address_space::{AddressSpace, Iotlb, Region};
 use quietwire_vhost::message::{self, InflightArea, RingSize};
@@ -19,6 +20,7 @@ pub(super) struct Memory {
     iotlb: Option<Arc<Iotlb>>,
     log: Option<(DirtyLog, Arc<Mapping>)>,
     inflight: Option<(InflightArea, Arc<Mapping>, bool)>,
+    populating: Populating,
 }
 
 impl Memory {
@@ -30,6 +32,7 @@ impl Memory {
             iotlb: None,
             log: None,
             inflight: None,
+            populating: Populating::default(),
         }
     }
 
@@ -58,13 +61,13 @@ impl Memory {
     pub(super) fn set(&mut self, regions: Vec<(message::Region, OwnedFd)>) -> Result<(), String> {
         let mapped = regions
             .into_iter()
-            .map(|(region, file)| Ok((region, self.map(&region, &file)?)))
+            .map(|(region, file)| Ok((region, self.map(&region, file)?)))
             .collect::<Result<Vec<_>, String>>()?;
         self.replace(mapped)
     }
 
     /// Maps one more region.
-    pub(super) fn add(&mut self, region: message::Region, file: &OwnedFd) -> Result<(), String> {
+    pub(super) fn add(&mut self, region: message::Region, file: OwnedFd) -> Result<(), String> {
         let mapping = self.map(&region, file)?;
         let mut regions = self.regions.clone();
         regions.push((region, mapping));
@@ -108,10 +111,17 @@ impl Memory {
         Ok(())
     }
 
-    fn map(&self, region: &message::Region, file: &OwnedFd) -> Result<Arc<Mapping>, String> {
-        Mapping::of_peer(file.as_fd(), region.offset(), region.size(), self.sealing)
+    fn map(&mut self, region: &message::Region, file: OwnedFd) -> Result<Arc<Mapping>, String> {
+        let mapping = Mapping::of_peer(file.as_fd(), region.offset(), region.size(), self.sealing)
             .map(Arc::new)
-            .map_err(|error| error.to_string())
+            .map_err(|error| error.to_string())?;
+        self.populating.push(&mapping, file, region.offset());
+        Ok(mapping)
+    }
+
+    /// Fills a part of the page tables. Returns true while more remains.
+    pub(super) fn populate(&mut self) -> bool {
+        self.populating.step()
     }
 
     /// Maps the log of pages in place of the former one.

@@ -3,7 +3,7 @@
 
 use quietwire_packet::checksum;
 use quietwire_vhost::ring::header::{
-    FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_TCPV6, OffloadHeader,
+    FLAG_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, OffloadHeader, RawHeader,
 };
 
 use crate::burst::Mbuf;
@@ -21,20 +21,16 @@ const UDP_CHECKSUM: u16 = 6;
 /// What a guest left to the host for one frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offload {
-    pub(super) header: OffloadHeader,
+    pub(super) header: RawHeader,
     /// Longest frame without segmentation, octets without FCS.
     pub(super) has_tso: bool,
     pub(super) limit: u32,
 }
 
 impl Offload {
-    fn is_segmented(&self) -> bool {
-        self.header.gso_type != GSO_NONE
-    }
-
     /// Longest frame that may come so.
     pub(super) fn length_max(&self, limit: u32) -> u32 {
-        if self.has_tso && self.is_segmented() {
+        if self.has_tso && self.header.is_segmented() {
             SEGMENTED_MAX
         } else {
             limit
@@ -44,8 +40,8 @@ impl Offload {
     /// Does what the guest left to us. False when it makes no sense, or was not agreed on.
     #[cold]
     pub(super) fn complete(&self, frame: &mut Mbuf<'_>) -> bool {
-        let header = &self.header;
-        if self.is_segmented() {
+        let header = self.header.parse();
+        if self.header.is_segmented() {
             let is_tcp = matches!(header.gso_type, GSO_TCPV4 | GSO_TCPV6);
             if !self.has_tso || !is_tcp || header.gso_size == 0 {
                 return false;
@@ -55,7 +51,7 @@ impl Offload {
                 return true;
             }
         }
-        header.flags & FLAG_NEEDS_CSUM == 0 || complete_checksum(header, frame)
+        header.flags & FLAG_NEEDS_CSUM == 0 || complete_checksum(&header, frame)
     }
 }
 
@@ -84,17 +80,17 @@ fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
     }
 }
 
-/// The header of a frame that goes to a guest; `None` for a plain one.
+/// The header of a frame that goes to a guest.
 #[inline(always)]
-pub(super) fn header_of(frame: &Outgoing<'_>) -> Option<OffloadHeader> {
+pub(super) fn header_of(frame: &Outgoing<'_>) -> RawHeader {
     if frame.flags() == 0 {
-        return None;
+        return RawHeader::PLAIN;
     }
     segmentation_of(frame)
 }
 
 #[cold]
-fn segmentation_of(frame: &Outgoing<'_>) -> Option<OffloadHeader> {
+fn segmentation_of(frame: &Outgoing<'_>) -> RawHeader {
     let (mut l2, mut l3, mut l4, mut size, mut is_ipv4) = (0, 0, 0, 0, 0);
     // SAFETY: the frame is owned by a burst that is borrowed; the places outlive the call.
     let is_to_segment = unsafe {
@@ -107,7 +103,10 @@ fn segmentation_of(frame: &Outgoing<'_>) -> Option<OffloadHeader> {
             &raw mut is_ipv4,
         )
     };
-    (is_to_segment != 0).then_some(OffloadHeader {
+    if is_to_segment == 0 {
+        return RawHeader::PLAIN;
+    }
+    RawHeader::from(OffloadHeader {
         flags: FLAG_NEEDS_CSUM,
         gso_type: if is_ipv4 == 0 { GSO_TCPV6 } else { GSO_TCPV4 },
         hdr_len: l2 + l3 + l4,

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quietwire_memory::Doorbell;
 use quietwire_memory::gate::Visitor;
+use quietwire_memory::{Doorbell, Span};
 use quietwire_vhost::address_space::Miss;
 use quietwire_vhost::features::{
-    NET_F_GUEST_CSUM, NET_F_GUEST_TSO4, NET_F_GUEST_TSO6, NET_F_HOST_TSO4, NET_F_HOST_TSO6,
+    F_ACCESS_PLATFORM, NET_F_GUEST_CSUM, NET_F_GUEST_TSO4, NET_F_GUEST_TSO6, NET_F_HOST_TSO4,
+    NET_F_HOST_TSO6,
 };
-use quietwire_vhost::ring::{self, Pieces, Put, Receive, Received, Transmit};
+use quietwire_vhost::ring::{self, AHEAD_MAX, Pieces, Put, Receive, Received, Transmit};
 
 use super::offload::{Offload, header_of};
 use crate::burst::{Burst, Mbuf};
@@ -19,35 +20,58 @@ use crate::port::counters::QueueCounters;
 use crate::port::peer::Status;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
-/// An address that a ring waits for, for the thread that talks to peers. 0 without one: the lowest bit of others is set.
-#[derive(Debug, Default)]
-pub(super) struct MissSlot(AtomicU64);
+/// Misses are reported for whole pages of this size.
+pub(super) const IOTLB_PAGE: u64 = 4096;
 
-impl MissSlot {
-    /// Misses are reported for whole pages, so the low bits are free.
-    const PAGE: u64 = 4096;
+/// Addresses that a ring waits for, for the thread that talks to peers. A word without one is 0: the lowest bit of others is
+/// set.
+#[derive(Debug, Default)]
+pub(super) struct Misses([AtomicU64; AHEAD_MAX]);
+
+impl Misses {
+    // The low bits of a page's address are free.
     const IS_SET: u64 = 1;
     const IS_WRITE: u64 = 2;
 
-    /// Notes what a ring waits for.
+    /// Notes an address. One too many is lost: the ring finds it missing again.
     #[cold]
-    pub(super) fn set(&self, miss: Miss) {
-        self.put_back(miss.iova, miss.write);
-    }
-
-    /// Notes an address, in place of any other.
-    pub(super) fn put_back(&self, iova: u64, is_write: bool) {
-        let page = iova / Self::PAGE * Self::PAGE;
-        let write = if is_write { Self::IS_WRITE } else { 0 };
-        self.0.store(page | Self::IS_SET | write, Ordering::Relaxed);
-    }
-
-    /// Returns the address and whether it is to be written to, once.
-    pub(super) fn take(&self) -> Option<(u64, bool)> {
-        match self.0.swap(0, Ordering::Relaxed) {
-            0 => None,
-            word => Some((word / Self::PAGE * Self::PAGE, word & Self::IS_WRITE != 0)),
+    pub(super) fn add(&self, miss: Miss) {
+        let page = miss.iova / IOTLB_PAGE * IOTLB_PAGE;
+        let write = if miss.write { Self::IS_WRITE } else { 0 };
+        let word = page | Self::IS_SET | write;
+        for place in &self.0 {
+            match place.load(Ordering::Relaxed) {
+                0 => return place.store(word, Ordering::Relaxed),
+                other if other == word => return,
+                _ => {}
+            }
         }
+    }
+
+    /// Returns the addresses noted since the last call, each that of a page.
+    pub(super) fn take(&self) -> impl Iterator<Item = Miss> + '_ {
+        self.0
+            .iter()
+            .map(|place| place.swap(0, Ordering::Relaxed))
+            .filter_map(Self::miss_of)
+    }
+
+    /// Forgets addresses but those for which `is_kept` is true.
+    pub(super) fn retain(&self, is_kept: impl Fn(&Miss) -> bool) {
+        for place in &self.0 {
+            let word = place.load(Ordering::Relaxed);
+            if Self::miss_of(word).is_some_and(|miss| !is_kept(&miss)) {
+                // The ring fills free places only, so this one is still the same.
+                place.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn miss_of(word: u64) -> Option<Miss> {
+        (word != 0).then(|| Miss {
+            iova: word / IOTLB_PAGE * IOTLB_PAGE,
+            write: word & Self::IS_WRITE != 0,
+        })
     }
 }
 
@@ -56,7 +80,8 @@ impl MissSlot {
 pub(super) struct Surroundings {
     /// The guest's interrupt; none when it polls.
     pub(super) call: Option<Doorbell>,
-    pub(super) miss: Arc<MissSlot>,
+    pub(super) misses: Arc<Misses>,
+    has_iotlb: bool,
     pub(super) has_tso: bool,
     /// The connection that the ring belongs to.
     pub(super) connection: u32,
@@ -66,13 +91,14 @@ pub(super) struct Surroundings {
 impl Surroundings {
     pub(super) fn new(
         call: Option<Doorbell>,
-        miss: Arc<MissSlot>,
+        misses: Arc<Misses>,
         features: u64,
         connection: u32,
     ) -> Self {
         Self {
             call,
-            miss,
+            misses,
+            has_iotlb: features & F_ACCESS_PLATFORM != 0,
             has_tso: features & (NET_F_HOST_TSO4 | NET_F_HOST_TSO6) != 0,
             connection,
             passed: Passed::default(),
@@ -121,10 +147,25 @@ impl<R: Receive> Source for RxBurst<'_, R> {
 
     #[inline(always)]
     fn ready(&mut self, most: usize) -> usize {
+        // Of what the last burst returned: by now it has reached the cache.
+        let is_wanted = self.ring.wants_notification();
+        self.around.notify(is_wanted);
         self.ring.ready(most)
     }
 
     #[inline(always)]
+    fn next_contiguous(&mut self) -> Option<(Span<'_>, Offload)> {
+        let (has_tso, limit) = (self.around.has_tso, self.limit);
+        let (span, header) = self.ring.next_contiguous()?;
+        let offload = Offload {
+            header,
+            has_tso,
+            limit,
+        };
+        Some((span, offload))
+    }
+
+    #[inline]
     fn next(&mut self) -> Option<Next<'_, Pieces<'_>, Offload>> {
         let (has_tso, limit) = (self.around.has_tso, self.limit);
         match self.ring.next()? {
@@ -132,11 +173,10 @@ impl<R: Receive> Source for RxBurst<'_, R> {
                 header,
                 first,
                 rest,
-                length,
+                ..
             } => Some(Next::Frame(Arrival {
                 first,
                 rest,
-                length,
                 offload: Offload {
                     header,
                     has_tso,
@@ -145,7 +185,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
             })),
             Received::Bad => Some(Next::Unsound),
             Received::Miss(miss) => {
-                self.around.miss.set(miss);
+                self.around.misses.add(miss);
                 None
             }
         }
@@ -153,8 +193,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
 
     #[inline(always)]
     fn release(&mut self) {
-        let is_wanted = self.ring.release();
-        self.around.notify(is_wanted);
+        self.ring.commit();
     }
 
     #[inline(always)]
@@ -187,21 +226,26 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
 
     #[inline(always)]
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
-        let header = header_of(frame).unwrap_or_default();
+        let header = header_of(frame);
         match self.ring.put(header, frame.segments(), frame.length()) {
             Put::Sent => Outcome::Taken,
             Put::Full => Outcome::Full,
             Put::Bad | Put::TooLong => Outcome::Refused,
             Put::Miss(miss) => {
-                self.around.miss.set(miss);
+                self.around.misses.add(miss);
                 Outcome::Full
             }
         }
     }
 
     #[inline(always)]
-    fn publish(&mut self) -> u64 {
-        let is_wanted = self.ring.publish();
+    fn publish(&mut self) {
+        self.ring.commit();
+    }
+
+    #[inline(always)]
+    fn notify(&mut self) -> u64 {
+        let is_wanted = self.ring.wants_notification();
         self.around.notify(is_wanted)
     }
 
@@ -251,7 +295,7 @@ impl Receiver {
             return receive_announcement(announce, burst, &self.pool);
         }
         let limit = self.limit;
-        match ring {
+        let count = match ring {
             ring::Receiver::Split(ring) => transfer::receive(
                 &mut RxBurst {
                     ring: &mut **ring,
@@ -276,7 +320,11 @@ impl Receiver {
                 limit,
                 &self.counters,
             ),
+        };
+        if around.has_iotlb {
+            ring.look_ahead(|miss| around.misses.add(miss));
         }
+        count
     }
 }
 
@@ -351,7 +399,7 @@ impl Sender {
             return 0;
         };
         let TxRing { ring, around } = &mut *visit;
-        match ring {
+        let count = match ring {
             ring::Sender::Split(ring) => transfer::send(
                 &mut TxBurst {
                     ring: &mut **ring,
@@ -368,7 +416,11 @@ impl Sender {
                 burst,
                 &self.counters,
             ),
+        };
+        if around.has_iotlb {
+            ring.look_ahead(|miss| around.misses.add(miss));
         }
+        count
     }
 
     /// True while the guest takes frames with TCP data of any length, over this version of IP.
@@ -402,13 +454,28 @@ mod tests {
 
     #[test]
     fn misses_are_passed_on_once() {
-        let slot = MissSlot::default();
-        assert_eq!(slot.take(), None);
-        slot.set(Miss {
-            iova: 0x1234_5678,
-            write: true,
-        });
-        assert_eq!(slot.take(), Some((0x1234_5000, true)));
-        assert_eq!(slot.take(), None);
+        let misses = Misses::default();
+        assert_eq!(misses.take().count(), 0);
+        let miss = |iova, write| Miss { iova, write };
+        for iova in [0x1234_5678, 0x1234_5fff, 0x1234_6000] {
+            misses.add(miss(iova, true));
+        }
+        misses.add(miss(0x1234_5000, false));
+        let expected = [
+            miss(0x1234_5000, true),
+            miss(0x1234_6000, true),
+            miss(0x1234_5000, false),
+        ];
+        assert_eq!(misses.take().collect::<Vec<_>>(), expected);
+        assert_eq!(misses.take().count(), 0);
+        misses.add(miss(0x1000, false));
+        misses.add(miss(0x2000, false));
+        misses.retain(|miss| miss.iova != 0x1000);
+        assert_eq!(misses.take().collect::<Vec<_>>(), [miss(0x2000, false)]);
+        // Those that are too many are lost.
+        for page in 0..2 * AHEAD_MAX as u64 {
+            misses.add(miss(page << 12, false));
+        }
+        assert_eq!(misses.take().count(), AHEAD_MAX);
     }
 }

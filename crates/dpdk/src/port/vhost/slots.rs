@@ -34,6 +34,8 @@ pub(super) struct Slot<R> {
     keeper: Keeper<R>,
     parked: Option<Box<R>>,
     is_enabled: bool,
+    /// The visit that is waited for.
+    visit: Option<u32>,
 }
 
 impl<R: Send + OfConnection> Slot<R> {
@@ -42,7 +44,21 @@ impl<R: Send + OfConnection> Slot<R> {
             keeper,
             parked: None,
             is_enabled: false,
+            visit: None,
         }
+    }
+
+    /// Begins to wait for a visit that is going on. A parked ring has none.
+    fn await_visit(&mut self) {
+        let keeper = &self.keeper;
+        self.visit = keeper.is_open().then(|| keeper.visit()).flatten();
+    }
+
+    /// Returns true once the visit that is waited for has ended.
+    fn visit_has_ended(&mut self) -> bool {
+        let keeper = &self.keeper;
+        self.visit = self.visit.filter(|visit| !keeper.has_ended(*visit));
+        self.visit.is_none()
     }
 
     /// Takes the ring out of the gate. Returns false while a thread is in it.
@@ -119,6 +135,19 @@ impl Slots {
         let tx = self.tx.iter_mut().map(|slot| slot.park(connection));
         self.waiting = !rx.chain(tx).fold(true, |all, parked| all & parked);
         !self.waiting
+    }
+
+    /// Begins to wait for all visits that are going on: later ones see what was written before.
+    pub(super) fn await_visits(&mut self) {
+        self.rx.iter_mut().for_each(Slot::await_visit);
+        self.tx.iter_mut().for_each(Slot::await_visit);
+    }
+
+    /// Returns true once those visits have ended.
+    pub(super) fn visits_have_ended(&mut self) -> bool {
+        let rx = self.rx.iter_mut().map(Slot::visit_has_ended);
+        let tx = self.tx.iter_mut().map(Slot::visit_has_ended);
+        rx.chain(tx).fold(true, |all, has_ended| all & has_ended)
     }
 
     /// Puts parked rings that are enabled back into their gates.

@@ -283,7 +283,7 @@ impl Endpoint {
         let file = file
             .try_clone()
             .map_err(|error| format!("descriptors: {error}"))?;
-        let start = Layout::address(mapping, 0);
+        let start = Layout::address(0);
         let region = Region::new(start, mapping.len() as u64, start, 0)
             .ok_or("the memory is out of range")?;
         let is_packed = negotiated.features & F_RING_PACKED != 0;
@@ -305,11 +305,10 @@ impl Endpoint {
                     .map(|ring| connection.tx.push(ring))
             };
             set_up.map_err(|error| error.to_string())?;
-            let address = |offset| Layout::address(mapping, offset);
             let addresses = RingAddresses {
-                descriptors: address(queue.descriptors),
-                available: address(queue.driver_area),
-                used: address(queue.device_area),
+                descriptors: Layout::address(queue.descriptors),
+                available: Layout::address(queue.driver_area),
+                used: Layout::address(queue.device_area),
                 log: None,
             };
             rings.push(FrontendRing {

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use quietwire_memory::gate::Visitor;
-use quietwire_memory::{Doorbell, Mapping};
+use quietwire_memory::{Doorbell, Mapping, Span};
 use quietwire_vhost::driver::{self, Layout, Packed, Queue, Rest, SetupError, Split};
-use quietwire_vhost::ring::OffloadHeader;
+use quietwire_vhost::ring::{OffloadHeader, RawHeader};
 
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
@@ -126,7 +126,7 @@ struct RxBurst<'ring, Q> {
 }
 
 impl<Q: Queue> Source for RxBurst<'_, Q> {
-    type Offload = OffloadHeader;
+    type Offload = RawHeader;
     type Rest<'ring>
         = Rest<'ring>
     where
@@ -138,12 +138,16 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
     }
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Next<'_, Rest<'_>, OffloadHeader>> {
+    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
+        self.ring.next_contiguous()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Next<'_, Rest<'_>, RawHeader>> {
         Some(match self.ring.next()? {
             driver::Received::Frame(frame) => Next::Frame(Arrival {
                 first: frame.first,
                 rest: frame.rest,
-                length: frame.length,
                 offload: frame.header,
             }),
             driver::Received::Bad => Next::Unsound,
@@ -162,13 +166,13 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
     }
 
     #[inline(always)]
-    fn length_max(_: OffloadHeader, limit: u32) -> u32 {
+    fn length_max(_: RawHeader, limit: u32) -> u32 {
         limit
     }
 
     /// No offload was negotiated, so that the device may leave nothing to the driver.
     #[inline(always)]
-    fn complete(offload: OffloadHeader, _: &mut Mbuf<'_>) -> bool {
+    fn complete(offload: RawHeader, _: &mut Mbuf<'_>) -> bool {
         offload.is_plain()
     }
 }
@@ -177,6 +181,7 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
 struct TxBurst<'ring, Q> {
     ring: &'ring mut driver::Sender<Q>,
     around: &'ring mut Surroundings,
+    is_wanted: bool,
 }
 
 impl<Q: Queue> Sink for TxBurst<'_, Q> {
@@ -197,15 +202,34 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
     }
 
     #[inline(always)]
-    fn publish(&mut self) -> u64 {
-        let is_wanted = self.ring.publish();
-        self.around.notify(is_wanted)
+    fn publish(&mut self) {
+        self.is_wanted = self.ring.publish();
+    }
+
+    #[inline(always)]
+    fn notify(&mut self) -> u64 {
+        self.around.notify(self.is_wanted)
     }
 
     #[inline(always)]
     fn take_unsound(&mut self) -> u64 {
         self.around.passed.take(self.ring.errors())
     }
+}
+
+#[inline(always)]
+fn send<Q: Queue>(
+    ring: &mut driver::Sender<Q>,
+    around: &mut Surroundings,
+    burst: &mut Burst,
+    counters: &QueueCounters,
+) -> usize {
+    let mut sink = TxBurst {
+        ring,
+        around,
+        is_wanted: false,
+    };
+    transfer::send(&mut sink, burst, counters)
 }
 
 /// A receive queue.
@@ -279,12 +303,8 @@ impl Sender {
         };
         let TxRing { kind, around } = &mut *visit;
         match kind {
-            TxKind::Split(ring) => {
-                transfer::send(&mut TxBurst { ring, around }, burst, &self.counters)
-            }
-            TxKind::Packed(ring) => {
-                transfer::send(&mut TxBurst { ring, around }, burst, &self.counters)
-            }
+            TxKind::Split(ring) => send(ring, around, burst, &self.counters),
+            TxKind::Packed(ring) => send(ring, around, burst, &self.counters),
         }
     }
 }

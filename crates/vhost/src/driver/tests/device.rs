@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quietwire_memory::Mapping;
 
-use crate::driver::QueueLayout;
+use crate::driver::{Layout, QueueLayout};
 use crate::ring::header::HEADER_LEN;
 
 /// Octets that a device may read or write.
@@ -70,7 +70,7 @@ impl Device {
     fn part(&self, descriptor: u64, flags: u16) -> Part {
         let address = u64::from_le_bytes(self.read(descriptor));
         let len = u32::from_le_bytes(self.read(descriptor + 8));
-        let offset = address - self.mapping.address_in_process();
+        let offset = address - Layout::address(0);
         assert!(offset + u64::from(len) <= self.mapping.len() as u64);
         assert_eq!(flags & !(0x8080 | 3), 0, "unknown flags");
         Part {

@@ -212,6 +212,15 @@ fn check_receiver_on<Q: Queue>(
                 let ready = receiver.ready(usize::from(detail % 70));
                 assert!(ready <= usize::from(detail % 70));
                 for _ in 0..ready {
+                    // Frames in one buffer are taken either way.
+                    if detail % 2 == 0
+                        && let Some((span, _)) = receiver.next_contiguous()
+                    {
+                        let mut octets = vec![0; span.len()];
+                        span.copy_to(&mut octets);
+                        assert_eq!(octets, sent.pop_front().unwrap().1);
+                        continue;
+                    }
                     let Some(received) = receiver.next() else {
                         break;
                     };
@@ -221,10 +230,10 @@ fn check_receiver_on<Q: Queue>(
                     let (header, data) = sent.pop_front().unwrap();
                     assert_eq!(octets(&frame), data);
                     let header = OffloadHeader {
-                        num_buffers: frame.header.num_buffers,
+                        num_buffers: frame.header.num_buffers(),
                         ..header
                     };
-                    assert_eq!(frame.header, header);
+                    assert_eq!(frame.header.parse(), header);
                 }
                 let wants = receiver.release();
                 assert!(is_waiting || !wants);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rings against a slow and obvious driver.
 
+mod ahead;
 mod guest;
 mod receive;
 mod restart;

@@ -53,7 +53,7 @@ fn put(
         at += piece;
     }
     for _ in 0..1000 {
-        match sender.put(header, segments.iter().copied(), octets.len() as u32) {
+        match sender.put(header.into(), segments.iter().copied(), octets.len() as u32) {
             Put::Miss(miss) => {
                 guest.answer_miss(miss.iova);
             }
@@ -167,7 +167,7 @@ proptest! {
         let mut rooms = rooms.iter().cycle();
         let mut chains = VecDeque::new();
         let mut expected = VecDeque::new();
-        let (mut offered, mut token, mut octets) = (0, 0, 0);
+        let (mut offered, mut token) = (0, 0);
         let mut frames = lens.iter().enumerate().peekable();
         let mut room = rooms.next().unwrap();
         let mut refused = 0;
@@ -196,7 +196,6 @@ proptest! {
                 let header = OffloadHeader::parse(&header);
                 match put(&guest, &mut sender, header, &data, cuts) {
                     Put::Sent => {
-                        octets += data.len() as u64;
                         expected.push_back((header, data));
                         frames.next();
                     }
@@ -242,7 +241,6 @@ proptest! {
             prop_assert!(refused < 5000, "stuck");
         }
         let counters = sender.counters();
-        prop_assert_eq!(counters.octets, octets);
         prop_assert_eq!((counters.bad, counters.resyncs), (0, 0));
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Ring<F> {
     pub(super) addresses: Option<RingAddresses>,
     /// Positions as messages have them: their meaning depends on features, which may follow.
     pub(super) base: Option<u32>,
+    /// Where the ring was stopped by a reset, for GET_VRING_BASE alone.
+    pub(super) stopped_at: Option<u32>,
     /// `None` while the ring runs or until it is to start.
     kick: Option<Kick<F>>,
     call: Option<F>,
@@ -29,6 +31,7 @@ impl<F> Ring<F> {
             size: None,
             addresses: None,
             base: None,
+            stopped_at: None,
             kick: None,
             call: None,
             error: None,
@@ -118,6 +121,7 @@ impl<F> Ring<F> {
             return Ok(None);
         };
         self.is_running = true;
+        self.stopped_at = None;
         Ok(Some(RingConfig {
             index,
             size: size.get(),
@@ -201,6 +205,7 @@ impl<F> Backend<F> {
                     });
                 }
                 ring.base = Some(bits);
+                ring.stopped_at = None;
                 done()
             }
             R::GetRingBase { index } => self.stop_ring(index),
@@ -256,7 +261,8 @@ impl<F> Backend<F> {
                 Waiting::RingBase { index },
             ));
         }
-        let bits = ring.base.unwrap_or(RingBase::initial(is_packed).bits());
+        let initial = RingBase::initial(is_packed).bits();
+        let bits = ring.stopped_at.or(ring.base).unwrap_or(initial);
         Ok(Progress::Replied(vec![reply(&Reply::RingBase {
             index,
             bits,

@@ -588,6 +588,11 @@ fn the_device_is_reset_by_request_or_status() {
         assert_eq!(side.number(R::GetStatus, false, vec![]), 0);
         assert_eq!(side.backend.features(), 0);
         assert_eq!(side.backend.regions(), [region(0)]);
+        // QEMU 7.2 resets the device before it asks where rings stopped.
+        let replies = side
+            .ask(R::GetRingBase { index: 1 }, false, vec![])
+            .unwrap();
+        assert_eq!(replies, [(Reply::RingBase { index: 1, bits: 41 }, vec![])]);
         // All settings are gone but the memory.
         side.tell(R::SetFeatures(F_VERSION_1), vec![]);
         side.tell(
@@ -601,6 +606,7 @@ fn the_device_is_reset_by_request_or_status() {
         side.set_up(0);
         assert_eq!(side.rings.len(), 1);
         assert!(side.rings[0].is_enabled);
+        assert_eq!(side.rings[0].base, RingBase::Split { available: 0 });
     }
 }
 

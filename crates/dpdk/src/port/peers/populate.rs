@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Page tables of peers' memory, filled ahead of the forwarding threads.
+//!
+//! The first access to a page of shared memory is a page fault, even if the file has the page. The thread that talks to peers
+//! takes these faults, a little at a time, so that forwarding threads do not have to. Pages that the file lacks stay
+//! unallocated.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quietwire_memory::Mapping;
+
+/// Octets of a step: about a millisecond's work.
+const STEP: usize = 4 << 20;
+/// Runs of pages in a step: a file may have holes between all pages.
+const RUNS: usize = 64;
+/// Interval between two steps.
+pub(crate) const POPULATE: Duration = Duration::from_millis(2);
+
+/// A mapping that is not yet populated to its end.
+#[derive(Debug)]
+struct Part {
+    mapping: Arc<Mapping>,
+    /// The mapped file, and the offset at which the mapping begins in it.
+    file: OwnedFd,
+    file_offset: u64,
+    next: u64,
+}
+
+/// Mappings of a connection whose page tables remain to be filled.
+#[derive(Debug, Default)]
+pub(crate) struct Populating(VecDeque<Part>);
+
+impl Populating {
+    /// Adds a mapping of `file` that begins at `file_offset`.
+    pub(crate) fn push(&mut self, mapping: &Arc<Mapping>, file: OwnedFd, file_offset: u64) {
+        self.0.push_back(Part {
+            mapping: Arc::clone(mapping),
+            file,
+            file_offset,
+            next: 0,
+        });
+    }
+
+    /// Populates the next few MiB. Returns true while more remains.
+    pub(crate) fn step(&mut self) -> bool {
+        // Nothing else uses these any more.
+        self.0.retain(|part| Arc::strong_count(&part.mapping) > 1);
+        let mut left = STEP;
+        for _ in 0..RUNS {
+            let Some(part) = self.0.front_mut() else {
+                return false;
+            };
+            let file = part.file.as_fd();
+            let end = part
+                .mapping
+                .populate_present(file, part.file_offset, part.next, left);
+            match end {
+                Some(end) => {
+                    // Holes are skipped, which takes no time; the run itself is counted at most.
+                    let run = usize::try_from(end - part.next).unwrap_or(usize::MAX);
+                    part.next = end;
+                    left = left.saturating_sub(run);
+                    if left == 0 {
+                        break;
+                    }
+                }
+                None => drop(self.0.pop_front()),
+            }
+        }
+        !self.0.is_empty()
+    }
+}

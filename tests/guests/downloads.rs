@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Guests whose kernel drives virtio: data go both ways by TCP, and both sides compare.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::machine::{Boot, Guest, Setup};
+use crate::rig::alone;
+use crate::switches::{DEADLINE, Namespace, Switch, run};
+
+/// What both sides send, so that the guest can compare: a line, repeated.
+const LINE: &[u8] = b"quietwire\n";
+const OCTETS: usize = 4 << 20;
+
+const SCRIPT: &str = r"
+mkdir /www
+yes quietwire | head -c 4194304 >/www/data
+httpd -p 80 -h /www
+until wget -q -O /heard http://10.9.0.1:5000/; do sleep 1; done
+cmp /heard /www/data && echo GUEST HEARD ALL
+while :; do sleep 1000; done
+";
+
+fn said() -> Vec<u8> {
+    LINE.iter().copied().cycle().take(OCTETS).collect()
+}
+
+/// Answers every request with all of it, in a thread that ends with the process.
+fn serve(namespace: &Namespace) {
+    namespace
+        .within(|| {
+            let listener = TcpListener::bind(("10.9.0.1", 5000)).unwrap();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let mut stream = stream.unwrap();
+                    let mut request = [0; 1024];
+                    let _ = stream.read(&mut request);
+                    let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {OCTETS}\r\n\r\n");
+                    // A guest that is killed closes its end.
+                    let _ = stream
+                        .write_all(head.as_bytes())
+                        .and_then(|()| stream.write_all(&said()));
+                }
+            });
+        })
+        .join()
+        .unwrap();
+}
+
+/// What the guest's kernel sends arrives whole.
+fn hear(namespace: &Namespace) {
+    let heard = namespace.within(|| {
+        let mut stream = TcpStream::connect(("10.9.0.2", 80)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.write_all(b"GET /data HTTP/1.0\r\n\r\n").unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        heard
+    });
+    assert!(heard.join().unwrap().ends_with(&said()));
+}
+
+/// A guest that downloads and is downloaded from.
+pub(crate) struct Case<'case> {
+    /// Of the test's own.
+    pub(crate) name: &'case str,
+    /// Options of the switch's port.
+    pub(crate) port: &'case str,
+    /// See [`Setup`].
+    pub(crate) card: &'case str,
+    pub(crate) kernel_options: &'case str,
+    pub(crate) arguments: &'case [&'case str],
+    /// Runs in the guest first.
+    pub(crate) script: &'case str,
+    /// What the guest shows.
+    pub(crate) shows: &'case str,
+    /// Features that are agreed on, and that are not.
+    pub(crate) has: &'case [&'case str],
+    pub(crate) has_not: &'case [&'case str],
+}
+
+impl Case<'_> {
+    pub(crate) fn run(&self) {
+        let _alone = alone();
+        let namespace = Namespace::new(self.name);
+        let directory = TempDir::new().unwrap();
+        let boot = Boot::make(directory.path(), &format!("{}{SCRIPT}", self.script));
+        let socket = directory.path().join("v.sock");
+        let ports = [
+            ("tap", "tap:t0".to_owned()),
+            ("guest", format!("vhost:{}{}", socket.display(), self.port)),
+        ];
+        let switch = Switch::start(
+            &namespace,
+            directory.path(),
+            &ports,
+            &["--bridge", "lan=tap,guest"],
+        );
+        namespace.ip(&["address", "add", "10.9.0.1/24", "dev", "t0"]);
+        serve(&namespace);
+        // The second guest finds the port that the first was killed on.
+        for name in ["first", "second"] {
+            let mut guest = Guest::start(&Setup {
+                boot: &boot,
+                directory: directory.path(),
+                name,
+                socket: &socket,
+                card: self.card,
+                kernel_options: self.kernel_options,
+                arguments: self.arguments,
+            });
+            guest.shows("GUEST HEARD ALL");
+            guest.shows(self.shows);
+            hear(&namespace);
+            self.check(&switch.port("guest"));
+        }
+        // The kernel counts what it had to throw away for a wrong checksum.
+        let counters = run(namespace.command("cat").arg("/proc/net/snmp"));
+        let tcp: Vec<&str> = counters
+            .lines()
+            .filter(|line| line.starts_with("Tcp:"))
+            .collect();
+        let place = tcp[0]
+            .split(' ')
+            .position(|name| name == "InCsumErrors")
+            .unwrap();
+        assert_eq!(tcp[1].split(' ').nth(place), Some("0"), "{counters}");
+        assert_eq!(switch.end(), Some(0));
+    }
+
+    fn check(&self, port: &Value) {
+        let features = port["guest"]["features"].as_array().unwrap();
+        for feature in self.has {
+            assert!(features.contains(&Value::from(*feature)), "{port}");
+        }
+        for feature in self.has_not {
+            assert!(!features.contains(&Value::from(*feature)), "{port}");
+        }
+    }
+}
+
+/// A guest like any other.
+pub(crate) const PLAIN: Case<'_> = Case {
+    name: "guest",
+    port: "",
+    card: "",
+    kernel_options: "",
+    arguments: &[],
+    script: "",
+    shows: "",
+    has: &["version-1"],
+    has_not: &[],
+};
+
+#[test]
+fn a_guest_that_leaves_checksums_to_the_host_is_understood() {
+    Case {
+        has: &["csum", "mrg-rxbuf", "version-1"],
+        has_not: &["gso", "host-tso4", "host-tso6", "host-ecn", "host-ufo"],
+        ..PLAIN
+    }
+    .run();
+}
+
+#[test]
+fn a_guest_without_offloads_is_understood() {
+    Case {
+        name: "plain",
+        port: "?checksum=off&mergeable=off",
+        has_not: &["csum", "mrg-rxbuf", "gso", "host-tso4", "host-tso6"],
+        ..PLAIN
+    }
+    .run();
+}
