@@ -13,36 +13,38 @@ use crate::switches::{DEADLINE, Namespace, Switch, run};
 
 /// What both sides send, so that the guest can compare: a line, repeated.
 const LINE: &[u8] = b"quietwire\n";
+/// Octets each way, if a test does not say otherwise.
 const OCTETS: usize = 4 << 20;
 
 const SCRIPT: &str = r"
 mkdir /www
-yes quietwire | head -c 4194304 >/www/data
+yes quietwire | head -c OCTETS >/www/data
 httpd -p 80 -h /www
 until wget -q -O /heard http://10.9.0.1:5000/; do sleep 1; done
 cmp /heard /www/data && echo GUEST HEARD ALL
 while :; do sleep 1000; done
 ";
 
-fn said() -> Vec<u8> {
-    LINE.iter().copied().cycle().take(OCTETS).collect()
+fn said(octets: usize) -> Vec<u8> {
+    LINE.iter().copied().cycle().take(octets).collect()
 }
 
 /// Answers every request with all of it, in a thread that ends with the process.
-fn serve(namespace: &Namespace) {
+fn serve(namespace: &Namespace, octets: usize) {
     namespace
-        .within(|| {
+        .within(move || {
             let listener = TcpListener::bind(("10.9.0.1", 5000)).unwrap();
             std::thread::spawn(move || {
+                let said = said(octets);
                 for stream in listener.incoming() {
                     let mut stream = stream.unwrap();
                     let mut request = [0; 1024];
                     let _ = stream.read(&mut request);
-                    let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {OCTETS}\r\n\r\n");
+                    let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {octets}\r\n\r\n");
                     // A guest that is killed closes its end.
                     let _ = stream
                         .write_all(head.as_bytes())
-                        .and_then(|()| stream.write_all(&said()));
+                        .and_then(|()| stream.write_all(&said));
                 }
             });
         })
@@ -51,7 +53,7 @@ fn serve(namespace: &Namespace) {
 }
 
 /// What the guest's kernel sends arrives whole.
-fn hear(namespace: &Namespace) {
+fn hear(namespace: &Namespace, octets: usize) {
     let heard = namespace.within(|| {
         let mut stream = TcpStream::connect(("10.9.0.2", 80)).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -60,13 +62,15 @@ fn hear(namespace: &Namespace) {
         stream.read_to_end(&mut heard).unwrap();
         heard
     });
-    assert!(heard.join().unwrap().ends_with(&said()));
+    assert!(heard.join().unwrap().ends_with(&said(octets)));
 }
 
 /// A guest that downloads and is downloaded from.
 pub(crate) struct Case<'case> {
     /// Of the test's own.
     pub(crate) name: &'case str,
+    /// Octets each way.
+    pub(crate) octets: usize,
     /// Options of the switch's port.
     pub(crate) port: &'case str,
     /// See [`Setup`].
@@ -87,7 +91,8 @@ impl Case<'_> {
         let _alone = alone();
         let namespace = Namespace::new(self.name);
         let directory = TempDir::new().unwrap();
-        let boot = Boot::make(directory.path(), &format!("{}{SCRIPT}", self.script));
+        let script = SCRIPT.replace("OCTETS", &self.octets.to_string());
+        let boot = Boot::make(directory.path(), &format!("{}{script}", self.script));
         let socket = directory.path().join("v.sock");
         let ports = [
             ("tap", "tap:t0".to_owned()),
@@ -100,7 +105,7 @@ impl Case<'_> {
             &["--bridge", "lan=tap,guest"],
         );
         namespace.ip(&["address", "add", "10.9.0.1/24", "dev", "t0"]);
-        serve(&namespace);
+        serve(&namespace, self.octets);
         // The second guest finds the port that the first was killed on.
         for name in ["first", "second"] {
             let mut guest = Guest::start(&Setup {
@@ -114,7 +119,7 @@ impl Case<'_> {
             });
             guest.shows("GUEST HEARD ALL");
             guest.shows(self.shows);
-            hear(&namespace);
+            hear(&namespace, self.octets);
             self.check(&switch.port("guest"));
         }
         // The kernel counts what it had to throw away for a wrong checksum.
@@ -145,6 +150,7 @@ impl Case<'_> {
 /// A guest like any other.
 pub(crate) const PLAIN: Case<'_> = Case {
     name: "guest",
+    octets: OCTETS,
     port: "",
     card: "",
     kernel_options: "",

@@ -13,6 +13,8 @@ echo "DOMAIN [$(cat /sys/class/net/eth0/device/../iommu_group/type)]"
 fn a_guest_behind_an_iommu_sends_and_receives() {
     Case {
         name: "iommu",
+        // Each frame takes several messages between QEMU and the switch.
+        octets: 2 << 20,
         port: "?iommu=on",
         // Only devices that ask for translations (ATS) hear of those that end.
         card: ",iommu_platform=on,ats=on,disable-legacy=on",

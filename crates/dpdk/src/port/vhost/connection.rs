@@ -35,8 +35,9 @@ const IOTLB_MESSAGE_INTERVAL: Duration = Duration::from_micros(100);
 const MESSAGE: Duration = Duration::from_secs(2);
 /// How long a forwarding thread may take to leave a ring.
 const PARKING: Duration = Duration::from_secs(10);
-/// Time that the front end has to answer before a miss is reported again.
-const MISS_AGAIN: Duration = Duration::from_millis(50);
+/// Time that the front end has to answer before a miss is reported again. QEMU answers each report, the second one perhaps after
+/// the guest has unmapped the address, and takes that for a fault of the device.
+const MISS_AGAIN: Duration = Duration::from_millis(500);
 /// Misses that are reported and not answered. Fewer messages than a socket holds.
 const ASKED_MAX: usize = 128;
 /// How often it is looked whether forwarding threads have left the rings, before others have their turn.
