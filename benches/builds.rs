@@ -9,9 +9,9 @@
 //! ```
 //!
 //! One forwarding CPU, 64-byte frames one way. The tester is that of this build for both. In each round, cases come in random
-//! order, and so do the two builds of a case, one right after the other. "Cycles a frame" are ticks of the time stamp counter that the forwarding thread spent
-//! on each frame, by the switch's own account: they count even if the tester is the limit. Requires root and a quiet
-//! machine.
+//! order, and so do the two builds of a case, one right after the other. "Cycles a frame" are ticks of the time stamp counter
+//! that the forwarding thread spent on each frame, by the switch's own account: they count even if the tester is the limit.
+//! Requires root and a quiet machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
