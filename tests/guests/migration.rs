@@ -27,7 +27,7 @@ use crate::sockets::noise;
 use crate::switches::{DEADLINE, Namespace, Switch, run, until};
 
 const MAC: &str = "52:54:00:10:09:02";
-/// The guest answers what it heard there with its MD5, once it is told to.
+/// The guest answers what it heard there with its MD5, when asked to.
 const KEEPING: u16 = 5001;
 /// The guest sends back what it hears.
 const ECHO: u16 = 5002;

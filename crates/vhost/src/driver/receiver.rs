@@ -157,17 +157,24 @@ impl<Q: Queue> Receiver<Q> {
         left.min(most)
     }
 
-    /// Returns the octets and the header of the next frame, if it lies in one of the buffers that [`Self::ready`] counted, as
-    /// most frames do. Otherwise takes nothing: see [`Self::next`].
+    /// Returns the next buffer and the header in it, and asks the processor to load a later one.
     #[inline(always)]
-    pub fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
+    fn peek(&self) -> Option<(Entry, RawHeader)> {
         if self.at == self.count {
             return None;
         }
         let entry = *self.entries.get(self.at)?;
         self.prefetch(self.at + PREFETCH_AHEAD);
-        let len = entry.len as usize;
         let header = RawHeader::new(&self.buffers.header(entry.slot)?.read_array()?);
+        Some((entry, header))
+    }
+
+    /// Returns the octets and the header of the next frame, if it lies in one of the buffers that [`Self::ready`] counted, as
+    /// most frames do. Otherwise takes nothing: see [`Self::next`].
+    #[inline(always)]
+    pub fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
+        let (entry, header) = self.peek()?;
+        let len = entry.len as usize;
         if (self.mergeable && header.num_buffers() != 1)
             || len <= HEADER_LEN
             || len > self.buffers.capacity()
@@ -184,13 +191,8 @@ impl<Q: Queue> Receiver<Q> {
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // The frame borrows the queue.
     pub fn next(&mut self) -> Option<Received<'_>> {
-        if self.at == self.count {
-            return None;
-        }
-        let entry = *self.entries.get(self.at)?;
-        self.prefetch(self.at + PREFETCH_AHEAD);
+        let (entry, header) = self.peek()?;
         let len = entry.len as usize;
-        let header = RawHeader::new(&self.buffers.header(entry.slot)?.read_array()?);
         if self.mergeable && header.num_buffers() != 1 {
             return self.merge(header);
         }

@@ -46,7 +46,7 @@ impl Populating {
 
     /// Populates the next few MiB. Returns true while more remains.
     pub(crate) fn step(&mut self) -> bool {
-        // Nothing else uses these any more.
+        // A mapping that nothing else uses is of a connection that has ended, or of memory that was replaced.
         self.0.retain(|part| Arc::strong_count(&part.mapping) > 1);
         let mut left = STEP;
         for _ in 0..RUNS {

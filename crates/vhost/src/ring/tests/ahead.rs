@@ -54,7 +54,7 @@ fn buffers_for_frames_are_looked_at_ahead() {
             assert_eq!(put, Put::Sent, "{seed}");
         }
         sender.publish();
-        // Those that the guest offers later are looked at as well.
+        // The look-ahead covers those that the guest offers later, too.
         for _ in 0..CHAINS {
             guest.collect().unwrap();
         }
