@@ -18,6 +18,14 @@ FIELD_HAS_SIZE(next, sizeof(struct rte_mbuf *));
 FIELD_HAS_SIZE(ol_flags, sizeof(uint64_t));
 FIELD_HAS_SIZE(hash.usr, sizeof(uint32_t));
 
+/* That qw_alloc_bulk writes as one word. */
+#define FIELD_IS_BEHIND_DATA_OFF(field, offset) \
+	_Static_assert(offsetof(struct rte_mbuf, field) == offsetof(struct rte_mbuf, data_off) + (offset), \
+		"offset of " #field " in struct rte_mbuf")
+FIELD_IS_BEHIND_DATA_OFF(refcnt, 2);
+FIELD_IS_BEHIND_DATA_OFF(nb_segs, 4);
+FIELD_IS_BEHIND_DATA_OFF(port, 6);
+
 uint16_t
 qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
@@ -33,21 +41,26 @@ qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 int
 qw_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 {
+	/* From data_off to port: one word. */
+	struct { uint16_t data_off, refcnt, nb_segs, port; } first = { 0, 1, 1, RTE_MBUF_PORT_INVALID };
 	struct rte_mbuf *mbuf;
 	unsigned int i;
 	int code;
 
+	if (n == 0)
+		return 0;
 	code = rte_mempool_get_bulk(pool, (void **)mbufs, n);
 	if (code != 0)
 		return code;
+	/* All buffers of a pool have the same length. */
+	first.data_off = (uint16_t)RTE_MIN((uint16_t)RTE_PKTMBUF_HEADROOM, mbufs[0]->buf_len);
 	/*
 	 * All of rte_pktmbuf_reset that counts. In its pool, a buffer has one segment, one reference and no successor; the second
 	 * cache line, with what is left to the sender of a frame, is read only if a flag says so, and written before.
 	 */
 	for (i = 0; i < n; i++) {
 		mbuf = mbufs[i];
-		mbuf->data_off = (uint16_t)RTE_MIN((uint16_t)RTE_PKTMBUF_HEADROOM, mbuf->buf_len);
-		mbuf->port = RTE_MBUF_PORT_INVALID;
+		memcpy((char *)mbuf + offsetof(struct rte_mbuf, data_off), &first, sizeof(first));
 		mbuf->ol_flags = 0;
 		mbuf->packet_type = 0;
 		mbuf->pkt_len = 0;

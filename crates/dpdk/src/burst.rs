@@ -130,7 +130,7 @@ impl Burst {
     }
 
     #[inline(always)]
-    fn held(&self) -> &[*mut sys::rte_mbuf] {
+    pub(crate) fn held(&self) -> &[*mut sys::rte_mbuf] {
         // `len` never passes BURST_MAX, so the fallback is never taken and nothing can panic.
         self.mbufs.get(..self.len).unwrap_or(&[])
     }

@@ -19,6 +19,13 @@ pub struct Span<'mapping> {
 }
 
 impl<'mapping> Span<'mapping> {
+    /// No octets.
+    pub const EMPTY: Self = Self {
+        start: NonNull::dangling(),
+        len: 0,
+        _mapping: PhantomData,
+    };
+
     /// # Safety
     /// The octets are mapped for reading and writing for `'mapping`.
     #[inline(always)]
@@ -91,8 +98,8 @@ impl<'mapping> Span<'mapping> {
     #[inline(always)]
     #[must_use]
     pub fn read_array<const N: usize>(&self) -> Option<[u8; N]> {
-        let mut octets = [0; N];
-        (self.copy_to(&mut octets) == N).then_some(octets)
+        // SAFETY: within the span; any octets are an array of them.
+        (N <= self.len).then(|| unsafe { self.start.cast::<[u8; N]>().read() })
     }
 
     /// Asks the processor to load the span's cache lines, up to the one of octet `limit`.
@@ -101,6 +108,18 @@ impl<'mapping> Span<'mapping> {
         for offset in (0..self.len.min(limit)).step_by(CACHE_LINE) {
             copy::prefetch(self.start.as_ptr().wrapping_add(offset));
         }
+    }
+
+    /// Asks the processor to load the cache line of octet `offset`, even if the span has no such octet: nothing can come of that.
+    #[inline(always)]
+    pub fn prefetch_at(&self, offset: usize) {
+        copy::prefetch(self.start.as_ptr().wrapping_add(offset));
+    }
+
+    /// As [`Self::prefetch_at`], for writing.
+    #[inline(always)]
+    pub fn prefetch_write_at(&self, offset: usize) {
+        copy::prefetch_write(self.start.as_ptr().wrapping_add(offset));
     }
 
     /// Asks the processor to load the span's cache lines for writing, up to the one of octet `limit`.

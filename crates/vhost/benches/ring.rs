@@ -11,7 +11,7 @@ use quietwire_memory::Mapping;
 use quietwire_vhost::address_space::{AddressSpace, Region};
 use quietwire_vhost::driver::{self, Layout, Packed, Queue, Split};
 use quietwire_vhost::features::{F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF};
-use quietwire_vhost::ring::{self, OffloadHeader, RawHeader, Receive, RingConfig, Transmit};
+use quietwire_vhost::ring::{self, OffloadHeader, Receive, Ring, RingConfig, Transmit};
 
 const BURST: usize = 32;
 const BUFFER: u32 = 2048;
@@ -78,23 +78,21 @@ fn driver_sends<Q: Queue>(sender: &mut driver::Sender<Q>, frames: &Frames, lengt
 #[inline(never)]
 fn device_receives(receiver: &mut impl Receive, frames: &mut Frames) {
     assert_eq!(receiver.ready(BURST), BURST);
-    for to in frames {
-        let Some((frame, _)) = receiver.next_contiguous() else {
-            panic!("a frame is missing");
-        };
-        frame.copy_to(to);
-    }
+    let mut places = frames.iter_mut();
+    let count = receiver.take_contiguous(BURST, |frame, _| {
+        if let Some(to) = places.next() {
+            frame.copy_to(to);
+        }
+    });
+    assert_eq!(count, BURST);
     receiver.release();
 }
 
 #[inline(never)]
 fn device_sends(sender: &mut impl Transmit, frames: &Frames, length: usize) {
     assert_eq!(sender.ready(BURST), BURST);
-    for frame in frames {
-        let segments = std::iter::once(&frame[..length]);
-        let put = sender.put(RawHeader::PLAIN, segments, length as u32);
-        assert_eq!(put, ring::Put::Sent);
-    }
+    let (count, _) = sender.put_contiguous(frames.iter().map(|frame| &frame[..length]));
+    assert_eq!(count, BURST);
     black_box(sender.publish());
 }
 

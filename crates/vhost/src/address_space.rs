@@ -10,7 +10,7 @@ mod iotlb;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use quietwire_memory::{CACHE_LINE, Mapping, SharedSlice, Span, Word};
+use quietwire_memory::{Mapping, SharedSlice, Span, Word};
 
 pub use iotlb::{IOTLB_ENTRIES_MAX, Iotlb, Permission};
 
@@ -70,11 +70,75 @@ impl Region {
         (offset < self.len()).then(|| (offset, self.len() - offset))
     }
 
+    #[inline(always)]
+    fn near(&self, index: usize) -> Near<'_> {
+        Near {
+            guest: self.guest,
+            octets: self
+                .octets
+                .span(0, self.octets.len())
+                .unwrap_or(Span::EMPTY),
+            index,
+        }
+    }
+
     /// Returns the offset of a user address and the octets from there on.
     #[inline(always)]
     fn find_user(&self, user: u64) -> Option<(u64, u64)> {
         let offset = user.wrapping_sub(self.user);
         (offset < self.len()).then(|| (offset, self.len() - offset))
+    }
+}
+
+/// A region, in values that stay in registers for the length of a loop: what a loop reads through a reference is read again
+/// after each access to shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near<'a> {
+    guest: u64,
+    octets: Span<'a>,
+    index: usize,
+}
+
+impl<'a> Near<'a> {
+    const EMPTY: Self = Self {
+        guest: 0,
+        octets: Span::EMPTY,
+        index: 0,
+    };
+
+    /// Returns which region it is.
+    #[inline(always)]
+    pub(crate) fn index(self) -> usize {
+        self.index
+    }
+
+    /// Returns true if the region has a guest address.
+    #[inline(always)]
+    pub(crate) fn has(self, address: u64) -> bool {
+        self.offset(address) < self.octets.len()
+    }
+
+    /// Returns `len` octets at a guest address; `None` if the region lacks one of them.
+    #[inline(always)]
+    pub(crate) fn octets(self, address: u64, len: usize) -> Option<Span<'a>> {
+        self.octets.sub(self.offset(address), len)
+    }
+
+    /// Asks the processor to load the cache line at a guest address. Nothing comes of one that the region lacks.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, address: u64) {
+        self.octets.prefetch_at(self.offset(address));
+    }
+
+    /// As [`Self::prefetch`], to write there.
+    #[inline(always)]
+    pub(crate) fn prefetch_write(self, address: u64) {
+        self.octets.prefetch_write_at(self.offset(address));
+    }
+
+    #[inline(always)]
+    fn offset(self, address: u64) -> usize {
+        usize::try_from(address.wrapping_sub(self.guest)).unwrap_or(usize::MAX)
     }
 }
 
@@ -350,56 +414,32 @@ impl Translator {
         }
     }
 
-    /// Returns `len` octets at a guest address if a region has them all. Only without IOTLB.
+    /// Returns the region of the last address; an empty one with an IOTLB.
     #[inline(always)]
-    pub(crate) fn octets_in(&self, region: usize, address: u64, len: u32) -> Option<Span<'_>> {
-        let region = self.regions.get(region)?;
-        let offset = address.wrapping_sub(region.guest);
-        region.octets.span(offset, len as usize)
+    pub(crate) fn near(&self) -> Near<'_> {
+        match self.regions.get(self.last) {
+            Some(region) if self.iotlb.is_none() => region.near(self.last),
+            _ => Near::EMPTY,
+        }
     }
 
-    /// Asks the processor to load what is at a guest address: a header and a short frame. Returns the region that has the
-    /// address, or any other if none does. Only without IOTLB.
-    #[inline(always)]
-    pub(crate) fn prefetch(&mut self, address: u64) -> usize {
-        let near = self.regions.get(self.last);
-        let Some((region, offset)) = near.and_then(|region| place(region, address)) else {
-            return self.remember(address);
-        };
-        region.octets.prefetch(offset);
-        region.octets.prefetch(offset + CACHE_LINE);
-        self.last
-    }
-
-    /// As [`Self::prefetch`], in order to write there a header of `header` octets, if it differs, and a short frame.
-    #[inline(always)]
-    pub(crate) fn prefetch_write(&mut self, address: u64, header: usize) -> usize {
-        let near = self.regions.get(self.last);
-        let Some((region, offset)) = near.and_then(|region| place(region, address)) else {
-            return self.remember(address);
-        };
-        // To read: the header may have a line of its own, and most headers are there already.
-        region.octets.prefetch(offset);
-        region.octets.prefetch_write(offset + header);
-        region
-            .octets
-            .prefetch_write(offset + header + CACHE_LINE - 1);
-        self.last
-    }
-
-    /// Looks for a guest address in all regions, remembers the region, and loads the first octets there.
+    /// Returns the region that has a guest address; an empty one if none does, and with an IOTLB.
     #[cold]
     #[inline(never)]
-    fn remember(&mut self, address: u64) -> usize {
+    pub(crate) fn near_to(&self, address: u64) -> Near<'_> {
         if self.iotlb.is_some() {
-            return self.last;
+            return Near::EMPTY;
         }
-        if let Some((index, offset, _)) = self.find(|region| region.find_guest(address))
-            && let Some(region) = self.regions.get(index)
-        {
-            region.octets.prefetch(offset as usize);
-        }
-        self.last
+        let mut regions = self.regions.iter().enumerate();
+        regions
+            .find(|(_, region)| region.find_guest(address).is_some())
+            .map_or(Near::EMPTY, |(index, region)| region.near(index))
+    }
+
+    /// Has [`Self::near`] return this region from now on.
+    #[inline(always)]
+    pub(crate) fn stay(&mut self, index: usize) {
+        self.last = index;
     }
 
     #[inline(always)]
@@ -462,13 +502,6 @@ impl Translator {
         let region = self.regions.get(piece.region as usize)?;
         Some(region.guest.wrapping_add(piece.offset))
     }
-}
-
-/// Returns the region and the offset of a guest address in it.
-#[inline(always)]
-fn place(region: &Region, address: u64) -> Option<(&Region, usize)> {
-    let (offset, _) = region.find_guest(address)?;
-    Some((region, offset as usize))
 }
 
 /// Returns the piece of at most `len` octets.

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::sync::Arc;
 use std::{mem, ptr};
 
+use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::counters::{self, QueueCounters};
@@ -265,6 +266,14 @@ impl Device {
 
     /// True while a peer is connected or the cable carries.
     pub(crate) fn link_is_up(&self) -> bool {
+        let interface = match &self.uri {
+            PortUri::Tap { interface, .. } => Some(interface.as_str()),
+            uri => uri.interface(),
+        };
+        // The tap driver of DPDK 25.11 keeps the last state of an interface that was deleted.
+        if interface.is_some_and(|name| if_nametoindex(name).is_err()) {
+            return false;
+        }
         let mut speed = 0;
         // SAFETY: the port exists.
         unsafe { sys::qw_link(self.id, &raw mut speed) == 1 }

@@ -6,6 +6,7 @@ use quietwire_memory::Span;
 use super::counters::QueueCounters;
 use crate::burst::{BURST_MAX, Burst, Mbuf, first_segment, room};
 use crate::mempool::Mempool;
+use crate::segment::TO_CUT;
 use crate::sys::{self, field};
 
 /// A frame in a ring.
@@ -37,11 +38,12 @@ pub(crate) trait Source {
     /// Frames that can be taken now, at most `most`.
     fn ready(&mut self, most: usize) -> usize;
 
-    /// The next of them, if it lies in one piece, as most frames do. Consumes nothing otherwise.
+    /// Calls `take` with each of them in turn, at most `most`, as long as they lie in one piece, as most frames do; returns how
+    /// many there were.
     ///
-    /// Apart from [`Self::next`], so that such a frame stays in registers: what both return would pass through memory, by
-    /// wide loads of words just stored one by one, each of which waits until the stores have reached the cache.
-    fn next_contiguous(&mut self) -> Option<(Span<'_>, Self::Offload)>;
+    /// Apart from [`Self::next`], so that such frames stay in registers: what is returned would pass through memory, by wide
+    /// loads of words just stored one by one, each of which waits until the stores have reached the cache.
+    fn take_contiguous(&mut self, most: usize, take: impl FnMut(Span<'_>, Self::Offload)) -> usize;
 
     /// The next of them.
     fn next(&mut self) -> Option<Next<'_, Self::Rest<'_>, Self::Offload>>;
@@ -55,8 +57,11 @@ pub(crate) trait Source {
     /// Longest frame that may come with such an offload, octets without FCS.
     fn length_max(offload: Self::Offload, limit: u32) -> u32;
 
-    /// Does what the sender left to us. False when it makes no sense.
-    fn complete(offload: Self::Offload, frame: &mut Mbuf<'_>) -> bool;
+    /// True when the sender left nothing to us.
+    fn is_complete(offload: Self::Offload) -> bool;
+
+    /// Does what the sender left to us. False when it makes no sense. `limit` is that of [`Self::length_max`].
+    fn complete(offload: Self::Offload, frame: &mut Mbuf<'_>, limit: u32) -> bool;
 }
 
 /// What became of a frame that was to be put into a ring.
@@ -73,6 +78,17 @@ pub(crate) enum Outcome {
 pub(crate) trait Sink {
     /// Gets ready to take `count` frames.
     fn ready(&mut self, count: usize);
+
+    /// Puts frames in, as long as all of a frame's octets can go to one piece of memory and nothing is left to the receiver;
+    /// returns how many, and their octets. The next one is for [`Self::put`].
+    #[inline(always)]
+    fn put_contiguous<'burst>(
+        &mut self,
+        frames: impl Iterator<Item = &'burst [u8]>,
+    ) -> (usize, u64) {
+        let _ = frames;
+        (0, 0)
+    }
 
     /// Puts a frame in.
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome;
@@ -149,7 +165,8 @@ impl<'burst> Iterator for Segments<'burst> {
 
 /// Receives at most `most` frames into an empty burst; returns how many. Frames longer than `limit` octets (without FCS) are
 /// dropped and counted.
-#[inline(always)]
+// A function of its own for each kind of ring: it has the registers to itself.
+#[inline(never)]
 pub(crate) fn receive<S: Source>(
     source: &mut S,
     burst: &mut Burst,
@@ -171,43 +188,94 @@ pub(crate) fn receive<S: Source>(
         counters.no_buffers.add(1);
         return 0;
     }
+    // All of one pool, and empty: what fits one fits any.
+    let short = burst
+        .buffer(0)
+        // SAFETY: owned by the burst, alone.
+        .map_or(0, |mbuf| unsafe { room(mbuf) }.len().min(limit as usize));
+    let buffers = burst.held();
     let (mut kept, mut octets) = (0, 0);
-    let (mut unsound, mut too_long) = (0, 0);
-    for _ in 0..ready {
-        let Some(mbuf) = burst.buffer(kept) else {
-            break;
-        };
-        let taken = match source.next_contiguous() {
-            // SAFETY: owned by the burst, alone and empty.
-            Some((frame, offload)) => unsafe { take::<S>(mbuf, frame, offload, pool, limit) },
-            // SAFETY: as above.
-            None => match unsafe { take_any(mbuf, source, pool, limit) } {
-                Some(taken) => taken,
-                None => break,
+    let mut dropped = Dropped::default();
+    let mut consumed = 0;
+    while consumed < ready {
+        let left = ready - consumed;
+        consumed += source.take_contiguous(
+            left,
+            #[inline(always)]
+            |frame, offload| {
+                let Some(&mbuf) = buffers.get(kept) else {
+                    return;
+                };
+                if frame.len() <= short && S::is_complete(offload) {
+                    // SAFETY: owned by the burst, alone and empty; there is room.
+                    unsafe { copy_whole(mbuf, frame) };
+                    octets += frame.len() as u64;
+                    kept += 1;
+                } else {
+                    let pieces = [].into_iter();
+                    // SAFETY: owned by the burst, alone and empty.
+                    let taken =
+                        unsafe { take_pieces::<S>(mbuf, frame, pieces, offload, pool, limit) };
+                    let length = dropped.unless_kept(taken, mbuf);
+                    octets += u64::from(length);
+                    kept += usize::from(length > 0);
+                }
             },
-        };
-        match taken {
-            Taken::Frame(length) => {
-                octets += u64::from(length);
-                kept += 1;
-                continue;
-            }
-            Taken::Unsound => unsound += 1,
-            Taken::TooLong => too_long += 1,
-            Taken::NoBuffers => counters.no_buffers.add(1),
+        );
+        if consumed < ready {
+            let Some(&mbuf) = buffers.get(kept) else {
+                break;
+            };
+            // SAFETY: as above.
+            let Some(taken) = (unsafe { take_any(mbuf, source, pool, limit) }) else {
+                break;
+            };
+            let length = dropped.unless_kept(taken, mbuf);
+            octets += u64::from(length);
+            kept += usize::from(length > 0);
+            consumed += 1;
         }
-        reset(mbuf);
     }
     burst.shorten(kept);
     source.release();
     counters.frames.add(kept as u64);
     counters.octets.add(octets);
-    if unsound + too_long > 0 {
-        counters.unsound.add(unsound);
-        counters.too_long.add(too_long);
-    }
+    dropped.count(counters);
     count_unsound(source.take_unsound(), counters);
     kept
+}
+
+/// Frames of a burst that were received and dropped.
+#[derive(Default)]
+struct Dropped {
+    unsound: u64,
+    too_long: u64,
+    no_buffers: u64,
+}
+
+impl Dropped {
+    /// Returns the octets of a frame that is kept, at least 1. Otherwise counts it, empties its buffer, and returns 0.
+    #[cold]
+    #[inline(never)]
+    fn unless_kept(&mut self, taken: Taken, mbuf: *mut sys::rte_mbuf) -> u32 {
+        match taken {
+            Taken::Frame(length) if length > 0 => return length,
+            Taken::Frame(_) | Taken::Unsound => self.unsound += 1,
+            Taken::TooLong => self.too_long += 1,
+            Taken::NoBuffers => self.no_buffers += 1,
+        }
+        reset(mbuf);
+        0
+    }
+
+    #[inline(always)]
+    fn count(&self, counters: &QueueCounters) {
+        if self.unsound + self.too_long + self.no_buffers > 0 {
+            counters.unsound.add(self.unsound);
+            counters.too_long.add(self.too_long);
+            counters.no_buffers.add(self.no_buffers);
+        }
+    }
 }
 
 #[inline(always)]
@@ -226,35 +294,10 @@ enum Taken {
     NoBuffers,
 }
 
-/// Copies a frame in one piece into an empty buffer, and does what its sender left to us. If that fails, the buffer has to be
-/// reset.
+/// As [`take_pieces`], of whichever frame is next; `None` if there is none.
 ///
 /// # Safety
-/// `mbuf` is owned, and nobody shares it.
-#[inline(always)]
-unsafe fn take<S: Source>(
-    mbuf: *mut sys::rte_mbuf,
-    octets: Span<'_>,
-    offload: S::Offload,
-    pool: &Mempool,
-    limit: u32,
-) -> Taken {
-    let length = octets.len() as u32;
-    if length > limit {
-        // SAFETY: as the caller promises.
-        return unsafe { take_pieces::<S>(mbuf, octets, [].into_iter(), offload, pool, limit) };
-    }
-    // SAFETY: as above.
-    if !unsafe { copy_whole(mbuf, octets, length) } {
-        return Taken::NoBuffers;
-    }
-    complete::<S>(mbuf, length, offload)
-}
-
-/// As [`take`], of whichever frame is next; `None` if there is none.
-///
-/// # Safety
-/// As [`take`].
+/// As [`take_pieces`].
 #[cold]
 #[inline(never)]
 unsafe fn take_any<S: Source>(
@@ -272,11 +315,12 @@ unsafe fn take_any<S: Source>(
     })
 }
 
-/// As [`take`], of a frame in several pieces.
+/// Copies a frame into an empty buffer, and does what its sender left to us. If that fails, the buffer has to be reset.
 ///
 /// # Safety
-/// As [`take`].
+/// `mbuf` is owned, and nobody shares it.
 #[cold]
+#[inline(never)]
 unsafe fn take_pieces<'ring, S: Source>(
     mbuf: *mut sys::rte_mbuf,
     first: Span<'ring>,
@@ -297,14 +341,8 @@ unsafe fn take_pieces<'ring, S: Source>(
     if !unsafe { copy_pieces(mbuf, first, rest, pool) } {
         return Taken::NoBuffers;
     }
-    complete::<S>(mbuf, length, offload)
-}
-
-/// Does what the sender of a frame left to us. The buffer is owned by a burst.
-#[inline(always)]
-fn complete<S: Source>(mbuf: *mut sys::rte_mbuf, length: u32, offload: S::Offload) -> Taken {
     let mut frame = std::mem::ManuallyDrop::new(Mbuf::of_buffer(mbuf));
-    if S::complete(offload, &mut frame) {
+    if S::is_complete(offload) || S::complete(offload, &mut frame, limit) {
         Taken::Frame(length)
     } else {
         Taken::Unsound
@@ -314,26 +352,22 @@ fn complete<S: Source>(mbuf: *mut sys::rte_mbuf, length: u32, offload: S::Offloa
 /// Copies a frame in one piece into an empty buffer.
 ///
 /// # Safety
-/// `mbuf` is owned, and nobody shares it.
+/// `mbuf` is owned, nobody shares it, and it has room for the frame.
 #[inline(always)]
-unsafe fn copy_whole(mbuf: *mut sys::rte_mbuf, from: Span<'_>, length: u32) -> bool {
+unsafe fn copy_whole(mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
-        let room = room(mbuf);
-        if room.len() < length as usize {
-            return false;
-        }
-        let copied = from.copy_to(room);
-        *field::data_len(mbuf) = copied as u16;
-        *field::pkt_len(mbuf) = copied as u32;
-        copied == length as usize
+        let data = (*field::buf_addr(mbuf)).add(*field::data_off(mbuf) as usize);
+        from.copy_to(std::slice::from_raw_parts_mut(data, from.len()));
+        *field::data_len(mbuf) = from.len() as u16;
+        *field::pkt_len(mbuf) = from.len() as u32;
     }
 }
 
 /// Copies a frame in several pieces into a buffer, and into further ones of the pool when it does not fit.
 ///
 /// # Safety
-/// As [`copy_whole`].
+/// `mbuf` is owned, and nobody shares it.
 #[cold]
 unsafe fn copy_pieces<'ring>(
     mbuf: *mut sys::rte_mbuf,
@@ -388,7 +422,8 @@ fn reset(mbuf: *mut sys::rte_mbuf) {
 
 /// Sends frames of a burst, in order, until the ring is full. Frames that were sent, and those that can never be, leave the burst;
 /// the others stay. Returns how many were sent.
-#[inline(always)]
+// As above.
+#[inline(never)]
 pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCounters) -> usize {
     let count = burst.len();
     if count == 0 {
@@ -397,6 +432,13 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
     sink.ready(count);
     let (mut taken, mut sent, mut octets, mut refused) = (0, 0, 0, 0);
     while let Some(mbuf) = burst.buffer(taken) {
+        let (count, length) = sink.put_contiguous(plain_frames(burst, taken));
+        if count > 0 {
+            sent += count;
+            octets += length;
+            taken += count;
+            continue;
+        }
         let frame = Outgoing {
             mbuf,
             _burst: std::marker::PhantomData,
@@ -430,6 +472,19 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
         counters.unsound.add(unsound);
     }
     sent
+}
+
+/// The octets of frames from `first` on, up to one of several segments, or that its receiver is to cut.
+#[inline(always)]
+fn plain_frames(burst: &Burst, first: usize) -> impl Iterator<Item = &[u8]> {
+    (first..).map_while(|index| {
+        let mbuf = burst.buffer(index)?;
+        // SAFETY: owned by the burst, which is borrowed; only read.
+        unsafe {
+            let is_plain = *field::nb_segs(mbuf) == 1 && *field::ol_flags(mbuf) & TO_CUT == 0;
+            is_plain.then(|| &*first_segment(mbuf))
+        }
+    })
 }
 
 /// A count that a ring has kept since it began, of which a part has been passed on.

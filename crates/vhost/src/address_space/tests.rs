@@ -36,15 +36,19 @@ fn a_buffer_continues_in_the_adjacent_region() {
     mapping.span(0, 2).unwrap().copy_from(&[3, 4]);
     assert_eq!(translator.span(first).unwrap().read_array(), Some([1, 2]));
     assert_eq!(translator.span(second).unwrap().read_array(), Some([3, 4]));
-    let (low, high) = (translator.prefetch(0x1_0ffe), translator.prefetch(0x1_1000));
-    assert_eq!((low, high), (0, 1));
-    let octets = translator.octets_in(low, 0x1_0ffe, 2).unwrap();
+    let (low, high) = (translator.near_to(0x1_0ffe), translator.near_to(0x1_1000));
+    assert_eq!((low.index(), high.index()), (0, 1));
+    assert!(low.has(0x1_0ffe) && !low.has(0x1_1000) && high.has(0x1_1000));
+    let octets = low.octets(0x1_0ffe, 2).unwrap();
     assert_eq!(octets.read_array(), Some([1, 2]));
-    assert!(translator.octets_in(low, 0x1_0ffe, 3).is_none());
-    assert!(translator.octets_in(high, 0x1_1000, 4096).is_some());
-    assert!(translator.octets_in(high, 0x1_1000, 4097).is_none());
-    assert!(translator.octets_in(high, 0x1_0ffe, 2).is_none());
-    assert!(translator.octets_in(3, 0x1_0ffe, 2).is_none());
+    assert!(low.octets(0x1_0ffe, 3).is_none());
+    assert!(high.octets(0x1_1000, 4096).is_some());
+    assert!(high.octets(0x1_1000, 4097).is_none());
+    assert!(high.octets(0x1_0ffe, 2).is_none());
+    translator.stay(0);
+    assert!(translator.near().has(0x1_0ffe));
+    translator.stay(3);
+    assert!(!translator.near().has(0x1_0ffe) && translator.near().octets(0x1_0ffe, 1).is_none());
     assert_eq!(translator.guest_address(second), Some(0x1_1000));
 }
 
@@ -56,8 +60,8 @@ fn addresses_of_no_region_are_outside() {
     for address in [0, 0xffff, 0x1_2000, 0x10_0064, u64::MAX] {
         let result = translator.translate_guest(address, 1, Access::Write);
         assert_eq!(result, Translation::Outside, "{address:x}");
-        let region = translator.prefetch(address);
-        assert!(translator.octets_in(region, address, 1).is_none());
+        let near = translator.near_to(address);
+        assert!(!near.has(address) && near.octets(address, 1).is_none());
     }
     let last = found(translator.translate_guest(0x10_0060, 100, Access::Read));
     assert_eq!(last.len(), 4);
@@ -213,8 +217,13 @@ proptest! {
             prop_assert_eq!(translator.guest_address(piece), Some(address));
             prop_assert!(translator.span(piece.skip(5)).is_some());
         }
-        let region = translator.prefetch(address);
-        if let Some(span) = translator.octets_in(region, address, len) {
+        let first = translator.translate_guest(address, 1, Access::Read);
+        let is_inside = first != Translation::Outside;
+        let near = translator.near_to(address);
+        near.prefetch(address);
+        near.prefetch_write(address);
+        prop_assert_eq!(near.has(address), is_inside);
+        if let Some(span) = near.octets(address, len as usize) {
             prop_assert_eq!(span.len(), len as usize);
         }
     }

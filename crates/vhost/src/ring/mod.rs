@@ -6,8 +6,9 @@
 //! then checked, then used; no walk is longer than [`CHAIN_MAX`] descriptors; addresses become octets only through
 //! [`Translator`](crate::address_space::Translator).
 //!
-//! A ring is used in bursts: [`Receive::ready`], [`Receive::next`] for each frame, [`Receive::release`]; or
-//! [`Transmit::ready`], [`Transmit::put`], [`Transmit::publish`]. Code that is generic over [`Receive`] and [`Transmit`] is
+//! A ring is used in bursts: [`Receive::ready`], [`Receive::take_contiguous`] and [`Receive::next`] for frames of one and of
+//! several pieces, [`Receive::release`]; or [`Transmit::ready`], [`Transmit::put_contiguous`] and [`Transmit::put`],
+//! [`Transmit::publish`]. Code that is generic over [`Receive`] and [`Transmit`] is
 //! compiled for each kind of ring; [`Receiver`] and [`Sender`] hold either kind.
 
 mod chain;
@@ -25,7 +26,8 @@ use quietwire_memory::Span;
 
 use crate::address_space::{Access, AddressSpace, Miss, PartError, RingPart};
 use crate::features::{
-    F_EVENT_IDX, F_INDIRECT_DESC, F_LOG_ALL, F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF,
+    F_EVENT_IDX, F_INDIRECT_DESC, F_LOG_ALL, F_RING_PACKED, F_VERSION_1, NET_F_CSUM,
+    NET_F_HOST_TSO4, NET_F_HOST_TSO6, NET_F_MRG_RXBUF,
 };
 
 pub use chain::{CHAIN_MAX, OCTETS_MAX, PIECES_MAX};
@@ -60,6 +62,8 @@ pub(crate) struct Features {
     pub(crate) has_indirect: bool,
     pub(crate) has_event_index: bool,
     pub(crate) has_log: bool,
+    /// The driver may leave checksums or segmentation to the device.
+    pub(crate) has_offloads: bool,
 }
 
 impl Features {
@@ -71,6 +75,7 @@ impl Features {
             has_indirect: bits & F_INDIRECT_DESC != 0,
             has_event_index: bits & F_EVENT_IDX != 0,
             has_log: bits & F_LOG_ALL != 0,
+            has_offloads: bits & (NET_F_CSUM | NET_F_HOST_TSO4 | NET_F_HOST_TSO6) != 0,
         }
     }
 
@@ -231,73 +236,125 @@ impl Sender {
     }
 }
 
+/// What the device does with a ring, whichever way its frames go.
+pub trait Ring {
+    /// Shows the guest the chains that were used: [`Receive::release`] and [`Transmit::publish`] without looking whether it
+    /// wants a notification.
+    fn commit(&mut self);
+
+    /// Returns true if the guest wants a notification of what was committed since the last call. Costs less some time after
+    /// [`Self::commit`], when what was written has reached the cache.
+    fn wants_notification(&mut self) -> bool;
+
+    /// Looks for addresses that the IOTLB lacks, in chains of later frames: at most [`AHEAD_MAX`] chains a call. Without an
+    /// IOTLB, there are none. Call [`Self::commit`] first.
+    fn look_ahead(&mut self, report: impl FnMut(Miss));
+
+    /// Asks the guest for notifications of new chains, or for none.
+    ///
+    /// Some may have come before the guest sees the request: call `ready` before waiting.
+    fn request_notifications(&mut self, wanted: bool);
+
+    /// Returns the base (`VHOST_USER_GET_VRING_BASE`): the first chain that was not used. The low 16 bits of a packed ring's
+    /// are the position to read from, the high ones that to write to, each with its wrap counter.
+    ///
+    /// Call [`Self::commit`] first.
+    fn base(&self) -> u32;
+
+    /// Switches logging of written pages on or off.
+    fn set_logging(&mut self, is_on: bool);
+
+    /// Replaces the log of written pages.
+    fn set_log(&mut self, log: Option<DirtyLog>);
+
+    /// Returns true if memory of the guest, or the log, was found truncated.
+    fn has_faulted(&self) -> bool;
+
+    /// Returns the counters.
+    fn counters(&self) -> Counters;
+}
+
 /// Calls a method of whichever kind of ring it is.
 macro_rules! either {
-    ($kind:ident, $ring:expr, $name:ident => $call:expr) => {
+    ($ring:expr, $name:ident => $call:expr) => {
         match $ring {
-            $kind::Split($name) => $call,
-            $kind::Packed($name) => $call,
+            Self::Split($name) => $call,
+            Self::Packed($name) => $call,
         }
     };
 }
 
+macro_rules! ring_of_either_kind {
+    ($ends:ty) => {
+        impl Ring for $ends {
+            #[inline]
+            fn commit(&mut self) {
+                either!(self, ring => ring.commit());
+            }
+
+            fn wants_notification(&mut self) -> bool {
+                either!(self, ring => ring.wants_notification())
+            }
+
+            fn look_ahead(&mut self, report: impl FnMut(Miss)) {
+                either!(self, ring => ring.look_ahead(report));
+            }
+
+            fn request_notifications(&mut self, wanted: bool) {
+                either!(self, ring => ring.request_notifications(wanted));
+            }
+
+            fn base(&self) -> u32 {
+                either!(self, ring => ring.base())
+            }
+
+            fn set_logging(&mut self, is_on: bool) {
+                either!(self, ring => ring.set_logging(is_on));
+            }
+
+            fn set_log(&mut self, log: Option<DirtyLog>) {
+                either!(self, ring => ring.set_log(log));
+            }
+
+            fn has_faulted(&self) -> bool {
+                either!(self, ring => ring.has_faulted())
+            }
+
+            fn counters(&self) -> Counters {
+                either!(self, ring => ring.counters())
+            }
+        }
+    };
+}
+ring_of_either_kind!(Receiver);
+ring_of_either_kind!(Sender);
+
 impl Receive for Receiver {
     #[inline]
     fn ready(&mut self, most: usize) -> usize {
-        either!(Receiver, self, ring => ring.ready(most))
+        either!(self, ring => ring.ready(most))
+    }
+
+    #[inline(always)]
+    fn take_contiguous(&mut self, most: usize, take: impl FnMut(Span<'_>, RawHeader)) -> usize {
+        either!(self, ring => ring.take_contiguous(most, take))
     }
 
     #[inline(always)]
     fn next(&mut self) -> Option<Received<'_>> {
-        either!(Receiver, self, ring => ring.next())
-    }
-
-    #[inline(always)]
-    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
-        either!(Receiver, self, ring => ring.next_contiguous())
-    }
-
-    fn commit(&mut self) {
-        either!(Receiver, self, ring => ring.commit());
-    }
-
-    fn wants_notification(&mut self) -> bool {
-        either!(Receiver, self, ring => ring.wants_notification())
-    }
-
-    fn look_ahead(&mut self, report: impl FnMut(Miss)) {
-        either!(Receiver, self, ring => ring.look_ahead(report));
-    }
-
-    fn request_notifications(&mut self, wanted: bool) {
-        either!(Receiver, self, ring => ring.request_notifications(wanted));
-    }
-
-    fn base(&self) -> u32 {
-        either!(Receiver, self, ring => ring.base())
-    }
-
-    fn set_logging(&mut self, is_on: bool) {
-        either!(Receiver, self, ring => ring.set_logging(is_on));
-    }
-
-    fn set_log(&mut self, log: Option<DirtyLog>) {
-        either!(Receiver, self, ring => ring.set_log(log));
-    }
-
-    fn has_faulted(&self) -> bool {
-        either!(Receiver, self, ring => ring.has_faulted())
-    }
-
-    fn counters(&self) -> Counters {
-        either!(Receiver, self, ring => ring.counters())
+        either!(self, ring => ring.next())
     }
 }
 
 impl Transmit for Sender {
     #[inline]
     fn ready(&mut self, most: usize) -> usize {
-        either!(Sender, self, ring => ring.ready(most))
+        either!(self, ring => ring.ready(most))
+    }
+
+    #[inline(always)]
+    fn put_contiguous<'s>(&mut self, frames: impl Iterator<Item = &'s [u8]>) -> (usize, u64) {
+        either!(self, ring => ring.put_contiguous(frames))
     }
 
     #[inline]
@@ -307,44 +364,7 @@ impl Transmit for Sender {
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
     ) -> Put {
-        either!(Sender, self, ring => ring.put(header, segments, length))
-    }
-
-    #[inline]
-    fn commit(&mut self) {
-        either!(Sender, self, ring => ring.commit());
-    }
-
-    fn wants_notification(&mut self) -> bool {
-        either!(Sender, self, ring => ring.wants_notification())
-    }
-
-    fn look_ahead(&mut self, report: impl FnMut(Miss)) {
-        either!(Sender, self, ring => ring.look_ahead(report));
-    }
-
-    fn request_notifications(&mut self, wanted: bool) {
-        either!(Sender, self, ring => ring.request_notifications(wanted));
-    }
-
-    fn base(&self) -> u32 {
-        either!(Sender, self, ring => ring.base())
-    }
-
-    fn set_logging(&mut self, is_on: bool) {
-        either!(Sender, self, ring => ring.set_logging(is_on));
-    }
-
-    fn set_log(&mut self, log: Option<DirtyLog>) {
-        either!(Sender, self, ring => ring.set_log(log));
-    }
-
-    fn has_faulted(&self) -> bool {
-        either!(Sender, self, ring => ring.has_faulted())
-    }
-
-    fn counters(&self) -> Counters {
-        either!(Sender, self, ring => ring.counters())
+        either!(self, ring => ring.put(header, segments, length))
     }
 }
 

@@ -98,6 +98,8 @@ pub struct PackedQueue {
     window: Window,
     /// Of each chain in the window.
     extents: [Extent; WINDOW],
+    /// Chains that were read together last.
+    burst: usize,
     tail: [(u64, PackedWord); TAIL],
     tail_start: u32,
     tail_end: u32,
@@ -179,6 +181,7 @@ impl PackedQueue {
             inflight,
             window: Window::new(),
             extents: [Extent::default(); WINDOW],
+            burst: 0,
             tail: [(0, PackedWord(0)); TAIL],
             tail_start: 0,
             tail_end: 0,
@@ -197,13 +200,6 @@ impl PackedQueue {
         (address, PackedWord(word))
     }
 
-    #[inline(always)]
-    fn write_used(&self, slot: u16, word: PackedWord, order: Ordering) {
-        if let Some(place) = self.ring.get(2 * usize::from(slot) + 1) {
-            place.store(word.0.to_le(), order);
-        }
-    }
-
     /// Slots that the driver may have made available and that were not read.
     #[inline(always)]
     fn room(&self) -> u16 {
@@ -213,13 +209,14 @@ impl PackedQueue {
 
     /// Reads chains of one descriptor, up to the end of the ring; returns how many.
     #[inline(always)]
-    fn gather_direct(&mut self, wanted: usize, prefetch: &mut impl FnMut(u64) -> usize) -> usize {
+    fn gather_direct(&mut self, wanted: usize, prefetch: &mut impl FnMut(u64)) -> usize {
         let Position { slot, wrap } = self.avail;
         let most = wanted.min(usize::from(self.room().min(self.size - slot)));
         let start = 2 * usize::from(slot);
         let words = self.ring.get(start..start + 2 * most).unwrap_or_default();
         let expected = packed::avail_flags(wrap);
         let mut count = 0;
+        let burst = self.burst;
         for pair in words.chunks_exact(2) {
             let [address, word] = pair else {
                 break;
@@ -229,19 +226,25 @@ impl PackedQueue {
                 break;
             }
             let address = u64::from_le(address.load(Ordering::Relaxed));
-            // Four descriptors share a cache line; the used ones are written to the same lines.
-            if count % 4 == 0 {
-                self.ring.prefetch_write(start + 2 * (count + 8));
+            // Four descriptors share a cache line; the used ones are written to the same lines. As many as last time may have
+            // come: further ones would be taken away from the driver while it writes them.
+            if count == 0 {
+                for ahead in (4..burst).step_by(4) {
+                    self.ring.prefetch_write(start + 2 * ahead);
+                }
             }
-            let region = prefetch(address);
+            prefetch(address);
             let flags = word.flags() & FLAGS_KEPT;
             let entry = Entry::new(address, word.len(), flags, word.id());
             let at = self.window.at_end(count);
-            self.window.set(at, entry.with_region(region));
+            self.window.set(at, entry);
             if let Some(extent) = self.extents.get_mut(at) {
                 *extent = Extent { slots: 1, tail: 0 };
             }
             count += 1;
+        }
+        if count > 0 {
+            self.burst = count;
         }
         self.window.extend(count);
         self.held += count as u16;
@@ -418,17 +421,14 @@ impl PackedQueue {
     /// Writes a used descriptor, the first of several for later. The caller advances the position.
     #[inline(always)]
     fn use_slot(&mut self, id: u16, written: u32, is_delayed: bool) {
-        // The length counts with this flag only (section 2.8.4).
-        let write = if written > 0 { FLAG_WRITE } else { 0 };
-        let flags = packed::used_flags(self.used.wrap) | write;
-        let word = PackedWord::new(written, id, flags);
+        let word = used_word(id, written, self.used.wrap);
         if self.unpublished == 0 {
             self.first_used = (self.used.slot, word);
         } else if is_delayed {
             // There is room: each has a slot of its own.
             self.other_used.push((self.used.slot, word));
         } else {
-            self.write_used(self.used.slot, word, Ordering::Relaxed);
+            write_used(&self.ring, self.used.slot, word, Ordering::Relaxed);
         }
     }
 
@@ -466,8 +466,8 @@ impl PackedQueue {
 }
 
 impl Queue for PackedQueue {
-    #[inline]
-    fn gather(&mut self, most: usize, mut prefetch: impl FnMut(u64) -> usize) -> usize {
+    #[inline(always)]
+    fn gather(&mut self, most: usize, mut prefetch: impl FnMut(u64)) -> usize {
         let have = self.window.len();
         let mut wanted = most.min(WINDOW).saturating_sub(have).min(GATHER_MAX);
         if wanted == 0 {
@@ -484,8 +484,8 @@ impl Queue for PackedQueue {
                 let Some((entry, extent)) = self.gather_chain() else {
                     break;
                 };
-                let region = prefetch(entry.address);
-                self.add(entry.with_region(region), extent);
+                prefetch(entry.address);
+                self.add(entry, extent);
                 wanted -= 1;
             }
         }
@@ -493,13 +493,18 @@ impl Queue for PackedQueue {
     }
 
     #[inline(always)]
-    fn gathered(&self) -> usize {
-        self.window.len()
+    fn announce(&mut self, _most: usize) -> Option<usize> {
+        None
     }
 
     #[inline(always)]
-    fn first(&self) -> Entry {
-        self.window.entry(self.window.at(0))
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    #[inline(always)]
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
     }
 
     #[inline]
@@ -546,22 +551,28 @@ impl Queue for PackedQueue {
         if entry.flags() & FLAG_BAD == 0 {
             self.tail_start = self.tail_start.wrapping_add(u32::from(extent.slots) - 1);
         }
-        self.window.pop();
+        self.window.remove(1);
         self.use_slot(entry.id(), written, has_inflight);
         self.unpublished += extent.slots;
         self.used = self.used.advanced(extent.slots, self.size);
     }
 
     #[inline(always)]
-    fn complete_direct(&mut self, entry: Entry, written: u32) {
-        self.window.pop();
-        self.use_slot(entry.id(), written, false);
-        self.unpublished += 1;
-        self.used.slot += 1;
-        if self.used.slot >= self.size {
-            self.used.slot = 0;
-            self.used.wrap = !self.used.wrap;
+    fn complete_direct(&mut self, count: usize, written: impl Fn(Entry) -> u32) {
+        let (ring, size, mut used) = (&*self.ring, self.size, self.used);
+        for ahead in 0..count {
+            let entry = self.window.ahead(ahead);
+            let word = used_word(entry.id(), written(entry), used.wrap);
+            if ahead == 0 && self.unpublished == 0 {
+                self.first_used = (used.slot, word);
+            } else {
+                write_used(ring, used.slot, word, Ordering::Relaxed);
+            }
+            used = used.advanced(1, size);
         }
+        self.window.remove(count);
+        self.unpublished += count as u16;
+        self.used = used;
     }
 
     #[inline]
@@ -574,10 +585,10 @@ impl Queue for PackedQueue {
         if let Some(inflight) = &mut self.inflight {
             inflight.prepare(self.used);
             while let Some((slot, word)) = self.other_used.pop() {
-                self.write_used(slot, word, Ordering::Relaxed);
+                write_used(&self.ring, slot, word, Ordering::Relaxed);
             }
         }
-        self.write_used(first, word, Ordering::Release);
+        write_used(&self.ring, first, word, Ordering::Release);
         self.unpublished = 0;
         self.held = self.held.saturating_sub(slots);
         if let Some(inflight) = &mut self.inflight {
@@ -644,5 +655,20 @@ impl Queue for PackedQueue {
     #[inline(always)]
     fn counters_mut(&mut self) -> &mut Counters {
         &mut self.counters
+    }
+}
+
+/// Returns the second word of a used descriptor.
+#[inline(always)]
+fn used_word(id: u16, written: u32, wrap: bool) -> PackedWord {
+    // The length counts with this flag only (section 2.8.4).
+    let write = if written > 0 { FLAG_WRITE } else { 0 };
+    PackedWord::new(written, id, packed::used_flags(wrap) | write)
+}
+
+#[inline(always)]
+fn write_used(ring: &[AtomicU64], slot: u16, word: PackedWord, order: Ordering) {
+    if let Some(place) = ring.get(2 * usize::from(slot) + 1) {
+        place.store(word.0.to_le(), order);
     }
 }

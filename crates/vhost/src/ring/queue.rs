@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What split and packed queues have in common for frames.
 
-use crate::address_space::{Access, REGIONS_MAX, Translator};
+use crate::address_space::{Access, Translator};
 
 use super::Counters;
 use super::chain::{Chain, Fault};
@@ -12,12 +12,11 @@ use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 pub(crate) const WINDOW: usize = 256;
 /// Chains read from the ring at once.
 pub(crate) const GATHER_MAX: usize = 64;
+/// Chains known to be available that are enough not to look for more: each look takes the driver's cache line away.
+pub(crate) const ENOUGH: usize = 32;
 
 /// Flag of our own: the chain is against the rules.
 pub(crate) const FLAG_BAD: u16 = 1 << 8;
-/// Bits of the flags that hold the number of the region where the buffer begins, or any other.
-const REGION_SHIFT: u32 = 11;
-const _: () = assert!(1 << (u16::BITS - REGION_SHIFT) >= REGIONS_MAX);
 /// The flags of a descriptor that are kept.
 pub(crate) const FLAGS_KEPT: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT;
 
@@ -37,16 +36,19 @@ impl Entry {
         Self { address, word }
     }
 
-    /// Adds the number of the region where the buffer may begin.
+    /// `word` is that of a split ring's descriptor, `id` its index.
     #[inline(always)]
-    pub(crate) fn with_region(self, region: usize) -> Self {
-        let word = self.word | (region as u64 % REGIONS_MAX as u64) << (32 + REGION_SHIFT);
-        Self { word, ..self }
+    pub(crate) fn of_word(address: u64, word: u64, id: u16) -> Self {
+        const KEPT: u64 = u32::MAX as u64 | (FLAGS_KEPT as u64) << 32;
+        let word = word & KEPT | u64::from(id) << 48;
+        Self { address, word }
     }
 
+    /// Returns the entry with another length.
     #[inline(always)]
-    pub(crate) fn region(self) -> usize {
-        usize::from(self.flags() >> REGION_SHIFT)
+    pub(crate) fn with_len(self, len: u32) -> Self {
+        let word = self.word & !u64::from(u32::MAX) | u64::from(len);
+        Self { word, ..self }
     }
 
     #[inline(always)]
@@ -96,7 +98,7 @@ impl Kind {
 
 /// Chains read from the ring and not used yet, in order.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub struct Window {
     entries: [Entry; WINDOW],
     start: u32,
     end: u32,
@@ -120,6 +122,12 @@ impl Window {
     #[inline(always)]
     pub(crate) fn at(&self, ahead: usize) -> usize {
         self.start.wrapping_add(ahead as u32) as usize % WINDOW
+    }
+
+    /// Returns the entry that is `ahead` behind the first, whatever it is.
+    #[inline(always)]
+    pub(crate) fn ahead(&self, ahead: usize) -> Entry {
+        self.entry(self.at(ahead))
     }
 
     /// Returns the place that is `ahead` behind the last.
@@ -155,24 +163,33 @@ impl Window {
         self.end = self.end.wrapping_add(count as u32);
     }
 
-    /// Removes the first entry. There is one.
+    /// Removes the first entries. There are so many.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) {
-        self.start = self.start.wrapping_add(1);
+    pub(crate) fn remove(&mut self, count: usize) {
+        self.start = self.start.wrapping_add(count as u32);
     }
 }
 
 /// A ring as a sequence of chains.
 pub trait Queue {
-    /// Reads chains from the ring until `most` are in the window, or the driver has no more; returns how many are. Calls
-    /// `prefetch` with the address of each, which returns the number of a region.
-    fn gather(&mut self, most: usize, prefetch: impl FnMut(u64) -> usize) -> usize;
+    /// Reads chains from the ring until `most` are in the window, the driver has no more, or [`ENOUGH`] were found; returns
+    /// how many are in the window. Calls `prefetch` with the address of each.
+    fn gather(&mut self, most: usize, prefetch: impl FnMut(u64)) -> usize;
+
+    /// As [`Self::gather`], but only asks the processor to load what that reads. `None` if nothing is known without reading.
+    fn announce(&mut self, most: usize) -> Option<usize>;
+
+    /// Returns the window.
+    fn window(&self) -> &Window;
+
+    /// Returns the window.
+    fn window_mut(&mut self) -> &mut Window;
 
     /// Returns the number of chains in the window.
-    fn gathered(&self) -> usize;
-
-    /// Returns the first chain of the window; anything if there is none.
-    fn first(&self) -> Entry;
+    #[inline(always)]
+    fn gathered(&self) -> usize {
+        self.window().len()
+    }
 
     /// Adds the pieces of the chain that is `ahead` behind the window's first.
     ///
@@ -190,8 +207,8 @@ pub trait Queue {
     /// [`Self::publish`] is called.
     fn complete(&mut self, written: u32);
 
-    /// As [`Self::complete`], for a chain of one descriptor, `entry`, in a ring without an inflight region.
-    fn complete_direct(&mut self, entry: Entry, written: u32);
+    /// As [`Self::complete`], for the window's first chains, of one descriptor each, in a ring without an inflight region.
+    fn complete_direct(&mut self, count: usize, written: impl Fn(Entry) -> u32);
 
     /// Shows the driver all chains that were used.
     fn publish(&mut self);

@@ -8,7 +8,7 @@ use crate::address_space::{Access, Miss, Piece, Translator};
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::header::{HEADER_LEN, RawHeader};
 use super::queue::{Kind, Queue, WINDOW};
-use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, RingConfig};
+use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, Ring, RingConfig};
 
 /// What a ring holds for [`Receive::next`].
 #[derive(Debug)]
@@ -56,13 +56,13 @@ impl<'a> Iterator for Pieces<'a> {
 impl ExactSizeIterator for Pieces<'_> {}
 
 /// A ring that the device takes frames from.
-pub trait Receive {
+pub trait Receive: Ring {
     /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring; returns the number that [`Self::next`] gives.
     fn ready(&mut self, most: usize) -> usize;
 
-    /// Returns the octets and the header of the next frame of the burst, if its chain is a single descriptor, as most are. `None`
-    /// otherwise, and nothing is taken: see [`Self::next`].
-    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)>;
+    /// Calls `take` with the octets and the header of each next frame of the burst, at most `most`, as long as their chains are
+    /// single descriptors, as most are; returns how many there were. See [`Self::next`] for the frame after them.
+    fn take_contiguous(&mut self, most: usize, take: impl FnMut(Span<'_>, RawHeader)) -> usize;
 
     /// Returns the next frame of the burst. Its octets may be read until the next call.
     fn next(&mut self) -> Option<Received<'_>>;
@@ -72,40 +72,6 @@ pub trait Receive {
         self.commit();
         self.wants_notification()
     }
-
-    /// As [`Self::release`], without looking whether the guest wants a notification.
-    fn commit(&mut self);
-
-    /// Returns true if the guest wants a notification of what was committed since the last call. See
-    /// [`super::Transmit::wants_notification`].
-    fn wants_notification(&mut self) -> bool;
-
-    /// Looks for addresses that the IOTLB lacks, in chains that [`Self::next`] has not come to: at most [`AHEAD_MAX`] chains
-    /// a call. Without an IOTLB, there are none. Call [`Self::release`] first.
-    fn look_ahead(&mut self, report: impl FnMut(Miss));
-
-    /// Asks the guest for notifications of new frames, or for none.
-    ///
-    /// Frames may have come before the guest sees the request: call [`Self::ready`] before waiting.
-    fn request_notifications(&mut self, wanted: bool);
-
-    /// Returns the base (`VHOST_USER_GET_VRING_BASE`): the first chain not returned by [`Self::next`]. The low 16 bits of
-    /// a packed ring's are the position to read from, the high ones that to write to, each with its wrap counter.
-    ///
-    /// Call [`Self::release`] first.
-    fn base(&self) -> u32;
-
-    /// Switches logging of written pages on or off.
-    fn set_logging(&mut self, is_on: bool);
-
-    /// Replaces the log of written pages.
-    fn set_log(&mut self, log: Option<DirtyLog>);
-
-    /// Returns true if memory of the guest, or the log, was found truncated.
-    fn has_faulted(&self) -> bool;
-
-    /// Returns the counters.
-    fn counters(&self) -> Counters;
 }
 
 /// Takes frames from a ring.
@@ -118,6 +84,8 @@ pub struct RingReceiver<Q> {
     /// Chains of the window, from its first on, whose addresses the IOTLB had.
     known: usize,
     header_len: usize,
+    /// True if the guest may leave anything to the device. Headers are not read otherwise (section 5.1.6.2.1).
+    has_offloads: bool,
     /// What is taken in the short way: nothing with an IOTLB, an inflight region or the short header.
     plain: Kind,
     chain: Chain,
@@ -130,6 +98,7 @@ impl<Q: Queue> RingReceiver<Q> {
             left: 0,
             known: 0,
             header_len: features.header_len(),
+            has_offloads: features.has_offloads,
             plain: if memory.has_iotlb()
                 || queue.has_inflight()
                 || features.header_len() != HEADER_LEN
@@ -141,6 +110,30 @@ impl<Q: Queue> RingReceiver<Q> {
             memory,
             queue,
             chain: Chain::new(),
+        }
+    }
+
+    /// Reads chains from the ring; returns how many are read.
+    #[inline(never)]
+    fn gather(&mut self, most: usize) -> usize {
+        // In the region of the last frames, as most are.
+        let near = self.memory.near();
+        let (has_offloads, header_len) = (self.has_offloads, self.header_len as u64);
+        self.queue.gather(most, |address| {
+            if near.has(address) {
+                near.prefetch(address.wrapping_add(header_len));
+                if has_offloads {
+                    near.prefetch(address);
+                }
+            }
+        })
+    }
+
+    /// Reads the chains that [`Receive::ready`] announced: all that are left are in the window then.
+    #[inline(always)]
+    fn read_announced(&mut self) {
+        if self.queue.gathered() < self.left {
+            self.left = self.gather(self.left).min(self.left);
         }
     }
 
@@ -170,8 +163,13 @@ impl<Q: Queue> RingReceiver<Q> {
             pieces,
         };
         let first = spans.next()?;
+        let header = if self.has_offloads {
+            RawHeader::new(&header)
+        } else {
+            RawHeader::PLAIN
+        };
         Some(Received::Frame {
-            header: RawHeader::new(&header),
+            header,
             first,
             rest: spans,
             length,
@@ -183,41 +181,77 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
     #[inline]
     fn ready(&mut self, most: usize) -> usize {
         let most = most.min(BURST_MAX);
-        let memory = &mut self.memory;
-        let gathered = self.queue.gather(most, |address| memory.prefetch(address));
-        self.left = gathered.min(most);
+        let ready = match self.queue.announce(most) {
+            Some(ready) => ready,
+            None => self.gather(most),
+        };
+        self.left = ready.min(most);
         self.left
     }
 
     #[inline(always)]
-    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
+    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, RawHeader)) -> usize {
         const SHORTEST: u32 = HEADER_LEN as u32 + 1;
-        if self.left == 0 {
-            return None;
+        self.read_announced();
+        let (memory, has_offloads, plain) = (&self.memory, self.has_offloads, self.plain);
+        let most = most.min(self.left);
+        let window = self.queue.window();
+        let mut near = memory.near();
+        let mut count = 0;
+        loop {
+            // Nothing is called here but what `take` calls, so that all stays in registers.
+            while count < most {
+                let entry = window.ahead(count);
+                if !entry.is(plain) || !(SHORTEST..=OCTETS_MAX).contains(&entry.len()) {
+                    break;
+                }
+                let len = entry.len() as usize;
+                let Some(span) = near.octets(entry.address, len) else {
+                    break;
+                };
+                let mut header = RawHeader::PLAIN;
+                // Constant lengths: the octets stay in registers.
+                if has_offloads
+                    && let Some(place) = span.sub(0, HEADER_LEN)
+                    && let Some(octets) = place.read_array()
+                {
+                    header = RawHeader::new(&octets);
+                }
+                let Some(octets) = span.sub(HEADER_LEN, len - HEADER_LEN) else {
+                    break;
+                };
+                take(octets, header);
+                count += 1;
+            }
+            // In another region?
+            let address = window.ahead(count).address;
+            if count >= most || near.has(address) {
+                break;
+            }
+            near = memory.near_to(address);
+            if !near.has(address) {
+                break;
+            }
         }
-        // Chains left are in the window.
-        let entry = self.queue.first();
-        if !entry.is(self.plain) || !(SHORTEST..=OCTETS_MAX).contains(&entry.len()) {
-            return None;
+        let index = near.index();
+        self.memory.stay(index);
+        if count > 0 {
+            self.queue.complete_direct(count, |_| 0);
+            self.left -= count;
         }
-        let span = self
-            .memory
-            .octets_in(entry.region(), entry.address, entry.len())?;
-        let header = span.sub(0, HEADER_LEN)?.read_array()?;
-        let length = entry.len() - HEADER_LEN as u32;
-        let octets = span.sub(HEADER_LEN, length as usize)?;
-        self.left -= 1;
-        self.queue.complete_direct(entry, 0);
-        Some((octets, RawHeader::new(&header)))
+        count
     }
 
     fn next(&mut self) -> Option<Received<'_>> {
+        self.read_announced();
         if self.left == 0 {
             return None;
         }
         self.next_of_any_kind()
     }
+}
 
+impl<Q: Queue> Ring for RingReceiver<Q> {
     #[inline]
     fn commit(&mut self) {
         self.queue.publish();
@@ -232,10 +266,7 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
         if !self.memory.has_iotlb() {
             return;
         }
-        let memory = &mut self.memory;
-        let gathered = self
-            .queue
-            .gather(WINDOW, |address| memory.prefetch(address));
+        let gathered = self.gather(WINDOW);
         let mut is_known = true;
         for at in (self.known..gathered).take(AHEAD_MAX) {
             self.chain.clear();

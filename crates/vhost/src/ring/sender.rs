@@ -5,8 +5,8 @@ use crate::address_space::{Access, Miss, Translator};
 
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::header::{HEADER_LEN, RawHeader};
-use super::queue::{Kind, Queue, WINDOW};
-use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, RingConfig};
+use super::queue::{Entry, Kind, Queue, WINDOW};
+use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, Ring, RingConfig};
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +25,15 @@ pub enum Put {
 }
 
 /// A ring that the device puts frames into.
-pub trait Transmit {
+pub trait Transmit: Ring {
     /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring, for as many frames that fit one chain each; returns
     /// how many there are. [`Self::put`] reads more when it needs them.
     fn ready(&mut self, most: usize) -> usize;
+
+    /// Copies frames of one piece each, which leave nothing to the guest, as long as they and the chains that [`Self::ready`]
+    /// read fit one another, chains of a single descriptor; returns how many frames, and their octets. See [`Self::put`] for
+    /// the frame after them.
+    fn put_contiguous<'s>(&mut self, frames: impl Iterator<Item = &'s [u8]>) -> (usize, u64);
 
     /// Copies a frame of `length` octets into the guest's buffers. `header.num_buffers` is computed here.
     fn put<'s>(
@@ -43,35 +48,6 @@ pub trait Transmit {
         self.commit();
         self.wants_notification()
     }
-
-    /// As [`Self::publish`], without looking whether the guest wants a notification.
-    fn commit(&mut self);
-
-    /// Returns true if the guest wants a notification of what was committed since the last call. Costs less some time after
-    /// [`Self::commit`], when what was written has reached the cache.
-    fn wants_notification(&mut self) -> bool;
-
-    /// Looks for addresses that the IOTLB lacks, in chains for further frames: at most [`AHEAD_MAX`] chains a call. Without an
-    /// IOTLB, there are none. Call [`Self::publish`] first.
-    fn look_ahead(&mut self, report: impl FnMut(Miss));
-
-    /// Asks the guest for notifications of new buffers, or for none. See [`super::Receive::request_notifications`].
-    fn request_notifications(&mut self, wanted: bool);
-
-    /// Returns the base: the first chain not used. Call [`Self::publish`] first. See [`super::Receive::base`].
-    fn base(&self) -> u32;
-
-    /// Switches logging of written pages on or off.
-    fn set_logging(&mut self, is_on: bool);
-
-    /// Replaces the log of written pages.
-    fn set_log(&mut self, log: Option<DirtyLog>);
-
-    /// Returns true if memory of the guest, or the log, was found truncated.
-    fn has_faulted(&self) -> bool;
-
-    /// Returns the counters.
-    fn counters(&self) -> Counters;
 }
 
 /// Puts frames into a ring.
@@ -88,6 +64,8 @@ pub struct RingSender<Q> {
     known: usize,
     /// Octets of each chain of a frame.
     capacities: [u32; WINDOW],
+    /// Chains that [`Transmit::ready`] found and that may not have been read.
+    announced: usize,
 }
 
 /// The chains that a frame needs.
@@ -107,6 +85,7 @@ impl<Q: Queue> RingSender<Q> {
             chain: Chain::new(),
             known: 0,
             capacities: [0; WINDOW],
+            announced: 0,
         };
         sender.update_plain();
         sender
@@ -125,11 +104,18 @@ impl<Q: Queue> RingSender<Q> {
     }
 
     /// Reads chains from the ring; returns how many are read.
-    #[inline]
+    #[inline(never)]
     fn gather(&mut self, most: usize) -> usize {
-        let (memory, header) = (&mut self.memory, self.header_len);
-        let prefetch = |address| memory.prefetch_write(address, header);
-        self.queue.gather(most, prefetch)
+        // In the region of the last frames, as most are.
+        let near = self.memory.near();
+        let header_len = self.header_len as u64;
+        self.queue.gather(most, |address| {
+            if near.has(address) {
+                // To read: the header may have a line of its own, and most headers are there already.
+                near.prefetch(address);
+                near.prefetch_write(address.wrapping_add(header_len));
+            }
+        })
     }
 
     /// Finds chains for `total` octets, and their pieces.
@@ -184,8 +170,100 @@ impl<Q: Queue> RingSender<Q> {
         Put::Bad
     }
 
+    /// Marks the first `total` octets of the chain as written.
+    #[cold]
+    fn log(&self, total: u32) {
+        let mut rest = total;
+        for piece in self.chain.pieces() {
+            let written = rest.min(piece.len());
+            if let Some(guest) = self.memory.guest_address(*piece) {
+                self.queue.log().mark(guest, u64::from(written));
+            }
+            rest -= written;
+            if rest == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns the same octets, borrowed for less long.
+fn shorten<'short, 'long: 'short>(octets: &'long [u8]) -> &'short [u8] {
+    octets
+}
+
+impl<Q: Queue> Transmit for RingSender<Q> {
+    #[inline]
+    fn ready(&mut self, most: usize) -> usize {
+        let most = most.min(BURST_MAX);
+        let ready = match self.queue.announce(most) {
+            Some(ready) => ready,
+            None => self.gather(most),
+        };
+        self.announced = ready.min(most);
+        self.announced
+    }
+
+    #[inline(always)]
+    fn put_contiguous<'s>(&mut self, mut frames: impl Iterator<Item = &'s [u8]>) -> (usize, u64) {
+        const HEADER: RawHeader = RawHeader::PLAIN.with_num_buffers(1);
+        let announced = std::mem::take(&mut self.announced);
+        if self.queue.gathered() < announced {
+            self.gather(announced);
+        }
+        let (memory, plain) = (&self.memory, self.plain);
+        let window = self.queue.window_mut();
+        let available = window.len();
+        let mut near = memory.near();
+        let (mut count, mut octets) = (0, 0);
+        let mut frame = frames.next();
+        loop {
+            // Nothing is called here, so that all stays in registers.
+            while count < available
+                && let Some(from) = frame
+            {
+                let entry = window.ahead(count);
+                let total = HEADER_LEN + from.len();
+                if !entry.is(plain) || total > entry.len().min(OCTETS_MAX) as usize {
+                    break;
+                }
+                let Some(span) = near.octets(entry.address, total) else {
+                    break;
+                };
+                // A header that is there already is left alone: its cache line then stays with the guest, too.
+                if let Some(place) = span.sub(0, HEADER_LEN)
+                    && place.read_array().map(|octets| RawHeader::new(&octets)) != Some(HEADER)
+                {
+                    place.copy_from(&HEADER.octets());
+                }
+                if let Some(place) = span.sub(HEADER_LEN, from.len()) {
+                    place.copy_from(from);
+                }
+                window.set(window.at(count), entry.with_len(total as u32));
+                octets += from.len() as u64;
+                count += 1;
+                frame = frames.next();
+            }
+            // In another region?
+            let address = window.ahead(count).address;
+            if count >= available || frame.is_none() || near.has(address) {
+                break;
+            }
+            near = memory.near_to(address);
+            if !near.has(address) {
+                break;
+            }
+        }
+        let index = near.index();
+        self.memory.stay(index);
+        if count > 0 {
+            self.queue.complete_direct(count, Entry::len);
+        }
+        (count, octets)
+    }
+
     #[inline(never)]
-    fn put_of_any_kind<'s>(
+    fn put<'s>(
         &mut self,
         header: RawHeader,
         segments: impl Iterator<Item = &'s [u8]>,
@@ -219,75 +297,9 @@ impl<Q: Queue> RingSender<Q> {
         }
         Put::Sent
     }
-
-    /// Marks the first `total` octets of the chain as written.
-    #[cold]
-    fn log(&self, total: u32) {
-        let mut rest = total;
-        for piece in self.chain.pieces() {
-            let written = rest.min(piece.len());
-            if let Some(guest) = self.memory.guest_address(*piece) {
-                self.queue.log().mark(guest, u64::from(written));
-            }
-            rest -= written;
-            if rest == 0 {
-                return;
-            }
-        }
-    }
 }
 
-/// Returns the same octets, borrowed for less long.
-fn shorten<'short, 'long: 'short>(octets: &'long [u8]) -> &'short [u8] {
-    octets
-}
-
-impl<Q: Queue> Transmit for RingSender<Q> {
-    #[inline]
-    fn ready(&mut self, most: usize) -> usize {
-        let most = most.min(BURST_MAX);
-        self.gather(most).min(most)
-    }
-
-    #[inline(always)]
-    fn put<'s>(
-        &mut self,
-        header: RawHeader,
-        segments: impl Iterator<Item = &'s [u8]>,
-        length: u32,
-    ) -> Put {
-        const LONGEST: u32 = OCTETS_MAX - HEADER_LEN as u32;
-        if self.queue.gathered() == 0 && self.gather(1) == 0 {
-            return Put::Full;
-        }
-        let entry = self.queue.first();
-        if !entry.is(self.plain) || length > LONGEST {
-            return self.put_of_any_kind(header, segments, length);
-        }
-        let total = length + HEADER_LEN as u32;
-        if total > entry.len() {
-            return self.put_of_any_kind(header, segments, length);
-        }
-        let region = entry.region();
-        let Some(span) = self.memory.octets_in(region, entry.address, total) else {
-            return self.put_of_any_kind(header, segments, length);
-        };
-        // A header that is there already is left alone: its cache line then stays with the guest, too.
-        let header = header.with_num_buffers(1);
-        if let Some(place) = span.sub(0, HEADER_LEN)
-            && place.read_array().map(|octets| RawHeader::new(&octets)) != Some(header)
-        {
-            place.copy_from(&header.octets());
-        }
-        let (_, mut place) = span.split_at(HEADER_LEN);
-        for segment in segments {
-            let copied = place.copy_from(segment);
-            (_, place) = place.split_at(copied);
-        }
-        self.queue.complete_direct(entry, total);
-        Put::Sent
-    }
-
+impl<Q: Queue> Ring for RingSender<Q> {
     #[inline]
     fn commit(&mut self) {
         self.queue.publish();

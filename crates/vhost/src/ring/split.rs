@@ -11,7 +11,7 @@ use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
 use super::dirty_log::RingLog;
 use super::inflight::SplitInflight;
 use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING_SIZE_MAX, SplitWord, split};
-use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window};
+use super::queue::{ENOUGH, Entry, FLAG_BAD, GATHER_MAX, Queue, WINDOW, Window};
 use super::{Counters, Features, RingConfig, RingError};
 
 /// A split virtqueue.
@@ -25,6 +25,8 @@ pub struct SplitQueue {
     seen: u16,
     /// The next entry of the available ring to read.
     next: u16,
+    /// Entries from `next` on whose descriptors the processor was asked to load.
+    ahead: u16,
     /// The next entry of the used ring to write.
     used_next: u16,
     /// The device's index, as the driver has it.
@@ -110,6 +112,7 @@ impl SplitQueue {
             has_indirect: features.has_indirect,
             seen: next,
             next,
+            ahead: 0,
             used_next: start,
             used_published: start,
             used_checked: start,
@@ -149,6 +152,56 @@ impl SplitQueue {
         self.counters.resyncs += 1;
         self.seen = index;
         self.next = index;
+        self.ahead = 0;
+    }
+
+    /// Returns the entries that can be read, at most `wanted`. See [`ENOUGH`].
+    #[inline(always)]
+    fn available(&mut self, wanted: usize) -> usize {
+        let mut available = self.seen.wrapping_sub(self.next);
+        if usize::from(available) < wanted.min(ENOUGH) {
+            available = self.look();
+        }
+        usize::from(available).min(wanted)
+    }
+
+    /// Asks the processor to load the descriptors that the `count` entries from `next` on name.
+    #[inline(always)]
+    fn prefetch_descriptors(&mut self, count: usize) {
+        let (avail, mask, next) = (&*self.avail, self.mask, self.next);
+        for ahead in usize::from(self.ahead)..count {
+            let head = head_at(avail, next.wrapping_add(ahead as u16) & mask);
+            self.descriptors.prefetch(2 * usize::from(head));
+        }
+        self.ahead = self.ahead.max(count as u16);
+    }
+
+    /// Asks the processor to load what [`Queue::publish`] and [`Queue::complete`] write to for `count` chains, when those of
+    /// the window have been used.
+    #[inline(always)]
+    fn prefetch_used(&self, have: usize, count: usize) {
+        self.used.prefetch_write(split::INDEX);
+        // Eight entries share a cache line.
+        for ahead in (0..count).step_by(8) {
+            let slot = self.used_next.wrapping_add((have + ahead) as u16) & self.mask;
+            let at = split::USED_RING + 2 * usize::from(slot);
+            self.used_ring.prefetch_write(at);
+        }
+    }
+
+    /// Asks the processor to load the descriptors of the next burst, as far as the driver's index is known: they come in while
+    /// this burst is worked on.
+    #[inline(always)]
+    fn prefetch_next(&mut self, wanted: u16) {
+        let known = self.seen.wrapping_sub(self.next);
+        if known == 0 {
+            // The driver writes there.
+            return;
+        }
+        let wanted = known.min(wanted).min(GATHER_MAX as u16);
+        self.prefetch_descriptors(usize::from(wanted));
+        let slot = self.next.wrapping_add(wanted) & self.mask;
+        self.avail.prefetch(split::AVAIL_RING + usize::from(slot));
     }
 
     #[inline(always)]
@@ -166,9 +219,7 @@ impl SplitQueue {
     #[inline(always)]
     fn read(&self, head: u16) -> Entry {
         match self.descriptor(head) {
-            Some((address, word)) => {
-                Entry::new(address, word.len(), word.flags() & FLAGS_KEPT, head)
-            }
+            Some((address, word)) => Entry::of_word(address, word.0, head),
             None => Entry::new(0, 0, FLAG_BAD, head),
         }
     }
@@ -233,8 +284,8 @@ impl SplitQueue {
 }
 
 impl Queue for SplitQueue {
-    #[inline]
-    fn gather(&mut self, most: usize, mut prefetch: impl FnMut(u64) -> usize) -> usize {
+    #[inline(always)]
+    fn gather(&mut self, most: usize, mut prefetch: impl FnMut(u64)) -> usize {
         let have = self.window.len();
         let mut wanted = most.min(WINDOW).saturating_sub(have).min(GATHER_MAX);
         if wanted == 0 {
@@ -243,45 +294,44 @@ impl Queue for SplitQueue {
         if self.inflight.is_some() {
             wanted -= self.resubmit(wanted);
         }
-        let mut available = self.seen.wrapping_sub(self.next);
-        if usize::from(available) < wanted {
-            available = self.look();
-        }
-        let count = usize::from(available).min(wanted);
-        let mut heads = [0; GATHER_MAX];
-        for (ahead, place) in heads.iter_mut().enumerate().take(count) {
-            let slot = self.next.wrapping_add(ahead as u16) & self.mask;
-            let at = split::AVAIL_RING + usize::from(slot);
-            let head = load(&self.avail, at, Ordering::Relaxed);
-            self.descriptors.prefetch(2 * usize::from(head));
-            *place = head;
-        }
-        // Eight entries of the used ring share a cache line.
-        for ahead in (0..count).step_by(8) {
-            let used = self.used_next.wrapping_add((have + ahead) as u16) & self.mask;
-            let at = split::USED_RING + 2 * usize::from(used);
-            self.used_ring.prefetch_write(at);
-        }
-        for (ahead, head) in heads.iter().enumerate().take(count) {
-            let entry = self.read(*head);
-            let region = prefetch(entry.address);
+        let count = self.available(wanted);
+        self.prefetch_descriptors(count);
+        let (avail, mask, next) = (&*self.avail, self.mask, self.next);
+        for ahead in 0..count {
+            let head = head_at(avail, next.wrapping_add(ahead as u16) & mask);
+            let entry = self.read(head);
+            prefetch(entry.address);
             let at = self.window.at_end(ahead);
-            self.window.set(at, entry.with_region(region));
+            self.window.set(at, entry);
         }
-        self.next = self.next.wrapping_add(count as u16);
+        self.next = next.wrapping_add(count as u16);
+        self.ahead = self.ahead.saturating_sub(count as u16);
         self.held += count as u16;
         self.window.extend(count);
         self.window.len()
     }
 
-    #[inline(always)]
-    fn gathered(&self) -> usize {
-        self.window.len()
+    #[inline]
+    fn announce(&mut self, most: usize) -> Option<usize> {
+        if self.inflight.is_some() {
+            return None;
+        }
+        let have = self.window.len();
+        let wanted = most.min(WINDOW).saturating_sub(have).min(GATHER_MAX);
+        let count = self.available(wanted);
+        self.prefetch_descriptors(count);
+        self.prefetch_used(have, count);
+        Some(have + count)
     }
 
     #[inline(always)]
-    fn first(&self) -> Entry {
-        self.window.entry(self.window.at(0))
+    fn window(&self) -> &Window {
+        &self.window
+    }
+
+    #[inline(always)]
+    fn window_mut(&mut self) -> &mut Window {
+        &mut self.window
     }
 
     #[inline]
@@ -331,18 +381,19 @@ impl Queue for SplitQueue {
         if let Some(inflight) = &mut self.inflight {
             inflight.take(entry.id());
         }
-        self.complete_direct(entry, written);
+        self.complete_direct(1, |_| written);
     }
 
     #[inline(always)]
-    fn complete_direct(&mut self, entry: Entry, written: u32) {
-        self.window.pop();
-        let at = split::USED_RING + 2 * usize::from(self.used_next & self.mask);
-        if let Some([id, len]) = self.used_ring.get(at..at + 2) {
-            id.store(u32::from(entry.id()).to_le(), Ordering::Relaxed);
-            len.store(written.to_le(), Ordering::Relaxed);
+    fn complete_direct(&mut self, count: usize, written: impl Fn(Entry) -> u32) {
+        let (ring, mask, first) = (&*self.used_ring, self.mask, self.used_next);
+        for ahead in 0..count {
+            let entry = self.window.ahead(ahead);
+            let slot = first.wrapping_add(ahead as u16) & mask;
+            write_used(ring, slot, entry.id(), written(entry));
         }
-        self.used_next = self.used_next.wrapping_add(1);
+        self.window.remove(count);
+        self.used_next = first.wrapping_add(count as u16);
     }
 
     #[inline]
@@ -361,6 +412,7 @@ impl Queue for SplitQueue {
         if self.log.is_on() {
             self.log_used(old, count);
         }
+        self.prefetch_next(count);
     }
 
     #[inline]
@@ -435,6 +487,23 @@ impl Queue for SplitQueue {
 #[inline(always)]
 pub(super) fn is_for(flags: u16, access: Access) -> bool {
     (flags & FLAG_WRITE != 0) == (access == Access::Write)
+}
+
+/// Returns the head of the chain in a slot of the available ring.
+#[inline(always)]
+fn head_at(avail: &[AtomicU16], slot: u16) -> u16 {
+    let at = split::AVAIL_RING + usize::from(slot);
+    load(avail, at, Ordering::Relaxed)
+}
+
+/// Writes an entry of the used ring.
+#[inline(always)]
+fn write_used(ring: &[AtomicU32], slot: u16, head: u16, written: u32) {
+    let at = split::USED_RING + 2 * usize::from(slot);
+    if let Some([id, len]) = ring.get(at..at + 2) {
+        id.store(u32::from(head).to_le(), Ordering::Relaxed);
+        len.store(written.to_le(), Ordering::Relaxed);
+    }
 }
 
 #[inline(always)]

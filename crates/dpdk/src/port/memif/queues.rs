@@ -70,8 +70,15 @@ impl Source for RxRing {
     }
 
     #[inline(always)]
-    fn next_contiguous(&mut self) -> Option<(Span<'_>, ())> {
-        Some((self.ring.next_contiguous()?, ()))
+    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, ())) -> usize {
+        let mut count = 0;
+        while count < most
+            && let Some(frame) = self.ring.next_contiguous()
+        {
+            take(frame, ());
+            count += 1;
+        }
+        count
     }
 
     #[inline]
@@ -102,7 +109,11 @@ impl Source for RxRing {
     }
 
     #[inline(always)]
-    fn complete((): (), _: &mut Mbuf<'_>) -> bool {
+    fn is_complete((): ()) -> bool {
+        true
+    }
+
+    fn complete((): (), _: &mut Mbuf<'_>, _: u32) -> bool {
         true
     }
 }

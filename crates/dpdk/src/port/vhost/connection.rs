@@ -16,7 +16,7 @@ use quietwire_memory::{Doorbell, Sealing};
 use quietwire_vhost::address_space::{Miss, Permission as Access};
 use quietwire_vhost::features::{F_ACCESS_PLATFORM, F_RING_PACKED};
 use quietwire_vhost::message::{FrontendRequest, Header, Permission, RingBase};
-use quietwire_vhost::ring::{self, Receive, RingError, Transmit};
+use quietwire_vhost::ring::{self, Ring, RingError};
 use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, RingConfig};
 
 use super::memory::Memory;

@@ -8,6 +8,7 @@ use quietwire_vhost::ring::header::{
 
 use crate::burst::Mbuf;
 use crate::port::transfer::Outgoing;
+use crate::segment::TO_CUT;
 use crate::sys;
 
 /// Octets of a frame with segmentation at most: 64 KiB of IP, with an Ethernet header and tags before it.
@@ -18,19 +19,33 @@ const ETHERNET: usize = 14;
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
-/// What a guest left to the host for one frame.
+/// What a guest left to the host for one frame. As the header: two words, which stay in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offload {
-    pub(super) header: RawHeader,
-    /// Longest frame without segmentation, octets without FCS.
-    pub(super) has_tso: bool,
-    pub(super) limit: u32,
+    /// The place of `num_buffers`, which means nothing here, says whether segmentation was agreed on.
+    header: RawHeader,
 }
 
 impl Offload {
-    /// Longest frame that may come so.
-    pub(super) fn length_max(&self, limit: u32) -> u32 {
-        if self.has_tso && self.header.is_segmented() {
+    #[inline(always)]
+    pub(super) fn new(header: RawHeader, has_tso: bool) -> Self {
+        let header = header.with_num_buffers(u16::from(has_tso));
+        Self { header }
+    }
+
+    fn has_tso(self) -> bool {
+        self.header.num_buffers() != 0
+    }
+
+    /// True when the frame is complete.
+    #[inline(always)]
+    pub(super) fn is_none(self) -> bool {
+        self.header.is_plain()
+    }
+
+    /// Longest frame that may come so. `limit` is that of frames without segmentation, octets without FCS.
+    pub(super) fn length_max(self, limit: u32) -> u32 {
+        if self.has_tso() && self.header.is_segmented() {
             SEGMENTED_MAX
         } else {
             limit
@@ -39,14 +54,14 @@ impl Offload {
 
     /// Does what the guest left to us. False when it makes no sense, or was not agreed on.
     #[cold]
-    pub(super) fn complete(&self, frame: &mut Mbuf<'_>) -> bool {
+    pub(super) fn complete(self, frame: &mut Mbuf<'_>, limit: u32) -> bool {
         let header = self.header.parse();
         if self.header.is_segmented() {
             let is_tcp = matches!(header.gso_type, GSO_TCPV4 | GSO_TCPV6);
-            if !self.has_tso || !is_tcp || header.gso_size == 0 {
+            if !self.has_tso() || !is_tcp || header.gso_size == 0 {
                 return false;
             }
-            if frame.length() > self.limit {
+            if frame.length() > limit {
                 frame.set_segment_size(header.gso_size);
                 return true;
             }
@@ -83,7 +98,7 @@ fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
 /// The header of a frame that goes to a guest.
 #[inline(always)]
 pub(super) fn header_of(frame: &Outgoing<'_>) -> RawHeader {
-    if frame.flags() == 0 {
+    if frame.flags() & TO_CUT == 0 {
         return RawHeader::PLAIN;
     }
     segmentation_of(frame)

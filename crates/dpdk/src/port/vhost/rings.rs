@@ -11,7 +11,7 @@ use quietwire_vhost::features::{
     F_ACCESS_PLATFORM, NET_F_GUEST_CSUM, NET_F_GUEST_TSO4, NET_F_GUEST_TSO6, NET_F_HOST_TSO4,
     NET_F_HOST_TSO6,
 };
-use quietwire_vhost::ring::{self, AHEAD_MAX, Pieces, Put, Receive, Received, Transmit};
+use quietwire_vhost::ring::{self, AHEAD_MAX, Pieces, Put, Receive, Received, Ring, Transmit};
 
 use super::offload::{Offload, header_of};
 use crate::burst::{Burst, Mbuf};
@@ -105,11 +105,11 @@ impl Surroundings {
         }
     }
 
-    /// Wakes the guest. Returns the number of interrupts.
+    /// Wakes the guest if it wants that. Returns the number of interrupts.
     #[inline(always)]
-    fn notify(&self, is_wanted: bool) -> u64 {
+    fn notify(&self, ring: &mut impl Ring) -> u64 {
         match &self.call {
-            Some(call) if is_wanted => u64::from(call.ring()),
+            Some(call) if ring.wants_notification() => u64::from(call.ring()),
             _ => 0,
         }
     }
@@ -135,7 +135,6 @@ pub(crate) struct TxRing {
 struct RxBurst<'ring, R> {
     ring: &'ring mut R,
     around: &'ring mut Surroundings,
-    limit: u32,
 }
 
 impl<R: Receive> Source for RxBurst<'_, R> {
@@ -148,26 +147,23 @@ impl<R: Receive> Source for RxBurst<'_, R> {
     #[inline(always)]
     fn ready(&mut self, most: usize) -> usize {
         // Of what the last burst returned: by now it has reached the cache.
-        let is_wanted = self.ring.wants_notification();
-        self.around.notify(is_wanted);
+        self.around.notify(self.ring);
         self.ring.ready(most)
     }
 
     #[inline(always)]
-    fn next_contiguous(&mut self) -> Option<(Span<'_>, Offload)> {
-        let (has_tso, limit) = (self.around.has_tso, self.limit);
-        let (span, header) = self.ring.next_contiguous()?;
-        let offload = Offload {
-            header,
-            has_tso,
-            limit,
-        };
-        Some((span, offload))
+    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, Offload)) -> usize {
+        let has_tso = self.around.has_tso;
+        self.ring.take_contiguous(
+            most,
+            #[inline(always)]
+            |frame, header| take(frame, Offload::new(header, has_tso)),
+        )
     }
 
     #[inline]
     fn next(&mut self) -> Option<Next<'_, Pieces<'_>, Offload>> {
-        let (has_tso, limit) = (self.around.has_tso, self.limit);
+        let has_tso = self.around.has_tso;
         match self.ring.next()? {
             Received::Frame {
                 header,
@@ -177,11 +173,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
             } => Some(Next::Frame(Arrival {
                 first,
                 rest,
-                offload: Offload {
-                    header,
-                    has_tso,
-                    limit,
-                },
+                offload: Offload::new(header, has_tso),
             })),
             Received::Bad => Some(Next::Unsound),
             Received::Miss(miss) => {
@@ -207,8 +199,12 @@ impl<R: Receive> Source for RxBurst<'_, R> {
     }
 
     #[inline(always)]
-    fn complete(offload: Offload, frame: &mut Mbuf<'_>) -> bool {
-        offload.header.is_plain() || offload.complete(frame)
+    fn is_complete(offload: Offload) -> bool {
+        offload.is_none()
+    }
+
+    fn complete(offload: Offload, frame: &mut Mbuf<'_>, limit: u32) -> bool {
+        offload.complete(frame, limit)
     }
 }
 
@@ -222,6 +218,14 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
     #[inline(always)]
     fn ready(&mut self, count: usize) {
         self.ring.ready(count);
+    }
+
+    #[inline(always)]
+    fn put_contiguous<'burst>(
+        &mut self,
+        frames: impl Iterator<Item = &'burst [u8]>,
+    ) -> (usize, u64) {
+        self.ring.put_contiguous(frames)
     }
 
     #[inline(always)]
@@ -245,8 +249,7 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
 
     #[inline(always)]
     fn notify(&mut self) -> u64 {
-        let is_wanted = self.ring.wants_notification();
-        self.around.notify(is_wanted)
+        self.around.notify(self.ring)
     }
 
     #[inline(always)]
@@ -300,7 +303,6 @@ impl Receiver {
                 &mut RxBurst {
                     ring: &mut **ring,
                     around,
-                    limit,
                 },
                 burst,
                 most,
@@ -312,7 +314,6 @@ impl Receiver {
                 &mut RxBurst {
                     ring: &mut **ring,
                     around,
-                    limit,
                 },
                 burst,
                 most,

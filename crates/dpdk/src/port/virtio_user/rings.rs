@@ -138,8 +138,15 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
     }
 
     #[inline(always)]
-    fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
-        self.ring.next_contiguous()
+    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, RawHeader)) -> usize {
+        let mut count = 0;
+        while count < most
+            && let Some((frame, header)) = self.ring.next_contiguous()
+        {
+            take(frame, header);
+            count += 1;
+        }
+        count
     }
 
     #[inline]
@@ -170,10 +177,14 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
         limit
     }
 
-    /// No offload was negotiated, so that the device may leave nothing to the driver.
     #[inline(always)]
-    fn complete(offload: RawHeader, _: &mut Mbuf<'_>) -> bool {
+    fn is_complete(offload: RawHeader) -> bool {
         offload.is_plain()
+    }
+
+    /// No offload was negotiated, so that the device may leave nothing to the driver.
+    fn complete(_: RawHeader, _: &mut Mbuf<'_>, _: u32) -> bool {
+        false
     }
 }
 

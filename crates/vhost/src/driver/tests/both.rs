@@ -5,8 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::address_space::{AddressSpace, Region};
+use crate::features::NET_F_CSUM;
 use crate::ring;
-use crate::ring::{Receive, RingConfig, Transmit};
+use crate::ring::{Receive, Ring, RingConfig, Transmit};
 
 /// Largest frame: several buffers.
 const LONGEST: usize = 700;
@@ -34,7 +35,7 @@ fn both<Q: Queue>(size: u16, features: u64) -> Both<Q> {
             device: start + queue.device_area,
             space: &space,
             base: if Q::PACKED { 0x8000_8000 } else { 0 },
-            features,
+            features: features | NET_F_CSUM,
             log: None,
             ring_log_address: None,
             inflight: None,
@@ -83,10 +84,10 @@ fn check<Q: Queue>(size: u16, mergeable: bool, event_index: bool, steps: &[Step]
             }
             1 => {
                 both.device_receiver.ready(most);
-                while let Some((first, header)) = both.device_receiver.next_contiguous() {
+                both.device_receiver.take_contiguous(most, |first, header| {
                     let octets = collect(first, [].into_iter());
                     assert_eq!((header.parse(), octets), outbound.pop_front().unwrap());
-                }
+                });
                 while let Some(received) = both.device_receiver.next() {
                     let ring::Received::Frame {
                         header,

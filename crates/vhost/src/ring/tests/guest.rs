@@ -22,6 +22,7 @@ const USER_RINGS: u64 = 0x7f00_0000_0000;
 const USER_DATA: u64 = 0x7f80_0000_0000;
 const IOVA: u64 = 0x10_0000_0000;
 
+pub(super) const CSUM: u64 = 1 << 0;
 pub(super) const INDIRECT: u64 = 1 << 28;
 pub(super) const EVENT_INDEX: u64 = 1 << 29;
 pub(super) const VERSION_1: u64 = 1 << 32;

@@ -10,7 +10,7 @@ mod transmit;
 
 use proptest::prelude::*;
 
-use guest::{ACCESS_PLATFORM, EVENT_INDEX, INDIRECT, LOG_ALL, MERGEABLE, PACKED, VERSION_1};
+use guest::{ACCESS_PLATFORM, CSUM, EVENT_INDEX, INDIRECT, LOG_ALL, MERGEABLE, PACKED, VERSION_1};
 
 /// Features and size of a queue.
 fn kinds() -> impl Strategy<Value = (u64, u16)> {
@@ -22,6 +22,7 @@ fn kinds() -> impl Strategy<Value = (u64, u16)> {
         PACKED,
         MERGEABLE,
         LOG_ALL,
+        CSUM,
     ];
     let features = proptest::sample::subsequence(bits.to_vec(), 0..=bits.len())
         .prop_map(|bits| bits.into_iter().sum::<u64>());

@@ -12,8 +12,8 @@ use super::guest::{
 };
 use super::receive::{Given, offer, take};
 use crate::ring::{
-    InflightRegion, OCTETS_MAX, Put, RawHeader, Receive, Received, Receiver, RingError, Sender,
-    Transmit,
+    InflightRegion, OCTETS_MAX, Put, RawHeader, Receive, Received, Receiver, Ring, RingError,
+    Sender, Transmit,
 };
 
 const KINDS: [u64; 2] = [0, PACKED];
@@ -203,7 +203,8 @@ fn without_room_nothing_is_used() {
         sender.publish();
         assert_eq!(guest.collect(), Some((0, 100)));
         assert_eq!(guest.collect(), Some((1, 100)));
-        assert_eq!(put(&mut sender, 70_000), Put::Full);
+        assert_eq!(put(&mut sender, 1), Put::Full);
+        assert_eq!(put(&mut sender, 70_000), Put::TooLong);
         let address = guest.data(100);
         assert!(guest.offer(&[(address, 100, true)], false, 3));
         assert_eq!(put(&mut sender, 70_000), Put::TooLong);
