@@ -41,7 +41,7 @@ pub use split::SplitQueue;
 
 /// Chains of a burst, at most.
 pub const BURST_MAX: usize = 64;
-/// Chains looked at by a call of [`Receive::look_ahead`] or [`Transmit::look_ahead`].
+/// Chains looked at by a call of [`Ring::look_ahead`].
 pub const AHEAD_MAX: usize = 32;
 
 /// Counters of one ring since its start.

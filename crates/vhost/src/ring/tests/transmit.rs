@@ -53,7 +53,7 @@ fn put(
         at += piece;
     }
     // Frames of one piece are put either way.
-    if header == OffloadHeader::default() && segments.len() == 1 && octets.len() % 2 == 0 {
+    if header == OffloadHeader::default() && segments.len() == 1 && octets.len().is_multiple_of(2) {
         let put = sender.put_contiguous(std::iter::once(octets));
         if put.0 > 0 {
             assert_eq!(put, (1, octets.len() as u64));
