@@ -20,8 +20,8 @@ use crate::spawn;
 const DIRECTORY: &str = "/run/vnf";
 /// How long one may take until it forwards.
 const UP_DEADLINE: Duration = Duration::from_secs(50);
-/// How long one may take to end when it is asked to.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long one may take to end when it is asked to: in an emulated guest whose host is busy, several seconds.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
 /// 2 MiB pages of the guest that are reserved for a program of DPDK.
 const HUGE_PAGES: u64 = 80;
 const NR_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
