@@ -7,7 +7,7 @@ use crate::sys::{self, field};
 
 /// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: what a driver sets beside the size of segments; a macro that bindgen cannot read.
 pub(crate) const UNCUT: u64 = 1 << 16;
-/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: whoever gets the frame cuts it. A macro, too.
+/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: the port that sends the frame cuts it, or leaves that to its peer. A macro, too.
 pub(crate) const TO_CUT: u64 = 1 << 50;
 
 /// Lengths of the headers of a frame that is handed on uncut, octets.

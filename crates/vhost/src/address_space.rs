@@ -436,6 +436,16 @@ impl Translator {
             .map_or(Near::EMPTY, |(index, region)| region.near(index))
     }
 
+    /// Returns the region to go on in when a loop has stopped at a guest address; `None` if it did not stop because `near` lacks
+    /// the address, or if no region has it.
+    #[inline(always)]
+    pub(crate) fn other_region(&self, near: Near<'_>, address: u64) -> Option<Near<'_>> {
+        if near.has(address) {
+            return None;
+        }
+        Some(self.near_to(address)).filter(|region| region.has(address))
+    }
+
     /// Has [`Self::near`] return this region from now on.
     #[inline(always)]
     pub(crate) fn stay(&mut self, index: usize) {

@@ -266,12 +266,10 @@ impl Device {
 
     /// True while a peer is connected or the cable carries.
     pub(crate) fn link_is_up(&self) -> bool {
-        let interface = match &self.uri {
-            PortUri::Tap { interface, .. } => Some(interface.as_str()),
-            uri => uri.interface(),
-        };
         // The tap driver of DPDK 25.11 keeps the last state of an interface that was deleted.
-        if interface.is_some_and(|name| if_nametoindex(name).is_err()) {
+        if let PortUri::Tap { interface, .. } = &self.uri
+            && if_nametoindex(interface.as_str()).is_err()
+        {
             return false;
         }
         let mut speed = 0;

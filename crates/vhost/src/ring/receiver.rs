@@ -181,11 +181,8 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
     #[inline]
     fn ready(&mut self, most: usize) -> usize {
         let most = most.min(BURST_MAX);
-        let ready = match self.queue.announce(most) {
-            Some(ready) => ready,
-            None => self.gather(most),
-        };
-        self.left = ready.min(most);
+        let announced = self.queue.announce(most);
+        self.left = announced.unwrap_or_else(|| self.gather(most)).min(most);
         self.left
     }
 
@@ -223,14 +220,12 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
                 take(octets, header);
                 count += 1;
             }
-            // In another region?
-            let address = window.ahead(count).address;
-            if count >= most || near.has(address) {
+            if count >= most {
                 break;
             }
-            near = memory.near_to(address);
-            if !near.has(address) {
-                break;
+            match memory.other_region(near, window.ahead(count).address) {
+                Some(region) => near = region,
+                None => break,
             }
         }
         let index = near.index();

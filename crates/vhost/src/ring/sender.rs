@@ -196,11 +196,8 @@ impl<Q: Queue> Transmit for RingSender<Q> {
     #[inline]
     fn ready(&mut self, most: usize) -> usize {
         let most = most.min(BURST_MAX);
-        let ready = match self.queue.announce(most) {
-            Some(ready) => ready,
-            None => self.gather(most),
-        };
-        self.announced = ready.min(most);
+        let announced = self.queue.announce(most);
+        self.announced = announced.unwrap_or_else(|| self.gather(most)).min(most);
         self.announced
     }
 
@@ -244,14 +241,12 @@ impl<Q: Queue> Transmit for RingSender<Q> {
                 count += 1;
                 frame = frames.next();
             }
-            // In another region?
-            let address = window.ahead(count).address;
-            if count >= available || frame.is_none() || near.has(address) {
+            if count >= available || frame.is_none() {
                 break;
             }
-            near = memory.near_to(address);
-            if !near.has(address) {
-                break;
+            match memory.other_region(near, window.ahead(count).address) {
+                Some(region) => near = region,
+                None => break,
             }
         }
         let index = near.index();
