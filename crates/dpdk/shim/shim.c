@@ -12,19 +12,23 @@ FIELD_HAS_SIZE(buf_len, sizeof(uint16_t));
 FIELD_HAS_SIZE(data_off, sizeof(uint16_t));
 FIELD_HAS_SIZE(data_len, sizeof(uint16_t));
 FIELD_HAS_SIZE(pkt_len, sizeof(uint32_t));
+FIELD_HAS_SIZE(packet_type, sizeof(uint32_t));
+FIELD_HAS_SIZE(vlan_tci, sizeof(uint16_t));
 FIELD_HAS_SIZE(nb_segs, sizeof(uint16_t));
 FIELD_HAS_SIZE(refcnt, sizeof(uint16_t));
 FIELD_HAS_SIZE(next, sizeof(struct rte_mbuf *));
 FIELD_HAS_SIZE(ol_flags, sizeof(uint64_t));
 FIELD_HAS_SIZE(hash.usr, sizeof(uint32_t));
 
-/* That qw_alloc_bulk writes as one word. */
-#define FIELD_IS_BEHIND_DATA_OFF(field, offset) \
-	_Static_assert(offsetof(struct rte_mbuf, field) == offsetof(struct rte_mbuf, data_off) + (offset), \
+/* Read and written as one word each. */
+#define FIELD_IS_BEHIND(first, field, offset) \
+	_Static_assert(offsetof(struct rte_mbuf, field) == offsetof(struct rte_mbuf, first) + (offset), \
 		"offset of " #field " in struct rte_mbuf")
-FIELD_IS_BEHIND_DATA_OFF(refcnt, 2);
-FIELD_IS_BEHIND_DATA_OFF(nb_segs, 4);
-FIELD_IS_BEHIND_DATA_OFF(port, 6);
+FIELD_IS_BEHIND(data_off, refcnt, 2);
+FIELD_IS_BEHIND(data_off, nb_segs, 4);
+FIELD_IS_BEHIND(data_off, port, 6);
+FIELD_IS_BEHIND(packet_type, pkt_len, 4);
+FIELD_IS_BEHIND(data_len, vlan_tci, 2);
 
 uint16_t
 qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
@@ -39,53 +43,33 @@ qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 }
 
 int
-qw_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
+qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 {
-	/* From data_off to port: one word. */
-	struct { uint16_t data_off, refcnt, nb_segs, port; } first = { 0, 1, 1, RTE_MBUF_PORT_INVALID };
-	struct rte_mbuf *mbuf;
-	unsigned int i;
-	int code;
-
-	if (n == 0)
-		return 0;
-	code = rte_mempool_get_bulk(pool, (void **)mbufs, n);
-	if (code != 0)
-		return code;
-	/* All buffers of a pool have the same length. */
-	first.data_off = (uint16_t)RTE_MIN((uint16_t)RTE_PKTMBUF_HEADROOM, mbufs[0]->buf_len);
-	/*
-	 * All of rte_pktmbuf_reset that counts. In its pool, a buffer has one segment, one reference and no successor; the second
-	 * cache line, with what is left to the sender of a frame, is read only if a flag says so, and written before.
-	 */
-	for (i = 0; i < n; i++) {
-		mbuf = mbufs[i];
-		memcpy((char *)mbuf + offsetof(struct rte_mbuf, data_off), &first, sizeof(first));
-		mbuf->ol_flags = 0;
-		mbuf->packet_type = 0;
-		mbuf->pkt_len = 0;
-		mbuf->data_len = 0;
-		mbuf->vlan_tci = 0;
-	}
-	return 0;
+	return n == 0 ? 0 : rte_mempool_get_bulk(pool, (void **)mbufs, n);
 }
 
 void
 qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n)
 {
-	struct rte_mempool *pool;
-	bool are_plain = true;
+	/* From data_off to port. */
+	const struct { uint16_t data_off, refcnt, nb_segs, port; } usual = { 0, 1, 1, 0 }, looked_at = { 0, UINT16_MAX, UINT16_MAX, 0 };
+	uint64_t fields, usual_fields, mask, flags = 0, other = 0;
+	const struct rte_mempool *pool;
 	unsigned int i;
 
 	if (n == 0)
 		return;
-	/* Buffers of one pool that nothing else refers to go back without a call for each. */
+	memcpy(&usual_fields, &usual, sizeof(usual));
+	memcpy(&mask, &looked_at, sizeof(looked_at));
 	pool = mbufs[0]->pool;
-	for (i = 0; i < n; i++)
-		are_plain &= mbufs[i]->pool == pool && mbufs[i]->nb_segs == 1 &&
-			rte_mbuf_refcnt_read(mbufs[i]) == 1 && RTE_MBUF_DIRECT(mbufs[i]);
-	if (are_plain)
-		rte_mempool_put_bulk(pool, (void **)mbufs, n);
+	/* Buffers of one pool that nothing else refers to go back without a call for each. All are looked at without a branch. */
+	for (i = 0; i < n; i++) {
+		memcpy(&fields, (const char *)mbufs[i] + offsetof(struct rte_mbuf, data_off), sizeof(fields));
+		other |= ((fields ^ usual_fields) & mask) | ((uintptr_t)mbufs[i]->pool ^ (uintptr_t)pool);
+		flags |= mbufs[i]->ol_flags;
+	}
+	if (other == 0 && (flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL)) == 0)
+		rte_mempool_put_bulk(mbufs[0]->pool, (void **)mbufs, n);
 	else
 		rte_pktmbuf_free_bulk(mbufs, n);
 }

@@ -29,6 +29,7 @@ enum qw_mbuf_offset {
 	QW_MBUF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
 	QW_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
 	QW_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
+	QW_MBUF_PACKET_TYPE = offsetof(struct rte_mbuf, packet_type),
 	QW_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
 	QW_MBUF_REFCNT = offsetof(struct rte_mbuf, refcnt),
 	QW_MBUF_NEXT = offsetof(struct rte_mbuf, next),
@@ -42,8 +43,11 @@ uint16_t qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uin
 /* Hands n frames to one queue; takes over the first returned-value of them (rte_eth_tx_burst). */
 uint16_t qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 
-/* Takes n empty mbufs from a pool, all or none; 0 or a negative errno. */
-int qw_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
+/*
+ * Takes n mbufs from a pool, all or none; 0 or a negative errno. Each has one segment, one reference and no successor; all
+ * else is as its last user left it.
+ */
+int qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
 
 /* Returns n mbufs, each with the segments behind it, to their pools. */
 void qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n);

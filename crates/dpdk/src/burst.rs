@@ -83,6 +83,58 @@ pub(crate) unsafe fn room<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     }
 }
 
+/// How buffers of a pool begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    /// `data_off`, `refcnt`, `nb_segs` and `port`.
+    first_fields: [u16; 4],
+    /// Octets that a buffer has room for.
+    pub(crate) room: usize,
+}
+
+impl Start {
+    /// Makes a buffer that was taken from the pool a frame of `length` octets, at most its room, which hold whatever they
+    /// held before.
+    ///
+    /// This is all of `rte_pktmbuf_reset` that counts: the second cache line, with what is left to the sender of a frame, is
+    /// read only if a flag says so, and written before.
+    ///
+    /// # Safety
+    /// The caller owns `mbuf`, and nobody shares it.
+    #[inline(always)]
+    pub(crate) unsafe fn begin(self, mbuf: *mut sys::rte_mbuf, length: u16) {
+        // SAFETY: the caller owns `mbuf`.
+        unsafe {
+            *field::first_fields(mbuf) = self.first_fields;
+            *field::ol_flags(mbuf) = 0;
+            *field::type_and_length(mbuf) = [0, u32::from(length)];
+            *field::length_and_tag(mbuf) = [length, 0];
+        }
+    }
+}
+
+/// Takes as many buffers from a pool as the slice has places; `None` when it has too few. [`Start::begin`] has to follow for
+/// each that is not freed at once.
+#[inline(always)]
+pub(crate) fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
+    let count = u32::try_from(mbufs.len()).ok()?;
+    // SAFETY: the slice has `count` places; the pool is alive.
+    let code = unsafe { sys::qw_take_bulk(pool.as_ptr(), mbufs.as_mut_ptr(), count) };
+    if code != 0 {
+        return None;
+    }
+    // SAFETY: just taken. All buffers of a pool have the same length.
+    let length = mbufs
+        .first()
+        .map_or(0, |mbuf| unsafe { *field::buf_len(*mbuf) });
+    let offset = length.min(sys::RTE_PKTMBUF_HEADROOM as u16);
+    Some(Start {
+        // RTE_MBUF_PORT_INVALID is the largest number.
+        first_fields: [offset, 1, 1, u16::MAX],
+        room: usize::from(length - offset),
+    })
+}
+
 impl Burst {
     /// An empty burst.
     #[must_use]
@@ -198,17 +250,27 @@ impl Burst {
     #[inline]
     #[must_use]
     pub fn allocate(&mut self, pool: &Mempool, count: usize) -> bool {
-        let count = count.min(BURST_MAX);
-        if self.len != 0 {
+        let Some(start) = self.take(pool, count) else {
             return false;
+        };
+        for mbuf in self.held() {
+            // SAFETY: just taken, alone.
+            unsafe { start.begin(*mbuf, 0) };
         }
-        // SAFETY: the array has room for `count`; the pool is alive.
-        let code =
-            unsafe { sys::qw_alloc_bulk(pool.as_ptr(), self.mbufs.as_mut_ptr(), count as u32) };
-        if code == 0 {
-            self.len = count;
+        true
+    }
+
+    /// As [`Self::allocate`], but leaves it to the caller to call [`Start::begin`] with each buffer before using it. `None`
+    /// instead of false.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn take(&mut self, pool: &Mempool, count: usize) -> Option<Start> {
+        if self.len != 0 {
+            return None;
         }
-        code == 0
+        let start = take(pool, self.mbufs.get_mut(..count.min(BURST_MAX))?)?;
+        self.len = count.min(BURST_MAX);
+        Some(start)
     }
 
     /// Calls `write` with each frame in turn, to be given a length and octets.
@@ -614,10 +676,9 @@ impl<'eal> Mbuf<'eal> {
     #[inline]
     pub(crate) fn empty(pool: &Mempool, length: u16) -> Option<Self> {
         let mut mbuf = ptr::null_mut();
-        // SAFETY: room for one; the pool is alive.
-        if unsafe { sys::qw_alloc_bulk(pool.as_ptr(), &raw mut mbuf, 1) } != 0 {
-            return None;
-        }
+        let start = take(pool, std::slice::from_mut(&mut mbuf))?;
+        // SAFETY: just taken, alone.
+        unsafe { start.begin(mbuf, 0) };
         // Whatever happens next, the buffer goes back.
         let frame = Self {
             mbuf,

@@ -30,10 +30,16 @@ pub(crate) mod field {
 
     fields! {
         buf_addr: *mut u8 = QW_MBUF_BUF_ADDR;
+        // Several, in this order, as shim.c asserts: data_off, refcnt, nb_segs and port.
+        first_fields: [u16; 4] = QW_MBUF_DATA_OFF;
         buf_len: u16 = QW_MBUF_BUF_LEN;
         data_off: u16 = QW_MBUF_DATA_OFF;
         data_len: u16 = QW_MBUF_DATA_LEN;
         pkt_len: u32 = QW_MBUF_PKT_LEN;
+        // packet_type and pkt_len.
+        type_and_length: [u32; 2] = QW_MBUF_PACKET_TYPE;
+        // data_len and vlan_tci.
+        length_and_tag: [u16; 2] = QW_MBUF_DATA_LEN;
         nb_segs: u16 = QW_MBUF_NB_SEGS;
         refcnt: u16 = QW_MBUF_REFCNT;
         next: *mut rte_mbuf = QW_MBUF_NEXT;

@@ -3,6 +3,13 @@
 
 use std::ptr;
 
+/// Returns true for a length that is copied without a call: a loop that copies nothing else keeps its values in registers.
+#[inline(always)]
+#[must_use]
+pub fn is_short(length: usize) -> bool {
+    (16..=128).contains(&length)
+}
+
 /// Copies `length` octets.
 ///
 /// Short lengths are copied by a fixed number of wide moves that may overlap one another; a call of `memcpy` costs more than
@@ -14,7 +21,7 @@ use std::ptr;
 #[inline(always)]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
-    if (16..=128).contains(&length) {
+    if is_short(length) {
         // SAFETY: as the caller promises; SSE2 is part of x86-64.
         unsafe { copy_wide(from, to, length) };
         return;

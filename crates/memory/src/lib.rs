@@ -17,6 +17,7 @@ mod sigbus;
 mod slice;
 mod span;
 
+pub use copy::is_short;
 pub use doorbell::Doorbell;
 pub use mapping::{MapError, Mapping, Sealing};
 pub use slice::{SharedSlice, Word};

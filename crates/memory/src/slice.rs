@@ -15,7 +15,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An atomic integer: any bits are a value of it, and other processes may write to it at any time.
+/// An atomic integer, or some of them that belong together: any bits are a value, and other processes may write at any time.
 pub trait Word: sealed::Sealed + Send + Sync + 'static {}
 
 macro_rules! words {
@@ -25,6 +25,7 @@ macro_rules! words {
     )*};
 }
 words!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+words!([AtomicU32; 2], [AtomicU64; 2]);
 
 /// An array of atomics within a mapping, which it keeps mapped.
 #[derive(Debug)]
@@ -58,20 +59,16 @@ impl<W: Word> SharedSlice<W> {
         &self.mapping
     }
 
-    /// Asks the processor to load the cache line of word `index`. Nothing happens when there is no such word.
+    /// Asks the processor to load the cache line of word `index`. Nothing comes of a word that is not there.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
-        if index < self.len {
-            copy::prefetch(self.start.as_ptr().wrapping_add(index).cast());
-        }
+        copy::prefetch(self.start.as_ptr().wrapping_add(index).cast());
     }
 
-    /// Asks the processor to load the cache line of word `index` for writing. Nothing happens when there is no such word.
+    /// As [`Self::prefetch`], for writing.
     #[inline(always)]
     pub fn prefetch_write(&self, index: usize) {
-        if index < self.len {
-            copy::prefetch_write(self.start.as_ptr().wrapping_add(index).cast());
-        }
+        copy::prefetch_write(self.start.as_ptr().wrapping_add(index).cast());
     }
 }
 

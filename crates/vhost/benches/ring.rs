@@ -79,7 +79,7 @@ fn driver_sends<Q: Queue>(sender: &mut driver::Sender<Q>, frames: &Frames, lengt
 fn device_receives(receiver: &mut impl Receive, frames: &mut Frames) {
     assert_eq!(receiver.ready(BURST), BURST);
     let mut places = frames.iter_mut();
-    let count = receiver.take_contiguous(BURST, |frame, _| {
+    let count = receiver.take_contiguous(BURST, usize::MAX, |frame, _| {
         if let Some(to) = places.next() {
             frame.copy_to(to);
         }
@@ -91,7 +91,8 @@ fn device_receives(receiver: &mut impl Receive, frames: &mut Frames) {
 #[inline(never)]
 fn device_sends(sender: &mut impl Transmit, frames: &Frames, length: usize) {
     assert_eq!(sender.ready(BURST), BURST);
-    let (count, _) = sender.put_contiguous(frames.iter().map(|frame| &frame[..length]));
+    let (count, _) =
+        sender.put_contiguous(|first| frames[first..].iter().map(|frame| &frame[..length]));
     assert_eq!(count, BURST);
     black_box(sender.publish());
 }

@@ -4,7 +4,7 @@
 use quietwire_memory::Span;
 
 use super::counters::QueueCounters;
-use crate::burst::{BURST_MAX, Burst, Mbuf, first_segment, room};
+use crate::burst::{BURST_MAX, Burst, Mbuf, Start, first_segment, room};
 use crate::mempool::Mempool;
 use crate::segment::TO_CUT;
 use crate::sys::{self, field};
@@ -39,11 +39,17 @@ pub(crate) trait Source {
     fn ready(&mut self, most: usize) -> usize;
 
     /// Calls `take` with each of them in turn, at most `most`, as long as they lie in one piece, as most frames do; returns how
-    /// many there were.
+    /// many there were. Frames of more than `longest` octets, and those whose sender left something to us, come with what that
+    /// is.
     ///
     /// Apart from [`Self::next`], so that such frames stay in registers: what is returned would pass through memory, by wide
     /// loads of words just stored one by one, each of which waits until the stores have reached the cache.
-    fn take_contiguous(&mut self, most: usize, take: impl FnMut(Span<'_>, Self::Offload)) -> usize;
+    fn take_contiguous(
+        &mut self,
+        most: usize,
+        longest: usize,
+        take: impl FnMut(Span<'_>, Option<Self::Offload>),
+    ) -> usize;
 
     /// The next of them.
     fn next(&mut self) -> Option<Next<'_, Self::Rest<'_>, Self::Offload>>;
@@ -80,11 +86,11 @@ pub(crate) trait Sink {
     fn ready(&mut self, count: usize);
 
     /// Puts frames in, as long as all of a frame's octets can go to one piece of memory and nothing is left to the receiver;
-    /// returns how many, and their octets. The next one is for [`Self::put`].
+    /// returns how many, and their octets. `frames` returns the frames from a number on. The next one is for [`Self::put`].
     #[inline(always)]
-    fn put_contiguous<'burst>(
+    fn put_contiguous<'burst, F: Iterator<Item = &'burst [u8]>>(
         &mut self,
-        frames: impl Iterator<Item = &'burst [u8]>,
+        frames: impl Fn(usize) -> F,
     ) -> (usize, u64) {
         let _ = frames;
         (0, 0)
@@ -183,16 +189,12 @@ pub(crate) fn receive<S: Source>(
         count_unsound(source.take_unsound(), counters);
         return 0;
     }
-    if !burst.allocate(pool, ready) {
+    let Some(start) = burst.take(pool, ready) else {
         // The frames stay where they are.
         counters.no_buffers.add(1);
         return 0;
-    }
-    // All of one pool, and empty: what fits one fits any.
-    let short = burst
-        .buffer(0)
-        // SAFETY: owned by the burst, alone.
-        .map_or(0, |mbuf| unsafe { room(mbuf) }.len().min(limit as usize));
+    };
+    let short = start.room.min(limit as usize);
     let buffers = burst.held();
     let (mut kept, mut octets) = (0, 0);
     let mut dropped = Dropped::default();
@@ -201,25 +203,28 @@ pub(crate) fn receive<S: Source>(
         let left = ready - consumed;
         consumed += source.take_contiguous(
             left,
+            short,
             #[inline(always)]
             |frame, offload| {
                 let Some(&mbuf) = buffers.get(kept) else {
                     return;
                 };
-                if frame.len() <= short && S::is_complete(offload) {
-                    // SAFETY: owned by the burst, alone and empty; there is room.
-                    unsafe { copy_whole(mbuf, frame) };
+                let Some(offload) = offload else {
+                    // SAFETY: owned by the burst, alone; there is room.
+                    unsafe { copy_whole(start, mbuf, frame) };
                     octets += frame.len() as u64;
                     kept += 1;
-                } else {
-                    let pieces = [].into_iter();
-                    // SAFETY: owned by the burst, alone and empty.
-                    let taken =
-                        unsafe { take_pieces::<S>(mbuf, frame, pieces, offload, pool, limit) };
-                    let length = dropped.unless_kept(taken, mbuf);
-                    octets += u64::from(length);
-                    kept += usize::from(length > 0);
-                }
+                    return;
+                };
+                let pieces = [].into_iter();
+                // SAFETY: owned by the burst, alone.
+                let taken = unsafe {
+                    start.begin(mbuf, 0);
+                    take_pieces::<S>(mbuf, frame, pieces, offload, pool, limit)
+                };
+                let length = dropped.unless_kept(taken, mbuf);
+                octets += u64::from(length);
+                kept += usize::from(length > 0);
             },
         );
         if consumed < ready {
@@ -227,7 +232,11 @@ pub(crate) fn receive<S: Source>(
                 break;
             };
             // SAFETY: as above.
-            let Some(taken) = (unsafe { take_any(mbuf, source, pool, limit) }) else {
+            let taken = unsafe {
+                start.begin(mbuf, 0);
+                take_any(mbuf, source, pool, limit)
+            };
+            let Some(taken) = taken else {
                 break;
             };
             let length = dropped.unless_kept(taken, mbuf);
@@ -349,18 +358,17 @@ unsafe fn take_pieces<'ring, S: Source>(
     }
 }
 
-/// Copies a frame in one piece into an empty buffer.
+/// Copies a frame in one piece into a buffer just taken from its pool.
 ///
 /// # Safety
 /// `mbuf` is owned, nobody shares it, and it has room for the frame.
 #[inline(always)]
-unsafe fn copy_whole(mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
+unsafe fn copy_whole(start: Start, mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
+        start.begin(mbuf, from.len() as u16);
         let data = (*field::buf_addr(mbuf)).add(*field::data_off(mbuf) as usize);
         from.copy_to(std::slice::from_raw_parts_mut(data, from.len()));
-        *field::data_len(mbuf) = from.len() as u16;
-        *field::pkt_len(mbuf) = from.len() as u32;
     }
 }
 
@@ -432,7 +440,10 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
     sink.ready(count);
     let (mut taken, mut sent, mut octets, mut refused) = (0, 0, 0, 0);
     while let Some(mbuf) = burst.buffer(taken) {
-        let (count, length) = sink.put_contiguous(plain_frames(burst, taken));
+        let (count, length) = sink.put_contiguous(
+            #[inline(always)]
+            |first| plain_frames(burst, taken + first),
+        );
         if count > 0 {
             sent += count;
             octets += length;
@@ -477,8 +488,8 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
 /// The octets of frames from `first` on, up to one of several segments, or that its receiver is to cut.
 #[inline(always)]
 fn plain_frames(burst: &Burst, first: usize) -> impl Iterator<Item = &[u8]> {
-    (first..).map_while(|index| {
-        let mbuf = burst.buffer(index)?;
+    let buffers = burst.held().get(first..).unwrap_or_default();
+    buffers.iter().map_while(|&mbuf| {
         // SAFETY: owned by the burst, which is borrowed; only read.
         unsafe {
             let is_plain = *field::nb_segs(mbuf) == 1 && *field::ol_flags(mbuf) & TO_CUT == 0;

@@ -40,9 +40,7 @@ pub mod split {
     pub const INDEX: usize = 1;
     /// Index of `ring[0]` in the available ring, in 16-bit words.
     pub const AVAIL_RING: usize = 2;
-    /// Index of `ring[0].id` in the used ring, in 32-bit words. `ring[n].id` is at `USED_RING + 2 * n`, `len` follows.
-    pub const USED_RING: usize = 1;
-    /// Offset of `ring[0]` in the used ring, in octets.
+    /// Offset of `ring[0]` in the used ring, in octets. An entry is `id` and `len`, of 32 bits each.
     pub const USED_RING_OFFSET: u64 = 4;
     /// Octets of an entry of the used ring.
     pub const USED_ENTRY_LEN: u64 = 8;

@@ -336,8 +336,13 @@ impl Receive for Receiver {
     }
 
     #[inline(always)]
-    fn take_contiguous(&mut self, most: usize, take: impl FnMut(Span<'_>, RawHeader)) -> usize {
-        either!(self, ring => ring.take_contiguous(most, take))
+    fn take_contiguous(
+        &mut self,
+        most: usize,
+        longest: usize,
+        take: impl FnMut(Span<'_>, Option<RawHeader>),
+    ) -> usize {
+        either!(self, ring => ring.take_contiguous(most, longest, take))
     }
 
     #[inline(always)]
@@ -353,7 +358,10 @@ impl Transmit for Sender {
     }
 
     #[inline(always)]
-    fn put_contiguous<'s>(&mut self, frames: impl Iterator<Item = &'s [u8]>) -> (usize, u64) {
+    fn put_contiguous<'s, F: Iterator<Item = &'s [u8]>>(
+        &mut self,
+        frames: impl Fn(usize) -> F,
+    ) -> (usize, u64) {
         either!(self, ring => ring.put_contiguous(frames))
     }
 

@@ -11,10 +11,10 @@ use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
 use super::dirty_log::RingLog;
 use super::inflight::{PackedDescriptor, PackedInflight};
 use super::layout::{
-    DESCRIPTOR_LEN, FLAG_AVAIL, FLAG_INDIRECT, FLAG_NEXT, FLAG_USED, FLAG_WRITE, PackedWord,
-    RING_SIZE_MAX, packed, split,
+    DESCRIPTOR_LEN, DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_INDIRECT, FLAG_NEXT, FLAG_USED, FLAG_WRITE,
+    PackedWord, RING_SIZE_MAX, packed, split,
 };
-use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window};
+use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window, parts};
 use super::split::is_for;
 use super::{Counters, Features, RingConfig, RingError};
 
@@ -89,14 +89,14 @@ pub struct PackedQueue {
     /// The others, with an inflight region: the ring has to stay as it is until all chains are returned, since the next
     /// device would otherwise return what this one left behind.
     other_used: Vec<(u16, PackedWord)>,
-    ring: SharedSlice<AtomicU64>,
+    ring: SharedSlice<[AtomicU64; DESCRIPTOR_WORDS]>,
     driver_event: SharedSlice<AtomicU32>,
     device_event: SharedSlice<AtomicU32>,
     counters: Counters,
     log: RingLog,
     inflight: Option<PackedInflight>,
     window: Window,
-    /// Of each chain in the window.
+    /// Of each chain in the window, at the same place.
     extents: [Extent; WINDOW],
     /// Chains that were read together last.
     burst: usize,
@@ -124,7 +124,7 @@ impl PackedQueue {
             Access::Write,
         )?;
         let ring = part
-            .words(0, 2 * usize::from(size))
+            .words(0, usize::from(size))
             .ok_or(RingError::Misaligned("descriptor ring"))?;
         let driver_event = config
             .part(
@@ -191,8 +191,7 @@ impl PackedQueue {
     /// Reads a descriptor: the second word, which says whether the descriptor is available, before the first.
     #[inline(always)]
     fn descriptor(&self, slot: u16) -> (u64, PackedWord) {
-        let at = 2 * usize::from(slot);
-        let Some([address, word]) = self.ring.get(at..at + 2) else {
+        let Some([address, word]) = self.ring.get(usize::from(slot)) else {
             return (0, PackedWord(0));
         };
         let word = u64::from_le(word.load(Ordering::Acquire));
@@ -212,15 +211,20 @@ impl PackedQueue {
     fn gather_direct(&mut self, wanted: usize, prefetch: &mut impl FnMut(u64)) -> usize {
         let Position { slot, wrap } = self.avail;
         let most = wanted.min(usize::from(self.room().min(self.size - slot)));
-        let start = 2 * usize::from(slot);
-        let words = self.ring.get(start..start + 2 * most).unwrap_or_default();
+        let start = usize::from(slot);
+        let Self {
+            ring,
+            window,
+            extents,
+            ..
+        } = self;
+        let descriptors = ring.get(start..start + most).unwrap_or_default();
+        let extents = extents.get_mut(window.place(window.len())..);
+        let places = window.free().iter_mut().zip(extents.unwrap_or_default());
         let expected = packed::avail_flags(wrap);
         let mut count = 0;
         let burst = self.burst;
-        for pair in words.chunks_exact(2) {
-            let [address, word] = pair else {
-                break;
-            };
+        for ([address, word], (place, extent)) in descriptors.iter().zip(places) {
             let word = PackedWord(u64::from_le(word.load(Ordering::Acquire)));
             if word.flags() & (FLAG_AVAIL | FLAG_USED | FLAG_NEXT) != expected {
                 break;
@@ -230,17 +234,13 @@ impl PackedQueue {
             // come: further ones would be taken away from the driver while it writes them.
             if count == 0 {
                 for ahead in (4..burst).step_by(4) {
-                    self.ring.prefetch_write(start + 2 * ahead);
+                    ring.prefetch_write(start + ahead);
                 }
             }
             prefetch(address);
             let flags = word.flags() & FLAGS_KEPT;
-            let entry = Entry::new(address, word.len(), flags, word.id());
-            let at = self.window.at_end(count);
-            self.window.set(at, entry);
-            if let Some(extent) = self.extents.get_mut(at) {
-                *extent = Extent { slots: 1, tail: 0 };
-            }
+            *place = Entry::new(address, word.len(), flags, word.id());
+            *extent = Extent { slots: 1, tail: 0 };
             count += 1;
         }
         if count > 0 {
@@ -323,12 +323,11 @@ impl PackedQueue {
     /// Adds a chain to the window.
     #[inline(always)]
     fn add(&mut self, entry: Entry, extent: Extent) {
-        let at = self.window.at_end(0);
-        self.window.set(at, entry);
+        let at = self.window.place(self.window.len());
         if let Some(place) = self.extents.get_mut(at) {
             *place = extent;
         }
-        self.window.extend(1);
+        self.window.push(entry);
         self.held += extent.slots;
     }
 
@@ -336,7 +335,7 @@ impl PackedQueue {
     #[inline(always)]
     fn chain(&self, ahead: usize) -> Option<(Entry, Extent)> {
         let entry = self.window.get(ahead)?;
-        let extent = self.extents.get(self.window.at(ahead))?;
+        let extent = self.extents.get(self.window.place(ahead))?;
         Some((entry, *extent))
     }
 
@@ -473,6 +472,10 @@ impl Queue for PackedQueue {
         if wanted == 0 {
             return have;
         }
+        let moved = self.window.make_room(wanted);
+        if moved > 0 {
+            self.extents.copy_within(moved.., 0);
+        }
         if self.inflight.is_some() {
             wanted -= self.resubmit(wanted);
         }
@@ -498,13 +501,13 @@ impl Queue for PackedQueue {
     }
 
     #[inline(always)]
-    fn window(&self) -> &Window {
-        &self.window
+    fn entries(&self) -> &[Entry] {
+        self.window.entries()
     }
 
     #[inline(always)]
-    fn window_mut(&mut self) -> &mut Window {
-        &mut self.window
+    fn entries_mut(&mut self) -> &mut [Entry] {
+        self.window.entries_mut()
     }
 
     #[inline]
@@ -558,21 +561,29 @@ impl Queue for PackedQueue {
     }
 
     #[inline(always)]
-    fn complete_direct(&mut self, count: usize, written: impl Fn(Entry) -> u32) {
-        let (ring, size, mut used) = (&*self.ring, self.size, self.used);
-        for ahead in 0..count {
-            let entry = self.window.ahead(ahead);
-            let word = used_word(entry.id(), written(entry), used.wrap);
-            if ahead == 0 && self.unpublished == 0 {
-                self.first_used = (used.slot, word);
-            } else {
-                write_used(ring, used.slot, word, Ordering::Relaxed);
-            }
-            used = used.advanced(1, size);
+    fn complete_direct(&mut self, count: usize, written: impl Fn(&Entry) -> u32) {
+        let mut from = self.used;
+        let entries = self.window.entries();
+        let mut entries = entries.get(..count).unwrap_or(entries).iter();
+        if self.unpublished == 0
+            && let Some(entry) = entries.next()
+        {
+            let word = used_word(entry.id(), written(entry), from.wrap);
+            self.first_used = (from.slot, word);
+            from = from.advanced(1, self.size);
+        }
+        let (places, wrapped) = parts(&self.ring, from.slot, entries.len());
+        for ([_, place], entry) in places.iter().zip(entries.by_ref()) {
+            let word = used_word(entry.id(), written(entry), from.wrap);
+            place.store(word.0.to_le(), Ordering::Relaxed);
+        }
+        for ([_, place], entry) in wrapped.iter().zip(entries) {
+            let word = used_word(entry.id(), written(entry), !from.wrap);
+            place.store(word.0.to_le(), Ordering::Relaxed);
         }
         self.window.remove(count);
         self.unpublished += count as u16;
-        self.used = used;
+        self.used = self.used.advanced(count as u16, self.size);
     }
 
     #[inline]
@@ -667,8 +678,13 @@ fn used_word(id: u16, written: u32, wrap: bool) -> PackedWord {
 }
 
 #[inline(always)]
-fn write_used(ring: &[AtomicU64], slot: u16, word: PackedWord, order: Ordering) {
-    if let Some(place) = ring.get(2 * usize::from(slot) + 1) {
+fn write_used(
+    ring: &[[AtomicU64; DESCRIPTOR_WORDS]],
+    slot: u16,
+    word: PackedWord,
+    order: Ordering,
+) {
+    if let Some([_, place]) = ring.get(usize::from(slot)) {
         place.store(word.0.to_le(), order);
     }
 }

@@ -15,93 +15,75 @@ pub(crate) const GATHER_MAX: usize = 64;
 /// Chains known to be available that are enough not to look for more: each look takes the driver's cache line away.
 pub(crate) const ENOUGH: usize = 32;
 
+/// How far ahead of the frame that is copied the processor is asked to load further ones. More requests than it has buffers for
+/// lines on their way (10 to 16) make it wait, and fewer frames have not arrived when their turn comes.
+pub(crate) const AHEAD: usize = 16;
+
 /// Flag of our own: the chain is against the rules.
 pub(crate) const FLAG_BAD: u16 = 1 << 8;
 /// The flags of a descriptor that are kept.
 pub(crate) const FLAGS_KEPT: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT;
 
-/// The first descriptor of a chain, read once.
+/// The first descriptor of a chain, read once. Fields of the length at which they are used: a load of several that were stored
+/// one by one would wait for all of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
     pub(crate) address: u64,
-    /// `len`, flags and identifier: one word, as in the ring.
-    word: u64,
+    len: u32,
+    flags: u16,
+    id: u16,
 }
 
 impl Entry {
     /// `id` is the index of the descriptor (split), or the identifier of the buffer (packed).
     #[inline(always)]
     pub(crate) fn new(address: u64, len: u32, flags: u16, id: u16) -> Self {
-        let word = u64::from(len) | u64::from(flags) << 32 | u64::from(id) << 48;
-        Self { address, word }
-    }
-
-    /// `word` is that of a split ring's descriptor, `id` its index.
-    #[inline(always)]
-    pub(crate) fn of_word(address: u64, word: u64, id: u16) -> Self {
-        const KEPT: u64 = u32::MAX as u64 | (FLAGS_KEPT as u64) << 32;
-        let word = word & KEPT | u64::from(id) << 48;
-        Self { address, word }
-    }
-
-    /// Returns the entry with another length.
-    #[inline(always)]
-    pub(crate) fn with_len(self, len: u32) -> Self {
-        let word = self.word & !u64::from(u32::MAX) | u64::from(len);
-        Self { word, ..self }
+        Self {
+            address,
+            len,
+            flags,
+            id,
+        }
     }
 
     #[inline(always)]
-    pub(crate) fn len(self) -> u32 {
-        self.word as u32
+    pub(crate) fn set_len(&mut self, len: u32) {
+        self.len = len;
     }
 
     #[inline(always)]
-    pub(crate) fn flags(self) -> u16 {
-        (self.word >> 32) as u16
+    pub(crate) fn len(&self) -> u32 {
+        self.len
     }
 
     #[inline(always)]
-    pub(crate) fn is(self, kind: Kind) -> bool {
-        self.word & kind.mask == kind.value
+    pub(crate) fn flags(&self) -> u16 {
+        self.flags
     }
 
     #[inline(always)]
-    pub(crate) fn id(self) -> u16 {
-        (self.word >> 48) as u16
+    pub(crate) fn id(&self) -> u16 {
+        self.id
     }
-}
 
-/// Chains that a ring handles in the short way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
-    mask: u64,
-    value: u64,
-}
-
-impl Kind {
-    /// No chain.
-    pub(crate) const NONE: Self = Self { mask: 0, value: 1 };
-
-    /// A single descriptor for this access.
-    pub(crate) const fn direct(access: Access) -> Self {
+    /// Returns true for a chain of a single descriptor, for this access.
+    #[inline(always)]
+    pub(crate) fn is_direct(&self, access: Access) -> bool {
         let flags = match access {
             Access::Read => 0,
             Access::Write => FLAG_WRITE,
         };
-        Self {
-            mask: ((FLAGS_KEPT | FLAG_BAD) as u64) << 32,
-            value: (flags as u64) << 32,
-        }
+        self.flags & (FLAGS_KEPT | FLAG_BAD) == flags
     }
 }
 
-/// Chains read from the ring and not used yet, in order.
+/// Chains read from the ring and not used yet, in order. They lie in one piece, so that a loop over them has no other limit
+/// than their number.
 #[derive(Debug)]
-pub struct Window {
+pub(crate) struct Window {
     entries: [Entry; WINDOW],
-    start: u32,
-    end: u32,
+    start: usize,
+    end: usize,
 }
 
 impl Window {
@@ -115,58 +97,88 @@ impl Window {
 
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.end.wrapping_sub(self.start) as usize
+        self.end.saturating_sub(self.start)
     }
 
     /// Returns the place of the entry that is `ahead` behind the first.
     #[inline(always)]
-    pub(crate) fn at(&self, ahead: usize) -> usize {
-        self.start.wrapping_add(ahead as u32) as usize % WINDOW
+    pub(crate) fn place(&self, ahead: usize) -> usize {
+        self.start + ahead
     }
 
-    /// Returns the entry that is `ahead` behind the first, whatever it is.
+    /// Returns the entries.
     #[inline(always)]
-    pub(crate) fn ahead(&self, ahead: usize) -> Entry {
-        self.entry(self.at(ahead))
+    pub(crate) fn entries(&self) -> &[Entry] {
+        self.entries.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Returns the place that is `ahead` behind the last.
+    /// Returns the entries.
     #[inline(always)]
-    pub(crate) fn at_end(&self, ahead: usize) -> usize {
-        self.end.wrapping_add(ahead as u32) as usize % WINDOW
-    }
-
-    /// Returns the entry at a place, whatever it is.
-    #[inline(always)]
-    pub(crate) fn entry(&self, place: usize) -> Entry {
-        let entry = self.entries.get(place % WINDOW);
-        entry.copied().unwrap_or_default()
-    }
-
-    /// Sets the entry at a place.
-    #[inline(always)]
-    pub(crate) fn set(&mut self, place: usize, entry: Entry) {
-        if let Some(place) = self.entries.get_mut(place % WINDOW) {
-            *place = entry;
-        }
+    pub(crate) fn entries_mut(&mut self) -> &mut [Entry] {
+        let entries = self.entries.get_mut(self.start..self.end);
+        entries.unwrap_or_default()
     }
 
     /// Returns the entry that is `ahead` behind the first.
     #[inline(always)]
     pub(crate) fn get(&self, ahead: usize) -> Option<Entry> {
-        (ahead < self.len()).then(|| self.entry(self.at(ahead)))
+        self.entries().get(ahead).copied()
+    }
+
+    /// Makes room for `count` entries, if the window can have so many; returns by how many places the others moved.
+    #[inline(always)]
+    pub(crate) fn make_room(&mut self, count: usize) -> usize {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end + count > WINDOW {
+            return self.move_to_start();
+        }
+        0
+    }
+
+    #[cold]
+    fn move_to_start(&mut self) -> usize {
+        let moved = self.start;
+        self.entries.copy_within(moved..self.end, 0);
+        (self.start, self.end) = (0, self.end - moved);
+        moved
+    }
+
+    /// Returns the places behind the last entry, to be filled before [`Self::extend`].
+    #[inline(always)]
+    pub(crate) fn free(&mut self) -> &mut [Entry] {
+        self.entries.get_mut(self.end..).unwrap_or_default()
     }
 
     /// Adds places that were filled. There is room for them.
     #[inline(always)]
     pub(crate) fn extend(&mut self, count: usize) {
-        self.end = self.end.wrapping_add(count as u32);
+        self.end = (self.end + count).min(WINDOW);
     }
 
-    /// Removes the first entries. There are so many.
+    /// Adds an entry. There is room for it.
+    pub(crate) fn push(&mut self, entry: Entry) {
+        if let Some(place) = self.free().first_mut() {
+            *place = entry;
+            self.extend(1);
+        }
+    }
+
+    /// Removes the first entries.
     #[inline(always)]
     pub(crate) fn remove(&mut self, count: usize) {
-        self.start = self.start.wrapping_add(count as u32);
+        self.start = (self.start + count).min(self.end);
+    }
+}
+
+/// Returns `count` places of a ring from one on: up to its end, and those that follow at its start.
+#[inline(always)]
+pub(crate) fn parts<T>(ring: &[T], first: u16, count: usize) -> (&[T], &[T]) {
+    let first = usize::from(first);
+    let (start, end) = ring.split_at_checked(first).unwrap_or_default();
+    match end.get(..count) {
+        Some(all) => (all, &[]),
+        None => (end, start.get(..count - end.len()).unwrap_or_default()),
     }
 }
 
@@ -179,16 +191,16 @@ pub trait Queue {
     /// As [`Self::gather`], but only asks the processor to load what that reads. `None` if nothing is known without reading.
     fn announce(&mut self, most: usize) -> Option<usize>;
 
-    /// Returns the window.
-    fn window(&self) -> &Window;
+    /// Returns the chains in the window.
+    fn entries(&self) -> &[Entry];
 
-    /// Returns the window.
-    fn window_mut(&mut self) -> &mut Window;
+    /// Returns the chains in the window.
+    fn entries_mut(&mut self) -> &mut [Entry];
 
     /// Returns the number of chains in the window.
     #[inline(always)]
     fn gathered(&self) -> usize {
-        self.window().len()
+        self.entries().len()
     }
 
     /// Adds the pieces of the chain that is `ahead` behind the window's first.
@@ -208,7 +220,7 @@ pub trait Queue {
     fn complete(&mut self, written: u32);
 
     /// As [`Self::complete`], for the window's first chains, of one descriptor each, in a ring without an inflight region.
-    fn complete_direct(&mut self, count: usize, written: impl Fn(Entry) -> u32);
+    fn complete_direct(&mut self, count: usize, written: impl Fn(&Entry) -> u32);
 
     /// Shows the driver all chains that were used.
     fn publish(&mut self);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames that the guest transmits.
 
-use quietwire_memory::Span;
+use quietwire_memory::{Span, is_short};
 
-use crate::address_space::{Access, Miss, Piece, Translator};
+use crate::address_space::{Access, Miss, Near, Piece, Translator};
 
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::header::{HEADER_LEN, RawHeader};
-use super::queue::{Kind, Queue, WINDOW};
+use super::queue::{AHEAD, Entry, Queue, WINDOW};
 use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, Ring, RingConfig};
 
 /// What a ring holds for [`Receive::next`].
@@ -60,9 +60,15 @@ pub trait Receive: Ring {
     /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring; returns the number that [`Self::next`] gives.
     fn ready(&mut self, most: usize) -> usize;
 
-    /// Calls `take` with the octets and the header of each next frame of the burst, at most `most`, as long as their chains are
-    /// single descriptors, as most are; returns how many there were. See [`Self::next`] for the frame after them.
-    fn take_contiguous(&mut self, most: usize, take: impl FnMut(Span<'_>, RawHeader)) -> usize;
+    /// Calls `take` with the octets of each next frame of the burst, at most `most`, as long as their chains are single
+    /// descriptors, as most are; returns how many there were. Frames of more than `longest` octets, and those that leave
+    /// anything to the device, come with their header. See [`Self::next`] for the frame after them.
+    fn take_contiguous(
+        &mut self,
+        most: usize,
+        longest: usize,
+        take: impl FnMut(Span<'_>, Option<RawHeader>),
+    ) -> usize;
 
     /// Returns the next frame of the burst. Its octets may be read until the next call.
     fn next(&mut self) -> Option<Received<'_>>;
@@ -86,8 +92,9 @@ pub struct RingReceiver<Q> {
     header_len: usize,
     /// True if the guest may leave anything to the device. Headers are not read otherwise (section 5.1.6.2.1).
     has_offloads: bool,
-    /// What is taken in the short way: nothing with an IOTLB, an inflight region or the short header.
-    plain: Kind,
+    /// True if chains of a single descriptor are taken in the short way: not with an IOTLB, an inflight region or the short
+    /// header.
+    is_plain: bool,
     chain: Chain,
 }
 
@@ -99,14 +106,9 @@ impl<Q: Queue> RingReceiver<Q> {
             known: 0,
             header_len: features.header_len(),
             has_offloads: features.has_offloads,
-            plain: if memory.has_iotlb()
-                || queue.has_inflight()
-                || features.header_len() != HEADER_LEN
-            {
-                Kind::NONE
-            } else {
-                Kind::direct(Access::Read)
-            },
+            is_plain: !memory.has_iotlb()
+                && !queue.has_inflight()
+                && features.header_len() == HEADER_LEN,
             memory,
             queue,
             chain: Chain::new(),
@@ -119,12 +121,11 @@ impl<Q: Queue> RingReceiver<Q> {
         // In the region of the last frames, as most are.
         let near = self.memory.near();
         let (has_offloads, header_len) = (self.has_offloads, self.header_len as u64);
+        let mut left = AHEAD;
         self.queue.gather(most, |address| {
-            if near.has(address) {
-                near.prefetch(address.wrapping_add(header_len));
-                if has_offloads {
-                    near.prefetch(address);
-                }
+            if left > 0 {
+                left -= 1;
+                prefetch(near, address, header_len, has_offloads);
             }
         })
     }
@@ -187,48 +188,52 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
     }
 
     #[inline(always)]
-    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, RawHeader)) -> usize {
-        const SHORTEST: u32 = HEADER_LEN as u32 + 1;
+    fn take_contiguous(
+        &mut self,
+        most: usize,
+        longest: usize,
+        mut take: impl FnMut(Span<'_>, Option<RawHeader>),
+    ) -> usize {
         self.read_announced();
-        let (memory, has_offloads, plain) = (&self.memory, self.has_offloads, self.plain);
-        let most = most.min(self.left);
-        let window = self.queue.window();
+        if !self.is_plain {
+            return 0;
+        }
+        let (memory, has_offloads) = (&self.memory, self.has_offloads);
+        let entries = self.queue.entries();
+        let most = most.min(self.left).min(entries.len());
+        let mut left = entries.get(..most).unwrap_or_default();
         let mut near = memory.near();
-        let mut count = 0;
         loop {
-            // Nothing is called here but what `take` calls, so that all stays in registers.
-            while count < most {
-                let entry = window.ahead(count);
-                if !entry.is(plain) || !(SHORTEST..=OCTETS_MAX).contains(&entry.len()) {
-                    break;
+            // Nothing is called here, so that all stays in registers.
+            while let [entry, rest @ ..] = left
+                && let Some((octets, header)) = frame_of(entry, near, has_offloads)
+                && is_short(octets.len())
+                && octets.len() <= longest
+                && header.is_plain()
+            {
+                if let Some(later) = left.get(AHEAD) {
+                    prefetch(near, later.address, HEADER_LEN as u64, has_offloads);
                 }
-                let len = entry.len() as usize;
-                let Some(span) = near.octets(entry.address, len) else {
-                    break;
-                };
-                let mut header = RawHeader::PLAIN;
-                // Constant lengths: the octets stay in registers.
-                if has_offloads
-                    && let Some(place) = span.sub(0, HEADER_LEN)
-                    && let Some(octets) = place.read_array()
-                {
-                    header = RawHeader::new(&octets);
-                }
-                let Some(octets) = span.sub(HEADER_LEN, len - HEADER_LEN) else {
-                    break;
-                };
-                take(octets, header);
-                count += 1;
+                take(octets, None);
+                left = rest;
             }
-            if count >= most {
+            let [entry, rest @ ..] = left else {
                 break;
+            };
+            if let Some((octets, header)) = frame_of(entry, near, has_offloads) {
+                if let Some(later) = left.get(AHEAD) {
+                    prefetch(near, later.address, HEADER_LEN as u64, has_offloads);
+                }
+                take_any(octets, header, longest, &mut take);
+                left = rest;
+                continue;
             }
-            match memory.other_region(near, window.ahead(count).address) {
+            match memory.other_region(near, entry.address) {
                 Some(region) => near = region,
                 None => break,
             }
         }
-        let index = near.index();
+        let (index, count) = (near.index(), most - left.len());
         self.memory.stay(index);
         if count > 0 {
             self.queue.complete_direct(count, |_| 0);
@@ -244,6 +249,50 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
         }
         self.next_of_any_kind()
     }
+}
+
+/// Calls `take` as [`Receive::take_contiguous`] does. Apart from its loop over short frames, which keeps its values in registers.
+#[inline(never)]
+fn take_any(
+    octets: Span<'_>,
+    header: RawHeader,
+    longest: usize,
+    take: &mut impl FnMut(Span<'_>, Option<RawHeader>),
+) {
+    let is_whole = octets.len() <= longest && header.is_plain();
+    take(octets, (!is_whole).then_some(header));
+}
+
+/// Asks the processor to load the beginning of a frame.
+#[inline(always)]
+fn prefetch(near: Near<'_>, address: u64, header_len: u64, has_offloads: bool) {
+    near.prefetch(address.wrapping_add(header_len));
+    if has_offloads {
+        near.prefetch(address);
+    }
+}
+
+/// Returns the octets and the header of a frame in a single descriptor; `None` if it is another kind of chain, or lies outside
+/// the region.
+#[inline(always)]
+fn frame_of<'ring>(
+    entry: &Entry,
+    near: Near<'ring>,
+    has_offloads: bool,
+) -> Option<(Span<'ring>, RawHeader)> {
+    const SHORTEST: u32 = HEADER_LEN as u32 + 1;
+    let len = entry.len();
+    if !entry.is_direct(Access::Read) || !(SHORTEST..=OCTETS_MAX).contains(&len) {
+        return None;
+    }
+    let span = near.octets(entry.address, len as usize)?;
+    let header = if has_offloads {
+        RawHeader::new(&span.read_array()?)
+    } else {
+        RawHeader::PLAIN
+    };
+    let octets = span.sub(HEADER_LEN, len as usize - HEADER_LEN)?;
+    Some((octets, header))
 }
 
 impl<Q: Queue> Ring for RingReceiver<Q> {

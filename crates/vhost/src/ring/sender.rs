@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames that the guest receives.
 
-use crate::address_space::{Access, Miss, Translator};
+use quietwire_memory::is_short;
+
+use crate::address_space::{Access, Miss, Near, Translator};
 
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::header::{HEADER_LEN, RawHeader};
-use super::queue::{Entry, Kind, Queue, WINDOW};
+use super::queue::{AHEAD, Entry, Queue, WINDOW};
 use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, Ring, RingConfig};
 
 /// What became of a frame.
@@ -31,9 +33,12 @@ pub trait Transmit: Ring {
     fn ready(&mut self, most: usize) -> usize;
 
     /// Copies frames of one piece each, which leave nothing to the guest, as long as they and the chains that [`Self::ready`]
-    /// read fit one another, chains of a single descriptor; returns how many frames, and their octets. See [`Self::put`] for
-    /// the frame after them.
-    fn put_contiguous<'s>(&mut self, frames: impl Iterator<Item = &'s [u8]>) -> (usize, u64);
+    /// read fit one another, chains of a single descriptor; returns how many frames, and their octets. `frames` returns the
+    /// frames from a number on. See [`Self::put`] for the frame after them.
+    fn put_contiguous<'s, F: Iterator<Item = &'s [u8]>>(
+        &mut self,
+        frames: impl Fn(usize) -> F,
+    ) -> (usize, u64);
 
     /// Copies a frame of `length` octets into the guest's buffers. `header.num_buffers` is computed here.
     fn put<'s>(
@@ -57,8 +62,9 @@ pub struct RingSender<Q> {
     memory: Translator,
     header_len: usize,
     is_mergeable: bool,
-    /// What is filled in the short way: nothing with an IOTLB, an inflight region, a log or the short header.
-    plain: Kind,
+    /// True if chains of a single descriptor are filled in the short way: not with an IOTLB, an inflight region, a log or the
+    /// short header.
+    is_plain: bool,
     chain: Chain,
     /// Chains of the window, from its first on, whose addresses the IOTLB had.
     known: usize,
@@ -81,7 +87,7 @@ impl<Q: Queue> RingSender<Q> {
             memory: config.space.translator(),
             header_len: features.header_len(),
             is_mergeable: features.is_mergeable,
-            plain: Kind::NONE,
+            is_plain: false,
             chain: Chain::new(),
             known: 0,
             capacities: [0; WINDOW],
@@ -92,15 +98,10 @@ impl<Q: Queue> RingSender<Q> {
     }
 
     fn update_plain(&mut self) {
-        let is_rare = self.memory.has_iotlb()
-            || self.queue.has_inflight()
-            || self.queue.log().is_on()
-            || self.header_len != HEADER_LEN;
-        self.plain = if is_rare {
-            Kind::NONE
-        } else {
-            Kind::direct(Access::Write)
-        };
+        self.is_plain = !self.memory.has_iotlb()
+            && !self.queue.has_inflight()
+            && !self.queue.log().is_on()
+            && self.header_len == HEADER_LEN;
     }
 
     /// Reads chains from the ring; returns how many are read.
@@ -109,11 +110,11 @@ impl<Q: Queue> RingSender<Q> {
         // In the region of the last frames, as most are.
         let near = self.memory.near();
         let header_len = self.header_len as u64;
+        let mut left = AHEAD;
         self.queue.gather(most, |address| {
-            if near.has(address) {
-                // To read: the header may have a line of its own, and most headers are there already.
-                near.prefetch(address);
-                near.prefetch_write(address.wrapping_add(header_len));
+            if left > 0 {
+                left -= 1;
+                prefetch(near, address, header_len);
             }
         })
     }
@@ -187,6 +188,42 @@ impl<Q: Queue> RingSender<Q> {
     }
 }
 
+/// Asks the processor to load the place of a frame, to write there. The header may have a line of its own, and most headers are
+/// there already: that is loaded to read.
+#[inline(always)]
+fn prefetch(near: Near<'_>, address: u64, header_len: u64) {
+    near.prefetch(address);
+    near.prefetch_write(address.wrapping_add(header_len));
+}
+
+/// Copies a frame, with the header of one that is complete, into a chain of a single descriptor. Returns false if it does not fit,
+/// or the chain is of another kind or lies outside the region.
+#[inline(always)]
+fn fill(entry: &mut Entry, near: Near<'_>, from: &[u8]) -> bool {
+    const HEADER: RawHeader = RawHeader::PLAIN.with_num_buffers(1);
+    let total = HEADER_LEN + from.len();
+    if !entry.is_direct(Access::Write)
+        || total > entry.len() as usize
+        || total > OCTETS_MAX as usize
+    {
+        return false;
+    }
+    let Some(span) = near.octets(entry.address, total) else {
+        return false;
+    };
+    let (Some(place), Some(to)) = (span.sub(0, HEADER_LEN), span.sub(HEADER_LEN, from.len()))
+    else {
+        return false;
+    };
+    // A header that is there already is left alone: its cache line then stays with the guest, too.
+    if place.read_array().map(|octets| RawHeader::new(&octets)) != Some(HEADER) {
+        place.copy_from(&HEADER.octets());
+    }
+    to.copy_from(from);
+    entry.set_len(total as u32);
+    true
+}
+
 /// Returns the same octets, borrowed for less long.
 fn shorten<'short, 'long: 'short>(octets: &'long [u8]) -> &'short [u8] {
     octets
@@ -202,51 +239,46 @@ impl<Q: Queue> Transmit for RingSender<Q> {
     }
 
     #[inline(always)]
-    fn put_contiguous<'s>(&mut self, mut frames: impl Iterator<Item = &'s [u8]>) -> (usize, u64) {
-        const HEADER: RawHeader = RawHeader::PLAIN.with_num_buffers(1);
+    fn put_contiguous<'s, F: Iterator<Item = &'s [u8]>>(
+        &mut self,
+        frames: impl Fn(usize) -> F,
+    ) -> (usize, u64) {
         let announced = std::mem::take(&mut self.announced);
         if self.queue.gathered() < announced {
             self.gather(announced);
         }
-        let (memory, plain) = (&self.memory, self.plain);
-        let window = self.queue.window_mut();
-        let available = window.len();
+        if !self.is_plain {
+            return (0, 0);
+        }
+        let memory = &self.memory;
+        let entries = self.queue.entries_mut();
         let mut near = memory.near();
         let (mut count, mut octets) = (0, 0);
-        let mut frame = frames.next();
         loop {
+            let mut left = entries.get_mut(count..).unwrap_or_default().iter_mut();
             // Nothing is called here, so that all stays in registers.
-            while count < available
-                && let Some(from) = frame
-            {
-                let entry = window.ahead(count);
-                let total = HEADER_LEN + from.len();
-                if !entry.is(plain) || total > entry.len().min(OCTETS_MAX) as usize {
-                    break;
+            for from in frames(count) {
+                if let Some(later) = left.as_slice().get(AHEAD) {
+                    prefetch(near, later.address, HEADER_LEN as u64);
                 }
-                let Some(span) = near.octets(entry.address, total) else {
-                    break;
-                };
-                // A header that is there already is left alone: its cache line then stays with the guest, too.
-                if let Some(place) = span.sub(0, HEADER_LEN)
-                    && place.read_array().map(|octets| RawHeader::new(&octets)) != Some(HEADER)
+                if !is_short(from.len())
+                    || !left.next().is_some_and(|entry| fill(entry, near, from))
                 {
-                    place.copy_from(&HEADER.octets());
+                    break;
                 }
-                if let Some(place) = span.sub(HEADER_LEN, from.len()) {
-                    place.copy_from(from);
-                }
-                window.set(window.at(count), entry.with_len(total as u32));
                 octets += from.len() as u64;
                 count += 1;
-                frame = frames.next();
             }
-            if count >= available || frame.is_none() {
+            let (Some(entry), Some(from)) = (entries.get_mut(count), frames(count).next()) else {
                 break;
-            }
-            match memory.other_region(near, window.ahead(count).address) {
-                Some(region) => near = region,
-                None => break,
+            };
+            if fill(entry, near, from) {
+                octets += from.len() as u64;
+                count += 1;
+            } else if let Some(region) = memory.other_region(near, entry.address) {
+                near = region;
+            } else {
+                break;
             }
         }
         let index = near.index();

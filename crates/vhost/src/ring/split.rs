@@ -10,8 +10,10 @@ use crate::address_space::{Access, Translator};
 use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
 use super::dirty_log::RingLog;
 use super::inflight::SplitInflight;
-use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING_SIZE_MAX, SplitWord, split};
-use super::queue::{ENOUGH, Entry, FLAG_BAD, GATHER_MAX, Queue, WINDOW, Window};
+use super::layout::{
+    DESCRIPTOR_WORDS, FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING_SIZE_MAX, SplitWord, split,
+};
+use super::queue::{ENOUGH, Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window, parts};
 use super::{Counters, Features, RingConfig, RingError};
 
 /// A split virtqueue.
@@ -35,10 +37,13 @@ pub struct SplitQueue {
     used_checked: u16,
     /// Chains read and not published.
     held: u16,
-    descriptors: SharedSlice<AtomicU64>,
+    descriptors: SharedSlice<[AtomicU64; DESCRIPTOR_WORDS]>,
+    /// `flags`, `idx`, `ring` and `used_event`.
     avail: SharedSlice<AtomicU16>,
+    /// `flags`, `idx`, `ring` and `avail_event`.
     used: SharedSlice<AtomicU16>,
-    used_ring: SharedSlice<AtomicU32>,
+    /// `ring`: `id` and `len` of each entry.
+    used_ring: SharedSlice<[AtomicU32; 2]>,
     counters: Counters,
     log: RingLog,
     inflight: Option<SplitInflight>,
@@ -66,7 +71,7 @@ impl SplitQueue {
                 split::descriptors_len(size),
                 Access::Read,
             )?
-            .words(0, 2 * entries)
+            .words(0, entries)
             .ok_or(RingError::Misaligned("descriptor table"))?;
         let avail: SharedSlice<AtomicU16> = config
             .part(
@@ -88,7 +93,7 @@ impl SplitQueue {
             .words(0, split::used_words(size))
             .ok_or_else(misaligned)?;
         let used_ring = part
-            .words(0, split::USED_RING + 2 * entries)
+            .words(split::USED_RING_OFFSET, entries)
             .ok_or_else(misaligned)?;
         let log_address = config.ring_log_address.unwrap_or(part.guest_address());
         let log = RingLog::new(
@@ -168,12 +173,17 @@ impl SplitQueue {
     /// Asks the processor to load the descriptors that the `count` entries from `next` on name.
     #[inline(always)]
     fn prefetch_descriptors(&mut self, count: usize) {
-        let (avail, mask, next) = (&*self.avail, self.mask, self.next);
-        for ahead in usize::from(self.ahead)..count {
-            let head = head_at(avail, next.wrapping_add(ahead as u16) & mask);
-            self.descriptors.prefetch(2 * usize::from(head));
+        let Some(more) = count.checked_sub(usize::from(self.ahead)) else {
+            return;
+        };
+        let (heads, wrapped) = self.heads(self.ahead, more);
+        for head in heads {
+            self.descriptors.prefetch(index_of(head).into());
         }
-        self.ahead = self.ahead.max(count as u16);
+        for head in wrapped {
+            self.descriptors.prefetch(index_of(head).into());
+        }
+        self.ahead = count as u16;
     }
 
     /// Asks the processor to load what [`Queue::publish`] and [`Queue::complete`] write to for `count` chains, when those of
@@ -184,8 +194,7 @@ impl SplitQueue {
         // Eight entries share a cache line.
         for ahead in (0..count).step_by(8) {
             let slot = self.used_next.wrapping_add((have + ahead) as u16) & self.mask;
-            let at = split::USED_RING + 2 * usize::from(slot);
-            self.used_ring.prefetch_write(at);
+            self.used_ring.prefetch_write(slot.into());
         }
     }
 
@@ -204,24 +213,17 @@ impl SplitQueue {
         self.avail.prefetch(split::AVAIL_RING + usize::from(slot));
     }
 
+    /// Returns the slots of `count` entries of the available ring, from the one that is `ahead` behind `next` on: up to the
+    /// end of the ring, and from its start on.
     #[inline(always)]
-    fn descriptor(&self, index: u16) -> Option<(u64, SplitWord)> {
-        let at = 2 * usize::from(index);
-        let [address, word] = self.descriptors.get(at..at + 2)? else {
-            return None;
-        };
-        let address = u64::from_le(address.load(Ordering::Relaxed));
-        let word = u64::from_le(word.load(Ordering::Relaxed));
-        Some((address, SplitWord(word)))
+    fn heads(&self, ahead: u16, count: usize) -> (&[AtomicU16], &[AtomicU16]) {
+        let slot = self.next.wrapping_add(ahead) & self.mask;
+        parts(avail_ring(&self.avail, self.size), slot, count)
     }
 
-    /// Returns the chain that begins with a descriptor.
     #[inline(always)]
-    fn read(&self, head: u16) -> Entry {
-        match self.descriptor(head) {
-            Some((address, word)) => Entry::of_word(address, word.0, head),
-            None => Entry::new(0, 0, FLAG_BAD, head),
-        }
+    fn descriptor(&self, index: u16) -> Option<(u64, SplitWord)> {
+        descriptor(&self.descriptors, index)
     }
 
     /// Adds chains that a device before took and did not return.
@@ -232,11 +234,10 @@ impl SplitQueue {
             let Some(head) = self.inflight.as_mut().and_then(SplitInflight::resubmit) else {
                 break;
             };
-            self.window.set(self.window.at_end(count), self.read(head));
+            self.window.push(read(&self.descriptors, head));
             count += 1;
         }
         self.held += count as u16;
-        self.window.extend(count);
         count
     }
 
@@ -291,20 +292,31 @@ impl Queue for SplitQueue {
         if wanted == 0 {
             return have;
         }
+        self.window.make_room(wanted);
         if self.inflight.is_some() {
             wanted -= self.resubmit(wanted);
         }
         let count = self.available(wanted);
         self.prefetch_descriptors(count);
-        let (avail, mask, next) = (&*self.avail, self.mask, self.next);
-        for ahead in 0..count {
-            let head = head_at(avail, next.wrapping_add(ahead as u16) & mask);
-            let entry = self.read(head);
-            prefetch(entry.address);
-            let at = self.window.at_end(ahead);
-            self.window.set(at, entry);
+        let Self {
+            avail,
+            descriptors,
+            window,
+            ..
+        } = self;
+        let ring = avail_ring(avail, self.size);
+        let (heads, wrapped) = parts(ring, self.next & self.mask, count);
+        let descriptors = &**descriptors;
+        let mut places = window.free().iter_mut();
+        for (head, place) in heads.iter().zip(places.by_ref()) {
+            *place = read(descriptors, index_of(head));
+            prefetch(place.address);
         }
-        self.next = next.wrapping_add(count as u16);
+        for (head, place) in wrapped.iter().zip(places) {
+            *place = read(descriptors, index_of(head));
+            prefetch(place.address);
+        }
+        self.next = self.next.wrapping_add(count as u16);
         self.ahead = self.ahead.saturating_sub(count as u16);
         self.held += count as u16;
         self.window.extend(count);
@@ -325,13 +337,13 @@ impl Queue for SplitQueue {
     }
 
     #[inline(always)]
-    fn window(&self) -> &Window {
-        &self.window
+    fn entries(&self) -> &[Entry] {
+        self.window.entries()
     }
 
     #[inline(always)]
-    fn window_mut(&mut self) -> &mut Window {
-        &mut self.window
+    fn entries_mut(&mut self) -> &mut [Entry] {
+        self.window.entries_mut()
     }
 
     #[inline]
@@ -385,15 +397,17 @@ impl Queue for SplitQueue {
     }
 
     #[inline(always)]
-    fn complete_direct(&mut self, count: usize, written: impl Fn(Entry) -> u32) {
-        let (ring, mask, first) = (&*self.used_ring, self.mask, self.used_next);
-        for ahead in 0..count {
-            let entry = self.window.ahead(ahead);
-            let slot = first.wrapping_add(ahead as u16) & mask;
-            write_used(ring, slot, entry.id(), written(entry));
+    fn complete_direct(&mut self, count: usize, written: impl Fn(&Entry) -> u32) {
+        let (places, wrapped) = parts(&self.used_ring, self.used_next & self.mask, count);
+        let mut entries = self.window.entries().iter();
+        for (place, entry) in places.iter().zip(entries.by_ref()) {
+            write_used(place, entry.id(), written(entry));
+        }
+        for (place, entry) in wrapped.iter().zip(entries) {
+            write_used(place, entry.id(), written(entry));
         }
         self.window.remove(count);
-        self.used_next = first.wrapping_add(count as u16);
+        self.used_next = self.used_next.wrapping_add(count as u16);
     }
 
     #[inline]
@@ -489,21 +503,42 @@ pub(super) fn is_for(flags: u16, access: Access) -> bool {
     (flags & FLAG_WRITE != 0) == (access == Access::Write)
 }
 
-/// Returns the head of the chain in a slot of the available ring.
+/// Returns the entries of the available ring.
 #[inline(always)]
-fn head_at(avail: &[AtomicU16], slot: u16) -> u16 {
-    let at = split::AVAIL_RING + usize::from(slot);
-    load(avail, at, Ordering::Relaxed)
+fn avail_ring(avail: &[AtomicU16], size: u16) -> &[AtomicU16] {
+    let entries = split::AVAIL_RING..split::AVAIL_RING + usize::from(size);
+    avail.get(entries).unwrap_or_default()
+}
+
+/// Returns the index of the descriptor that an entry of the available ring names.
+#[inline(always)]
+fn index_of(head: &AtomicU16) -> u16 {
+    u16::from_le(head.load(Ordering::Relaxed))
+}
+
+/// Returns a descriptor; `None` if the table has none of this index.
+#[inline(always)]
+fn descriptor(table: &[[AtomicU64; DESCRIPTOR_WORDS]], index: u16) -> Option<(u64, SplitWord)> {
+    let [address, word] = table.get(usize::from(index))?;
+    let address = u64::from_le(address.load(Ordering::Relaxed));
+    let word = u64::from_le(word.load(Ordering::Relaxed));
+    Some((address, SplitWord(word)))
+}
+
+/// Returns the chain that begins with a descriptor.
+#[inline(always)]
+fn read(table: &[[AtomicU64; DESCRIPTOR_WORDS]], head: u16) -> Entry {
+    match descriptor(table, head) {
+        Some((address, word)) => Entry::new(address, word.len(), word.flags() & FLAGS_KEPT, head),
+        None => Entry::new(0, 0, FLAG_BAD, head),
+    }
 }
 
 /// Writes an entry of the used ring.
 #[inline(always)]
-fn write_used(ring: &[AtomicU32], slot: u16, head: u16, written: u32) {
-    let at = split::USED_RING + 2 * usize::from(slot);
-    if let Some([id, len]) = ring.get(at..at + 2) {
-        id.store(u32::from(head).to_le(), Ordering::Relaxed);
-        len.store(written.to_le(), Ordering::Relaxed);
-    }
+fn write_used([id, len]: &[AtomicU32; 2], head: u16, written: u32) {
+    id.store(u32::from(head).to_le(), Ordering::Relaxed);
+    len.store(written.to_le(), Ordering::Relaxed);
 }
 
 #[inline(always)]

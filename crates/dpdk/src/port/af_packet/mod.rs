@@ -27,7 +27,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use self::ring::{Geometry, Ring};
 use self::socket::{Failure, PacketSocket};
-use crate::burst::{BURST_MAX, Burst, first_segment, room};
+use crate::burst::{BURST_MAX, Burst, first_segment, room, take};
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::{PortOptions, PortStats};
@@ -236,8 +236,12 @@ impl AfPacketRx {
 fn allocate(pool: &Mempool, mbufs: &mut Mbufs, wanted: usize) -> usize {
     let mut count = wanted.min(BURST_MAX);
     while count > 0 {
-        // SAFETY: the array has room for `count`; the pool is alive.
-        if unsafe { sys::qw_alloc_bulk(pool.as_ptr(), mbufs.as_mut_ptr(), count as u32) } == 0 {
+        let places = mbufs.get_mut(..count).unwrap_or_default();
+        if let Some(start) = take(pool, places) {
+            for mbuf in places {
+                // SAFETY: just taken, alone.
+                unsafe { start.begin(*mbuf, 0) };
+            }
             break;
         }
         count /= 2;

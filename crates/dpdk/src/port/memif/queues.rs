@@ -70,12 +70,17 @@ impl Source for RxRing {
     }
 
     #[inline(always)]
-    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, ())) -> usize {
+    fn take_contiguous(
+        &mut self,
+        most: usize,
+        longest: usize,
+        mut take: impl FnMut(Span<'_>, Option<()>),
+    ) -> usize {
         let mut count = 0;
         while count < most
             && let Some(frame) = self.ring.next_contiguous()
         {
-            take(frame, ());
+            take(frame, (frame.len() > longest).then_some(()));
             count += 1;
         }
         count

@@ -152,12 +152,18 @@ impl<R: Receive> Source for RxBurst<'_, R> {
     }
 
     #[inline(always)]
-    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, Offload)) -> usize {
+    fn take_contiguous(
+        &mut self,
+        most: usize,
+        longest: usize,
+        mut take: impl FnMut(Span<'_>, Option<Offload>),
+    ) -> usize {
         let has_tso = self.around.has_tso;
         self.ring.take_contiguous(
             most,
+            longest,
             #[inline(always)]
-            |frame, header| take(frame, Offload::new(header, has_tso)),
+            |frame, header| take(frame, header.map(|header| Offload::new(header, has_tso))),
         )
     }
 
@@ -221,9 +227,9 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
     }
 
     #[inline(always)]
-    fn put_contiguous<'burst>(
+    fn put_contiguous<'burst, F: Iterator<Item = &'burst [u8]>>(
         &mut self,
-        frames: impl Iterator<Item = &'burst [u8]>,
+        frames: impl Fn(usize) -> F,
     ) -> (usize, u64) {
         self.ring.put_contiguous(frames)
     }

@@ -138,12 +138,18 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
     }
 
     #[inline(always)]
-    fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>, RawHeader)) -> usize {
+    fn take_contiguous(
+        &mut self,
+        most: usize,
+        longest: usize,
+        mut take: impl FnMut(Span<'_>, Option<RawHeader>),
+    ) -> usize {
         let mut count = 0;
         while count < most
             && let Some((frame, header)) = self.ring.next_contiguous()
         {
-            take(frame, header);
+            let is_whole = frame.len() <= longest && header.is_plain();
+            take(frame, (!is_whole).then_some(header));
             count += 1;
         }
         count

@@ -4,9 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quietwire_memory::SharedSlice;
-
-use super::super::layout::{FLAG_AVAIL, FLAG_USED, PackedWord, packed};
+use super::super::layout::{DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_USED, PackedWord, packed};
 use super::super::packed::Position;
 use super::{InflightRegion, VERSION, Words, field};
 
@@ -83,7 +81,7 @@ impl PackedInflight {
         region: &InflightRegion,
         size: u16,
         start: Position,
-        ring: &SharedSlice<AtomicU64>,
+        ring: &[[AtomicU64; DESCRIPTOR_WORDS]],
     ) -> Option<Self> {
         let words = region.words(HEADER_WORDS + ENTRY_WORDS * usize::from(size))?;
         let (header, positions) = (words.get(1), words.get(2));
@@ -116,7 +114,7 @@ impl PackedInflight {
         &mut self,
         header: u64,
         positions: u64,
-        ring: &SharedSlice<AtomicU64>,
+        ring: &[[AtomicU64; DESCRIPTOR_WORDS]],
     ) -> Option<()> {
         let position = |slot: u16, wrap: u8| {
             (slot < self.size).then_some(Position {
@@ -128,8 +126,9 @@ impl PackedInflight {
         let mut old_used = position(field(positions, 16), (positions >> 40) as u8)?;
         let mut free = field(header, 48);
         if used != old_used {
-            let at = 2 * usize::from(old_used.slot) + 1;
-            let word = ring.get(at).map_or(0, |word| word.load(Ordering::Acquire));
+            let word = ring
+                .get(usize::from(old_used.slot))
+                .map_or(0, |[_, word]| word.load(Ordering::Acquire));
             let flags = PackedWord(u64::from_le(word)).flags() & (FLAG_AVAIL | FLAG_USED);
             if flags != packed::avail_flags(old_used.wrap) {
                 // The guest has the batch.

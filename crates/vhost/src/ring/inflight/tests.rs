@@ -88,14 +88,14 @@ fn packed_regions_are_laid_out_as_specified() {
     inflight.prepare(end);
     // A crash before the guest sees them: the slot is still available, and both are in flight.
     let word = PackedWord::new(0, 0, packed::avail_flags(true));
-    ring[2 * 6 + 1].store(word.0, Ordering::Relaxed);
+    ring[6][1].store(word.0, Ordering::Relaxed);
     let before = mapping.span(0, 320).unwrap().read_array::<320>().unwrap();
     let rolled_back = PackedInflight::new(&region, 8, start, &ring).unwrap();
     assert_eq!((rolled_back.pending(), rolled_back.position()), (3, start));
     // A crash after: nothing is.
     mapping.span(0, 320).unwrap().copy_from(&before);
     let word = PackedWord::new(0, 0, packed::used_flags(true));
-    ring[2 * 6 + 1].store(word.0, Ordering::Relaxed);
+    ring[6][1].store(word.0, Ordering::Relaxed);
     let finished = PackedInflight::new(&region, 8, start, &ring).unwrap();
     assert_eq!((finished.pending(), finished.position()), (0, end));
     mapping.span(0, 320).unwrap().copy_from(&before);
