@@ -93,14 +93,13 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Makes a buffer that was taken from the pool a frame of `length` octets, at most its room, which hold whatever they
-    /// held before.
+    /// Makes a buffer that was taken from the pool a frame of `length` octets, which hold whatever they held before.
     ///
     /// This is all of `rte_pktmbuf_reset` that counts: the second cache line, with what is left to the sender of a frame, is
     /// read only if a flag says so, and written before.
     ///
     /// # Safety
-    /// The caller owns `mbuf`, and nobody shares it.
+    /// The caller owns `mbuf`, of the same pool, nobody shares it, and it has room for `length` octets.
     #[inline(always)]
     pub(crate) unsafe fn begin(self, mbuf: *mut sys::rte_mbuf, length: u16) {
         // SAFETY: the caller owns `mbuf`.
@@ -116,7 +115,7 @@ impl Start {
 /// Takes as many buffers from a pool as the slice has places; `None` when it has too few. [`Start::begin`] has to follow for
 /// each that is not freed at once.
 #[inline(always)]
-pub(crate) fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
+fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
     let count = u32::try_from(mbufs.len()).ok()?;
     // SAFETY: the slice has `count` places; the pool is alive.
     let code = unsafe { sys::qw_take_bulk(pool.as_ptr(), mbufs.as_mut_ptr(), count) };
@@ -133,6 +132,20 @@ pub(crate) fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<S
         first_fields: [offset, 1, 1, u16::MAX],
         room: usize::from(length - offset),
     })
+}
+
+/// Fills a slice with empty buffers of a pool, all or none; false when the pool has too few.
+#[inline(always)]
+#[must_use]
+pub(crate) fn allocate(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> bool {
+    let Some(start) = take(pool, mbufs) else {
+        return false;
+    };
+    for mbuf in mbufs {
+        // SAFETY: just taken, alone.
+        unsafe { start.begin(*mbuf, 0) };
+    }
+    true
 }
 
 impl Burst {
@@ -250,13 +263,12 @@ impl Burst {
     #[inline]
     #[must_use]
     pub fn allocate(&mut self, pool: &Mempool, count: usize) -> bool {
-        let Some(start) = self.take(pool, count) else {
+        let count = count.min(BURST_MAX);
+        let places = self.mbufs.get_mut(..count).unwrap_or_default();
+        if self.len != 0 || !allocate(pool, places) {
             return false;
-        };
-        for mbuf in self.held() {
-            // SAFETY: just taken, alone.
-            unsafe { start.begin(*mbuf, 0) };
         }
+        self.len = count;
         true
     }
 
@@ -268,8 +280,9 @@ impl Burst {
         if self.len != 0 {
             return None;
         }
-        let start = take(pool, self.mbufs.get_mut(..count.min(BURST_MAX))?)?;
-        self.len = count.min(BURST_MAX);
+        let count = count.min(BURST_MAX);
+        let start = take(pool, self.mbufs.get_mut(..count)?)?;
+        self.len = count;
         Some(start)
     }
 
@@ -676,9 +689,9 @@ impl<'eal> Mbuf<'eal> {
     #[inline]
     pub(crate) fn empty(pool: &Mempool, length: u16) -> Option<Self> {
         let mut mbuf = ptr::null_mut();
-        let start = take(pool, std::slice::from_mut(&mut mbuf))?;
-        // SAFETY: just taken, alone.
-        unsafe { start.begin(mbuf, 0) };
+        if !allocate(pool, slice::from_mut(&mut mbuf)) {
+            return None;
+        }
         // Whatever happens next, the buffer goes back.
         let frame = Self {
             mbuf,

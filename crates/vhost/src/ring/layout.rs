@@ -40,6 +40,8 @@ pub mod split {
     pub const INDEX: usize = 1;
     /// Index of `ring[0]` in the available ring, in 16-bit words.
     pub const AVAIL_RING: usize = 2;
+    /// Offset of `ring[0]` in the available ring, in octets.
+    pub const AVAIL_RING_OFFSET: u64 = 2 * AVAIL_RING as u64;
     /// Offset of `ring[0]` in the used ring, in octets. An entry is `id` and `len`, of 32 bits each.
     pub const USED_RING_OFFSET: u64 = 4;
     /// Octets of an entry of the used ring.

@@ -572,14 +572,12 @@ impl Queue for PackedQueue {
             self.first_used = (from.slot, word);
             from = from.advanced(1, self.size);
         }
-        let (places, wrapped) = parts(&self.ring, from.slot, entries.len());
-        for ([_, place], entry) in places.iter().zip(entries.by_ref()) {
-            let word = used_word(entry.id(), written(entry), from.wrap);
-            place.store(word.0.to_le(), Ordering::Relaxed);
-        }
-        for ([_, place], entry) in wrapped.iter().zip(entries) {
-            let word = used_word(entry.id(), written(entry), !from.wrap);
-            place.store(word.0.to_le(), Ordering::Relaxed);
+        let parts = parts(&self.ring, from.slot, entries.len());
+        for (places, wrap) in parts.into_iter().zip([from.wrap, !from.wrap]) {
+            for ([_, place], entry) in places.iter().zip(entries.by_ref()) {
+                let word = used_word(entry.id(), written(entry), wrap);
+                place.store(word.0.to_le(), Ordering::Relaxed);
+            }
         }
         self.window.remove(count);
         self.unpublished += count as u16;

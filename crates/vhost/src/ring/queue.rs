@@ -173,12 +173,12 @@ impl Window {
 
 /// Returns `count` places of a ring from one on: up to its end, and those that follow at its start.
 #[inline(always)]
-pub(crate) fn parts<T>(ring: &[T], first: u16, count: usize) -> (&[T], &[T]) {
+pub(crate) fn parts<T>(ring: &[T], first: u16, count: usize) -> [&[T]; 2] {
     let first = usize::from(first);
     let (start, end) = ring.split_at_checked(first).unwrap_or_default();
     match end.get(..count) {
-        Some(all) => (all, &[]),
-        None => (end, start.get(..count - end.len()).unwrap_or_default()),
+        Some(all) => [all, &[]],
+        None => [end, start.get(..count - end.len()).unwrap_or_default()],
     }
 }
 

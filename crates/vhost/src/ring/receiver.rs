@@ -211,9 +211,7 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
                 && octets.len() <= longest
                 && header.is_plain()
             {
-                if let Some(later) = left.get(AHEAD) {
-                    prefetch(near, later.address, HEADER_LEN as u64, has_offloads);
-                }
+                prefetch_later(left, near, has_offloads);
                 take(octets, None);
                 left = rest;
             }
@@ -221,9 +219,7 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
                 break;
             };
             if let Some((octets, header)) = frame_of(entry, near, has_offloads) {
-                if let Some(later) = left.get(AHEAD) {
-                    prefetch(near, later.address, HEADER_LEN as u64, has_offloads);
-                }
+                prefetch_later(left, near, has_offloads);
                 take_any(octets, header, longest, &mut take);
                 left = rest;
                 continue;
@@ -261,6 +257,14 @@ fn take_any(
 ) {
     let is_whole = octets.len() <= longest && header.is_plain();
     take(octets, (!is_whole).then_some(header));
+}
+
+/// Asks the processor to load the beginning of the frame that is [`AHEAD`] behind the first of these.
+#[inline(always)]
+fn prefetch_later(left: &[Entry], near: Near<'_>, has_offloads: bool) {
+    if let Some(later) = left.get(AHEAD) {
+        prefetch(near, later.address, HEADER_LEN as u64, has_offloads);
+    }
 }
 
 /// Asks the processor to load the beginning of a frame.

@@ -40,6 +40,8 @@ pub struct SplitQueue {
     descriptors: SharedSlice<[AtomicU64; DESCRIPTOR_WORDS]>,
     /// `flags`, `idx`, `ring` and `used_event`.
     avail: SharedSlice<AtomicU16>,
+    /// `ring`.
+    avail_ring: SharedSlice<AtomicU16>,
     /// `flags`, `idx`, `ring` and `avail_event`.
     used: SharedSlice<AtomicU16>,
     /// `ring`: `id` and `len` of each entry.
@@ -73,15 +75,19 @@ impl SplitQueue {
             )?
             .words(0, entries)
             .ok_or(RingError::Misaligned("descriptor table"))?;
-        let avail: SharedSlice<AtomicU16> = config
-            .part(
-                "available ring",
-                config.driver,
-                split::avail_len(size),
-                Access::Read,
-            )?
+        let part = config.part(
+            "available ring",
+            config.driver,
+            split::avail_len(size),
+            Access::Read,
+        )?;
+        let misaligned = || RingError::Misaligned("available ring");
+        let avail = part
             .words(0, split::avail_words(size))
-            .ok_or(RingError::Misaligned("available ring"))?;
+            .ok_or_else(misaligned)?;
+        let avail_ring = part
+            .words(split::AVAIL_RING_OFFSET, entries)
+            .ok_or_else(misaligned)?;
         let part = config.part(
             "used ring",
             config.device,
@@ -124,6 +130,7 @@ impl SplitQueue {
             held: 0,
             descriptors,
             avail,
+            avail_ring,
             used,
             used_ring,
             counters: Counters::default(),
@@ -137,8 +144,7 @@ impl SplitQueue {
     #[inline]
     fn look(&mut self) -> u16 {
         // Loaded at the same time as the index.
-        self.avail
-            .prefetch(split::AVAIL_RING + usize::from(self.next & self.mask));
+        self.avail_ring.prefetch(usize::from(self.next & self.mask));
         let index = load(&self.avail, split::INDEX, Ordering::Acquire);
         let available = index.wrapping_sub(self.next);
         let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
@@ -176,12 +182,11 @@ impl SplitQueue {
         let Some(more) = count.checked_sub(usize::from(self.ahead)) else {
             return;
         };
-        let (heads, wrapped) = self.heads(self.ahead, more);
-        for head in heads {
-            self.descriptors.prefetch(index_of(head).into());
-        }
-        for head in wrapped {
-            self.descriptors.prefetch(index_of(head).into());
+        let slot = self.next.wrapping_add(self.ahead) & self.mask;
+        for heads in parts(&self.avail_ring, slot, more) {
+            for head in heads {
+                self.descriptors.prefetch(index_of(head).into());
+            }
         }
         self.ahead = count as u16;
     }
@@ -210,15 +215,7 @@ impl SplitQueue {
         let wanted = known.min(wanted).min(GATHER_MAX as u16);
         self.prefetch_descriptors(usize::from(wanted));
         let slot = self.next.wrapping_add(wanted) & self.mask;
-        self.avail.prefetch(split::AVAIL_RING + usize::from(slot));
-    }
-
-    /// Returns the slots of `count` entries of the available ring, from the one that is `ahead` behind `next` on: up to the
-    /// end of the ring, and from its start on.
-    #[inline(always)]
-    fn heads(&self, ahead: u16, count: usize) -> (&[AtomicU16], &[AtomicU16]) {
-        let slot = self.next.wrapping_add(ahead) & self.mask;
-        parts(avail_ring(&self.avail, self.size), slot, count)
+        self.avail_ring.prefetch(usize::from(slot));
     }
 
     #[inline(always)]
@@ -299,22 +296,18 @@ impl Queue for SplitQueue {
         let count = self.available(wanted);
         self.prefetch_descriptors(count);
         let Self {
-            avail,
+            avail_ring,
             descriptors,
             window,
             ..
         } = self;
-        let ring = avail_ring(avail, self.size);
-        let (heads, wrapped) = parts(ring, self.next & self.mask, count);
         let descriptors = &**descriptors;
         let mut places = window.free().iter_mut();
-        for (head, place) in heads.iter().zip(places.by_ref()) {
-            *place = read(descriptors, index_of(head));
-            prefetch(place.address);
-        }
-        for (head, place) in wrapped.iter().zip(places) {
-            *place = read(descriptors, index_of(head));
-            prefetch(place.address);
+        for heads in parts(avail_ring, self.next & self.mask, count) {
+            for (head, place) in heads.iter().zip(places.by_ref()) {
+                *place = read(descriptors, index_of(head));
+                prefetch(place.address);
+            }
         }
         self.next = self.next.wrapping_add(count as u16);
         self.ahead = self.ahead.saturating_sub(count as u16);
@@ -398,13 +391,11 @@ impl Queue for SplitQueue {
 
     #[inline(always)]
     fn complete_direct(&mut self, count: usize, written: impl Fn(&Entry) -> u32) {
-        let (places, wrapped) = parts(&self.used_ring, self.used_next & self.mask, count);
         let mut entries = self.window.entries().iter();
-        for (place, entry) in places.iter().zip(entries.by_ref()) {
-            write_used(place, entry.id(), written(entry));
-        }
-        for (place, entry) in wrapped.iter().zip(entries) {
-            write_used(place, entry.id(), written(entry));
+        for places in parts(&self.used_ring, self.used_next & self.mask, count) {
+            for (place, entry) in places.iter().zip(entries.by_ref()) {
+                write_used(place, entry.id(), written(entry));
+            }
         }
         self.window.remove(count);
         self.used_next = self.used_next.wrapping_add(count as u16);
@@ -501,13 +492,6 @@ impl Queue for SplitQueue {
 #[inline(always)]
 pub(super) fn is_for(flags: u16, access: Access) -> bool {
     (flags & FLAG_WRITE != 0) == (access == Access::Write)
-}
-
-/// Returns the entries of the available ring.
-#[inline(always)]
-fn avail_ring(avail: &[AtomicU16], size: u16) -> &[AtomicU16] {
-    let entries = split::AVAIL_RING..split::AVAIL_RING + usize::from(size);
-    avail.get(entries).unwrap_or_default()
 }
 
 /// Returns the index of the descriptor that an entry of the available ring names.

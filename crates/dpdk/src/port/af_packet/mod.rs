@@ -27,7 +27,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use self::ring::{Geometry, Ring};
 use self::socket::{Failure, PacketSocket};
-use crate::burst::{BURST_MAX, Burst, first_segment, room, take};
+use crate::burst::{self, BURST_MAX, Burst, first_segment, room};
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::{PortOptions, PortStats};
@@ -236,12 +236,7 @@ impl AfPacketRx {
 fn allocate(pool: &Mempool, mbufs: &mut Mbufs, wanted: usize) -> usize {
     let mut count = wanted.min(BURST_MAX);
     while count > 0 {
-        let places = mbufs.get_mut(..count).unwrap_or_default();
-        if let Some(start) = take(pool, places) {
-            for mbuf in places {
-                // SAFETY: just taken, alone.
-                unsafe { start.begin(*mbuf, 0) };
-            }
+        if burst::allocate(pool, mbufs.get_mut(..count).unwrap_or_default()) {
             break;
         }
         count /= 2;
