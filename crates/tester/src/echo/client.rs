@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asks an echo service, one request at a time, and takes the time of each reply.
+//! Sends requests to an echo service on schedule, and times each reply from when its request was due.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{EchoError, EchoOptions, EchoResult, EchoTransport, PAYLOAD_MAX, PAYLOAD_MIN};
@@ -12,7 +12,7 @@ use crate::latency::Recorder;
 /// The longest wait in one go, so that an abort is seen soon.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The last of a wait for the next request is spent looking at the clock: a sleep is late by about as much.
-const SPIN: Duration = Duration::from_micros(200);
+const SPIN: Duration = Duration::from_micros(60);
 
 /// What came back.
 enum Reply {
@@ -20,6 +20,21 @@ enum Reply {
     Of(u64),
     /// Nothing yet.
     None,
+}
+
+/// The sending end of a way to the service.
+enum Sender {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+impl Sender {
+    fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Udp(socket) => socket.send(request).map(drop),
+            Self::Tcp(stream) => stream.write_all(request),
+        }
+    }
 }
 
 /// A way to the service.
@@ -30,43 +45,76 @@ enum Way {
 
 /// Asks for as long as the options say, or until `abort` is set.
 ///
+/// With an interval, requests are sent on schedule, however many wait for their replies, and each is timed from when it was
+/// due: a path that stalls is seen by every request that was due meanwhile. Without one, the next request waits for the reply to the
+/// last.
+///
 /// # Errors
 /// [`EchoError`]. Requests that are not answered are no error but loss.
 pub fn run(options: &EchoOptions, abort: &AtomicBool) -> Result<EchoResult, EchoError> {
     check(options)?;
-    let mut way = Way::open(options)?;
-    let mut octets = Buffers::new(options);
-    let mut times = Recorder::default();
-    let (mut requests, mut replies, mut late_replies) = (0, 0, 0);
+    let way = Way::open(options)?;
+    let run = first_number();
+    let began = Instant::now();
+    let tally = if options.interval.is_zero() {
+        one_at_a_time(options, way, run, abort)
+    } else {
+        on_schedule(options, way, run, abort)
+    }?;
+    Ok(EchoResult {
+        server: options.server,
+        transport: options.transport,
+        payload_octets: options.payload_octets,
+        elapsed_s: began.elapsed().as_secs_f64(),
+        requests: tally.requests,
+        replies: tally.replies,
+        late_replies: tally.late_replies,
+        lost: tally.requests - tally.replies,
+        longest_send_delay_ns: tally.longest_send_delay_ns,
+        round_trip: tally.times.summary().map_err(EchoError::Result)?,
+    })
+}
+
+/// What came of the requests.
+#[derive(Default)]
+struct Tally {
+    requests: u64,
+    replies: u64,
+    late_replies: u64,
+    longest_send_delay_ns: u64,
+    times: Recorder,
+}
+
+fn one_at_a_time(
+    options: &EchoOptions,
+    mut way: Way,
+    run: u64,
+    abort: &AtomicBool,
+) -> Result<Tally, EchoError> {
+    let mut sender = way.sender().map_err(|error| failed(options, error, 0))?;
+    let mut request = Request::new(options, run);
+    let mut reply = vec![0; usize::from(options.payload_octets)];
+    let mut tally = Tally::default();
     let began = Instant::now();
     while began.elapsed() < options.duration {
-        let due = began + options.interval.saturating_mul(requests_as_u32(requests));
-        if !wait_until(due.min(began + options.duration), abort) {
-            return Err(EchoError::Aborted);
-        }
-        if began.elapsed() >= options.duration {
-            break;
-        }
-        octets.number(requests);
         let sent = Instant::now();
-        let failed = |error, replies| failed(options, error, replies);
-        way.send(&octets.request)
-            .map_err(|error| failed(error, replies))?;
-        requests += 1;
+        sender
+            .send(request.numbered(tally.requests))
+            .map_err(|error| failed(options, error, tally.replies))?;
+        tally.requests += 1;
         let deadline = sent + options.timeout;
         loop {
-            let reply = way
-                .receive(&mut octets.reply, deadline)
-                .map_err(|error| failed(error, replies))?;
+            let received = way
+                .receive(&mut reply, deadline)
+                .map_err(|error| failed(options, error, tally.replies))?;
             let now = Instant::now();
-            match reply {
-                Reply::Of(number) if number == octets.run + requests - 1 => {
-                    let time = now.duration_since(sent).as_nanos();
-                    times.record(u64::try_from(time).unwrap_or(u64::MAX), 1);
-                    replies += 1;
+            match received {
+                Reply::Of(number) if number == run + tally.requests - 1 => {
+                    tally.times.record(nanoseconds(now.duration_since(sent)), 1);
+                    tally.replies += 1;
                     break;
                 }
-                Reply::Of(number) => late_replies += u64::from(number >= octets.run),
+                Reply::Of(number) => tally.late_replies += u64::from(number >= run),
                 Reply::None => {}
             }
             if abort.load(Ordering::Relaxed) {
@@ -77,21 +125,167 @@ pub fn run(options: &EchoOptions, abort: &AtomicBool) -> Result<EchoResult, Echo
             }
         }
     }
-    Ok(EchoResult {
-        server: options.server,
-        transport: options.transport,
-        payload_octets: options.payload_octets,
-        elapsed_s: began.elapsed().as_secs_f64(),
-        requests,
-        replies,
-        late_replies,
-        lost: requests - replies,
-        round_trip: times.summary().map_err(EchoError::Result)?,
+    Ok(tally)
+}
+
+/// The schedule of requests, which sender and receiver share.
+#[derive(Clone, Copy)]
+struct Schedule {
+    began: Instant,
+    interval: Duration,
+    duration: Duration,
+}
+
+impl Schedule {
+    /// When a request is due; `None` if that is after the end.
+    fn due(&self, request: u64) -> Option<Instant> {
+        let nanoseconds = self.interval.as_nanos().checked_mul(u128::from(request))?;
+        let after = Duration::from_nanos(u64::try_from(nanoseconds).ok()?);
+        (after < self.duration).then(|| self.began + after)
+    }
+}
+
+/// How far the sender is.
+#[derive(Default)]
+struct Progress {
+    sent: AtomicU64,
+    longest_delay_ns: AtomicU64,
+    has_ended: AtomicBool,
+}
+
+fn on_schedule(
+    options: &EchoOptions,
+    mut way: Way,
+    run: u64,
+    abort: &AtomicBool,
+) -> Result<Tally, EchoError> {
+    let sender = way.sender().map_err(|error| failed(options, error, 0))?;
+    let schedule = Schedule {
+        began: Instant::now(),
+        interval: options.interval,
+        duration: options.duration,
+    };
+    let progress = Progress::default();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let request = Request::new(options, run);
+            let sent = send_on_schedule(sender, request, schedule, &progress, abort);
+            progress.has_ended.store(true, Ordering::Release);
+            sent
+        });
+        let tally = receive_all(options, &mut way, run, schedule, &progress, abort);
+        if tally.is_err() {
+            // Ends the sender, which looks at it before each request.
+            progress.has_ended.store(true, Ordering::Release);
+        }
+        let sent = sending.join().unwrap_or(Ok(()));
+        let replies = tally.as_ref().map_or(0, |tally| tally.replies);
+        // An error of the receiver says more: it knows whether there were replies.
+        let tally = tally?;
+        sent.map_err(|error| failed(options, error, replies))?;
+        if abort.load(Ordering::Relaxed) {
+            return Err(EchoError::Aborted);
+        }
+        Ok(tally)
     })
 }
 
-fn requests_as_u32(requests: u64) -> u32 {
-    u32::try_from(requests).unwrap_or(u32::MAX)
+fn send_on_schedule(
+    mut sender: Sender,
+    mut request: Request,
+    schedule: Schedule,
+    progress: &Progress,
+    abort: &AtomicBool,
+) -> io::Result<()> {
+    let ends = || abort.load(Ordering::Relaxed) || progress.has_ended.load(Ordering::Acquire);
+    for number in 0.. {
+        let Some(due) = schedule.due(number) else {
+            return Ok(());
+        };
+        if !wait_until(due, &ends) {
+            return Ok(());
+        }
+        let delay_ns = nanoseconds(due.elapsed());
+        progress
+            .longest_delay_ns
+            .fetch_max(delay_ns, Ordering::Relaxed);
+        // Before it is sent: the reply may be faster than this thread.
+        progress.sent.store(number + 1, Ordering::Release);
+        sender.send(request.numbered(number))?;
+    }
+    Ok(())
+}
+
+/// Receives until every request has its reply, or the last has run out of time.
+fn receive_all(
+    options: &EchoOptions,
+    way: &mut Way,
+    run: u64,
+    schedule: Schedule,
+    progress: &Progress,
+    abort: &AtomicBool,
+) -> Result<Tally, EchoError> {
+    let mut reply = vec![0; usize::from(options.payload_octets)];
+    let mut tally = Tally::default();
+    let mut answered = Answered::default();
+    while !abort.load(Ordering::Relaxed) {
+        // In this order: what was sent before the end is in the count.
+        let has_ended = progress.has_ended.load(Ordering::Acquire);
+        let sent = progress.sent.load(Ordering::Acquire);
+        let last_due = sent.checked_sub(1).and_then(|last| schedule.due(last));
+        let last_deadline = last_due.map(|due| due + options.timeout);
+        let is_over = last_deadline.is_none_or(|deadline| Instant::now() >= deadline);
+        if has_ended && (tally.replies >= sent || is_over) {
+            break;
+        }
+        let received = way
+            .receive(&mut reply, Instant::now() + PATIENCE)
+            .map_err(|error| failed(options, error, tally.replies))?;
+        let now = Instant::now();
+        let Reply::Of(number) = received else {
+            continue;
+        };
+        let sent = progress.sent.load(Ordering::Acquire);
+        let Some(request) = number.checked_sub(run).filter(|request| *request < sent) else {
+            continue;
+        };
+        let Some(due) = schedule.due(request) else {
+            continue;
+        };
+        let time = now.saturating_duration_since(due);
+        if time > options.timeout {
+            tally.late_replies += 1;
+        } else if answered.insert(request) {
+            tally.times.record(nanoseconds(time), 1);
+            tally.replies += 1;
+        }
+    }
+    tally.requests = progress.sent.load(Ordering::Acquire);
+    tally.longest_send_delay_ns = progress.longest_delay_ns.load(Ordering::Relaxed);
+    Ok(tally)
+}
+
+/// Requests that have their reply, a bit each.
+#[derive(Default)]
+struct Answered(Vec<u64>);
+
+impl Answered {
+    /// Returns false if it was in already.
+    fn insert(&mut self, request: u64) -> bool {
+        let (word, bit) = ((request / 64) as usize, 1 << (request % 64));
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0.get_mut(word).is_some_and(|word| {
+            let is_new = *word & bit == 0;
+            *word |= bit;
+            is_new
+        })
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn check(options: &EchoOptions) -> Result<(), EchoError> {
@@ -124,38 +318,41 @@ fn failed(options: &EchoOptions, error: io::Error, replies: u64) -> EchoError {
     }
 }
 
-/// A request and room for a reply.
-struct Buffers {
-    request: Vec<u8>,
-    reply: Vec<u8>,
-    /// Numbers of this run begin here, so that replies to another's requests are not taken for its own.
+/// The number of the first request of a run: replies to the requests of another run are not taken for its own.
+fn first_number() -> u64 {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos() as u64);
+    now & !0xffff_ffff
+}
+
+/// A request, whose number changes.
+struct Request {
+    octets: Vec<u8>,
     run: u64,
 }
 
-impl Buffers {
-    fn new(options: &EchoOptions) -> Self {
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |time| time.as_nanos() as u64);
+impl Request {
+    fn new(options: &EchoOptions, run: u64) -> Self {
         Self {
-            request: vec![0; usize::from(options.payload_octets)],
-            reply: vec![0; usize::from(options.payload_octets)],
-            run: now & !0xffff_ffff,
+            octets: vec![0; usize::from(options.payload_octets)],
+            run,
         }
     }
 
-    fn number(&mut self, request: u64) {
-        let number = (self.run + request).to_be_bytes();
-        for (octet, number) in self.request.iter_mut().zip(number) {
+    fn numbered(&mut self, request: u64) -> &[u8] {
+        let number = self.run.wrapping_add(request).to_be_bytes();
+        for (octet, number) in self.octets.iter_mut().zip(number) {
             *octet = number;
         }
+        &self.octets
     }
 }
 
 /// False when it is to end.
-fn wait_until(due: Instant, abort: &AtomicBool) -> bool {
+fn wait_until(due: Instant, ends: &impl Fn() -> bool) -> bool {
     loop {
-        if abort.load(Ordering::Relaxed) {
+        if ends() {
             return false;
         }
         let left = due.saturating_duration_since(Instant::now());
@@ -197,11 +394,12 @@ impl Way {
         }
     }
 
-    fn send(&mut self, request: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Udp(socket) => socket.send(request).map(drop),
-            Self::Tcp { stream, .. } => stream.write_all(request),
-        }
+    /// The sending end.
+    fn sender(&self) -> io::Result<Sender> {
+        Ok(match self {
+            Self::Udp(socket) => Sender::Udp(socket.try_clone()?),
+            Self::Tcp { stream, .. } => Sender::Tcp(stream.try_clone()?),
+        })
     }
 
     /// One reply, or nothing for a while or until the deadline.

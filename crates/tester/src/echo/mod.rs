@@ -41,8 +41,7 @@ pub struct EchoOptions {
     pub payload_octets: u16,
     /// How long requests are sent.
     pub duration: Duration,
-    /// From one request to the next; zero for the next at once. A request that waits longer for its reply holds up the
-    /// next: one at a time is on its way.
+    /// From one request to the next, whether replies have come or not. Zero: each request follows the reply to the last.
     pub interval: Duration,
     /// How long a reply, and the connection, may take.
     pub timeout: Duration,
@@ -67,7 +66,10 @@ pub struct EchoResult {
     pub late_replies: u64,
     /// Requests without a reply in time.
     pub lost: u64,
-    /// Round-trip times of the replies in time.
+    /// Longest time from when a request was due to when it was sent, nanoseconds: the client's own part of its round-trip time. Zero
+    /// without a schedule.
+    pub longest_send_delay_ns: u64,
+    /// Round-trip times of the replies in time, from when their requests were due.
     pub round_trip: LatencySummary,
 }
 
@@ -156,6 +158,8 @@ mod tests {
                     for payload_octets in [PAYLOAD_MIN, 1400, 60_000] {
                         let options = EchoOptions {
                             payload_octets,
+                            // What is on its way has to fit the sockets' buffers.
+                            interval: Duration::from_micros(100 + u64::from(payload_octets) / 10),
                             ..options(address, transport)
                         };
                         let never = AtomicBool::new(false);
@@ -171,6 +175,44 @@ mod tests {
                 }
             });
         }
+    }
+
+    /// A service that stops for a while delays every request that was due meanwhile, not one.
+    #[test]
+    fn a_stall_is_seen_by_every_request_that_was_due() {
+        let service = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = service.local_addr().unwrap();
+        let (never, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let stall = Duration::from_millis(100);
+        let result = scope(|scope| {
+            scope.spawn(|| {
+                service
+                    .set_read_timeout(Some(Duration::from_millis(10)))
+                    .unwrap();
+                let mut octets = [0; 2000];
+                let mut has_stalled = false;
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok((length, from)) = service.recv_from(&mut octets) else {
+                        continue;
+                    };
+                    if !std::mem::replace(&mut has_stalled, true) {
+                        std::thread::sleep(stall);
+                    }
+                    service.send_to(&octets[..length], from).unwrap();
+                }
+            });
+            let _stop = Stop(&stop);
+            let options = EchoOptions {
+                interval: Duration::from_millis(1),
+                duration: Duration::from_millis(200),
+                ..options(address, EchoTransport::Udp)
+            };
+            run(&options, &never).unwrap()
+        });
+        assert_eq!((result.requests, result.lost), (200, 0), "{result:?}");
+        // The first waits for 100 ms, the second for 99 ms, and so on: half of them for 50 ms on average.
+        assert!(result.round_trip.mean_ns > 20e6, "{result:?}");
+        assert!(result.round_trip.p50_ns.is_some(), "{result:?}");
     }
 
     #[test]
