@@ -11,8 +11,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use quietwire_dpdk::PortUri;
-use quietwire_study::{GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, run_study};
-use quietwire_tester::{FrameSizes, Preparation};
+use quietwire_report::{SearchOutcome, Summary};
+use quietwire_study::{
+    GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
+};
+use quietwire_tester::{FrameSizes, Preparation, Validity};
 
 use self::plan::{Assignment, MeasuredMethod, NamedGoal};
 use super::chosen_tester::ChosenTester;
@@ -110,13 +113,41 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
     shown.finish();
     let end = end?;
-    show(&store.results()?, args.html.as_deref(), args.json)?;
+    let results = store.results()?;
+    show(&results, args.html.as_deref(), args.json)?;
     match end {
-        StudyEnd::Finished => Ok(()),
+        StudyEnd::Finished => check_found(&results),
         StudyEnd::Interrupted => {
             Err(CheckFailed("interrupted before it was through".to_owned()).into())
         }
     }
+}
+
+/// Refuses a result in which the search for a goal ended without a rate.
+fn check_found(results: &StudyResults) -> Result<()> {
+    let summary = Summary::of(results)?;
+    let cases = summary.sizes.iter().flat_map(|size| &size.cases);
+    let mut goals = cases.flat_map(|case| &case.goals);
+    let Some(goal) = goals.find(|goal| goal.outcomes.contains(&SearchOutcome::TesterFailed)) else {
+        return Ok(());
+    };
+    let trials = || results.steps.iter().flat_map(|step| &step.trials);
+    let invalid = || {
+        trials().filter_map(|trial| match &trial.result.validity {
+            Validity::Valid => None,
+            Validity::Invalid(reasons) => Some(reasons),
+        })
+    };
+    let latest = invalid().last().and_then(|reasons| reasons.first());
+    Err(CheckFailed(format!(
+        "no result for {}: the tester failed in {} of {} trials, the last time because {}; give it a CPU of its own and real-time priority \
+         (--cpus, --realtime-priority), or more attempts (--set trials.invalid-repeats=N)",
+        goal.name,
+        invalid().count(),
+        trials().count(),
+        latest.map_or("of an unknown reason", String::as_str),
+    ))
+    .into())
 }
 
 /// The built-in tester over the ports given.

@@ -312,14 +312,8 @@ fn of_case(
         .iter()
         .filter(|step| step.case_name == case.name && step.frame_size == size)
         .collect();
-    let goals = results
-        .file
-        .search
-        .iter()
-        .flat_map(|search| &search.goals)
-        .enumerate()
-        .map(|(index, goal)| throughput::of_goal(&steps, index, goal))
-        .collect();
+    let goals = results.file.search.iter();
+    let goals = throughput::of_goals(&steps, goals.flat_map(|search| &search.goals));
     let sweep = throughput::sweep(&steps);
     let trials: Vec<&TrialRecord> = steps.iter().flat_map(|step| &step.trials).collect();
     Ok(CaseSummary {

@@ -92,13 +92,63 @@ pub struct LossPoint {
     pub loss_ratio: f64,
 }
 
-pub(super) fn of_goal(steps: &Steps<'_>, index: usize, goal: &Goal) -> GoalSummary {
+/// Summaries of the goals of one case, in the order of the goals.
+///
+/// A rate that held for a goal also holds for any goal that allows more loss: if the search for the latter ended below, its
+/// outcome is that of the former, round by round.
+pub(super) fn of_goals<'a>(
+    steps: &Steps<'_>,
+    goals: impl Iterator<Item = &'a Goal>,
+) -> Vec<GoalSummary> {
+    let goals: Vec<&Goal> = goals.collect();
+    let found: Vec<Vec<SearchOutcome>> = goals
+        .iter()
+        .enumerate()
+        .map(|(index, goal)| outcomes(steps, index, goal))
+        .collect();
+    let summaries = goals.iter().zip(&found).map(|(goal, own)| {
+        let mut own = own.clone();
+        for (stricter, theirs) in goals.iter().zip(&found) {
+            if stricter.loss_ratio < goal.loss_ratio {
+                lift(&mut own, theirs);
+            }
+        }
+        summary(goal, own)
+    });
+    summaries.collect()
+}
+
+/// Replaces outcomes that are below those of a stricter goal in the same round.
+fn lift(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
+    for (own, stricter) in own.iter_mut().zip(stricter) {
+        if let (Some(rate), Some(proven)) = (own.counted_rate(), stricter.counted_rate())
+            && proven > rate
+        {
+            *own = match *stricter {
+                SearchOutcome::Held {
+                    rate_pps,
+                    contradictions,
+                } => SearchOutcome::Held {
+                    rate_pps,
+                    // The trials that ended the own search below.
+                    contradictions: contradictions + 1,
+                },
+                other => other,
+            };
+        }
+    }
+}
+
+fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Vec<SearchOutcome> {
     let kind = StepKind::Search(goal.name.clone());
     let alone = of_kind(steps, &kind)
         .flat_map(|step| each_run(step).map(move |findings| outcome(step, findings)));
     let together = of_kind(steps, &StepKind::Goals)
         .flat_map(|step| each_run(step).map(move |findings| outcome_of_goal(findings, index)));
-    let outcomes: Vec<SearchOutcome> = alone.chain(together).collect();
+    alone.chain(together).collect()
+}
+
+fn summary(goal: &Goal, outcomes: Vec<SearchOutcome>) -> GoalSummary {
     let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
     let rate_pps = Spread::of(rates.collect());
     let is_limit = |outcome: &SearchOutcome, median: f64| matches!(outcome, SearchOutcome::AtLeast { rate_pps } if *rate_pps <= median);
@@ -260,4 +310,47 @@ pub(super) fn points(steps: &Steps<'_>) -> Vec<LossPoint> {
             loss_ratio: trial.result.loss_ratio,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_goal_is_below_a_stricter_one() {
+        let held = |rate_pps| SearchOutcome::Held {
+            rate_pps,
+            contradictions: 0,
+        };
+        let ndr = [
+            held(1.45e6),
+            held(1e6),
+            SearchOutcome::TesterFailed,
+            SearchOutcome::AtLeast { rate_pps: 9e6 },
+            held(5e6),
+        ];
+        let mut pdr = [
+            held(0.38e6),
+            held(2e6),
+            held(3e6),
+            SearchOutcome::NothingHeld {
+                lowest_tried_pps: 1e6,
+            },
+            SearchOutcome::TesterFailed,
+        ];
+        lift(&mut pdr, &ndr);
+        assert_eq!(
+            pdr,
+            [
+                SearchOutcome::Held {
+                    rate_pps: 1.45e6,
+                    contradictions: 1
+                },
+                held(2e6),
+                held(3e6),
+                SearchOutcome::AtLeast { rate_pps: 9e6 },
+                SearchOutcome::TesterFailed,
+            ]
+        );
+    }
 }

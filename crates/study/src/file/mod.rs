@@ -390,8 +390,9 @@ fn drain_s() -> f64 {
     0.1
 }
 
+/// With one trial in three invalid, a search of a hundred trials gives up in one of a thousand.
 fn invalid_repeats() -> u32 {
-    3
+    10
 }
 
 /// FD.io's: so many full trials' lengths are measured at a load.
