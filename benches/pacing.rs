@@ -131,6 +131,7 @@ fn described(options: &Options, tester: &mut Tester) -> Vec<Described> {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            reflected: false,
             traffic: None,
         };
         (name, trial.with_traffic(traffic).expect("no capture"))

@@ -132,6 +132,7 @@ impl Bench {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            reflected: false,
             traffic: None,
         });
         result.unwrap().forwarding_rate_pps

@@ -182,6 +182,7 @@ fn trial(duration_s: f64, warm_up_s: f64, drain_s: f64, mac_addresses: u32) -> T
         destinations: 1,
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
+        reflected: false,
         traffic: None,
     }
 }

@@ -588,6 +588,7 @@ pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Tr
             _ => IpVersion::V4,
         },
         low_rate_pps: LOW_RATE_PPS,
+        reflected: false,
         traffic: described.map(Box::new),
     }
 }

@@ -140,6 +140,7 @@ impl SimulatedBench {
             duplicate_frames: 0,
             reordered_frames: 0,
             damaged_frames: 0,
+            stale_frames: 0,
             achieved_rate_pps: offered as f64 / elapsed_s,
             forwarding_rate_pps: received as f64 / elapsed_s,
             latency: latency(latency_ns, received, behaviour.stolen_ratio)?,

@@ -74,12 +74,14 @@ pub(crate) fn assemble(
 ) -> Result<TrialResult, String> {
     let hz = times.ticks_per_second as f64;
     let sum = |part: fn(&LaneResult) -> u64| lanes.iter().map(part).sum::<u64>();
+    // Latency of the frames that were not sent is not known.
+    let unsent_ratio = ratio(sum(|l| l.unsent), sum(|l| l.scheduled));
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
-    let flows = Flows::of(lanes, names.len(), paired);
+    let flows = Flows::of(lanes, names.len(), |port| home_of(trial, port, paired));
     let received: u64 = flows.all.iter().map(|flow| flow.received_frames).sum();
     let damaged = sum(|lane| lane.seen.damaged);
-    let lost = offered.saturating_sub(received + damaged);
+    let lost = offered.saturating_sub(received);
     let elapsed_s = elapsed_s(lanes, times, hz);
     let rate = |frames: u64| {
         if elapsed_s > 0.0 {
@@ -100,10 +102,11 @@ pub(crate) fn assemble(
         duplicate_frames: flows.all.iter().map(|flow| flow.duplicate_frames).sum(),
         reordered_frames: flows.all.iter().map(|flow| flow.reordered_frames).sum(),
         damaged_frames: damaged,
+        stale_frames: flows.stale,
         achieved_rate_pps: rate(offered),
         forwarding_rate_pps: rate(received),
-        latency: latency(lanes).summary()?,
-        variation: variation(lanes)?,
+        latency: latency(lanes).summary()?.withheld_beyond(unsent_ratio),
+        variation: variation(lanes)?.withheld_beyond(unsent_ratio),
         low_rate: low_rate(lanes, times.low_rate_pps)?,
         ports: names
             .iter()
@@ -122,6 +125,15 @@ pub(crate) fn assemble(
         calibration: None,
         validity: Validity::Valid,
     })
+}
+
+/// The port at which the frames of a port count. The first `paired` ports are pairs.
+fn home_of(trial: &Trial, port: usize, paired: usize) -> usize {
+    if trial.reflected {
+        port
+    } else {
+        peer_of(port, paired)
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
@@ -160,9 +172,19 @@ fn pairs(offered: impl Iterator<Item = u64>) -> u64 {
 /// The delay variation of every frame of the load.
 fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
     let (mut ipdv, mut pdv) = (SignedRecorder::default(), Recorder::default());
+    let mut of_ports: Vec<Recorder> = Vec::new();
     for lane in lanes {
         ipdv.merge(&lane.seen.delays.ipdv);
-        pdv.merge(&lane.seen.latency.above_minimum());
+        if of_ports.len() <= lane.port {
+            of_ports.resize_with(lane.port + 1, Recorder::default);
+        }
+        if let Some(of_port) = of_ports.get_mut(lane.port) {
+            of_port.merge(&lane.seen.latency);
+        }
+    }
+    // The smallest delay is that of the port, whichever queue received it.
+    for of_port in of_ports {
+        pdv.merge(&of_port.above_minimum());
     }
     let of_load = lanes
         .iter()
@@ -213,7 +235,7 @@ fn port_result(
     misdirected_frames: u64,
 ) -> PortResult {
     let own = || lanes.iter().filter(|lane| lane.port == port);
-    let trackers = own().flat_map(|lane| &lane.seen.trackers);
+    let trackers = own().flat_map(|lane| lane.seen.trackers.iter());
     let received: u64 = trackers.map(|tracker| tracker.received()).sum();
     PortResult {
         name: name.to_owned(),
@@ -236,6 +258,8 @@ struct Flows {
     misdirected: Vec<u64>,
     /// Frames of numbers that were never sent.
     phantoms: u64,
+    /// Frames from behind the window of their flow.
+    stale: u64,
 }
 
 /// What a port received of one flow, all its lanes together.
@@ -247,9 +271,8 @@ struct Arrived {
 }
 
 impl Flows {
-    /// A flow is told by its transmitting port, and counts at the port opposite; where none of it arrived there, at the one
-    /// where most did, as with a device that sends frames back. The first `paired` ports are pairs.
-    fn of(lanes: &[LaneResult], ports: usize, paired: usize) -> Self {
+    /// The flows of each transmitting port. They count at the port that `home_of` returns, and nowhere else.
+    fn of(lanes: &[LaneResult], ports: usize, home_of: impl Fn(usize) -> usize) -> Self {
         let mut flows = Self {
             misdirected: vec![0; ports],
             ..Self::default()
@@ -260,7 +283,7 @@ impl Flows {
                 // A port that sent nothing has no figures, and whatever came of it is a phantom.
                 let own = lanes.iter().filter(|lane| lane.port == port);
                 let offered = own.filter_map(|lane| lane.offered_of_flow.get(flow));
-                flows.add(lanes, peer_of(port, paired), (port, flow), offered.sum());
+                flows.add(lanes, home_of(port), (port, flow), offered.sum());
             }
         }
         flows
@@ -269,7 +292,7 @@ impl Flows {
     fn add(
         &mut self,
         lanes: &[LaneResult],
-        peer: usize,
+        home: usize,
         (port, flow): (usize, usize),
         offered: u64,
     ) {
@@ -282,6 +305,7 @@ impl Flows {
                 arrived.received += tracker.received();
                 arrived.duplicates += tracker.duplicates();
                 arrived.reordered += tracker.reordered();
+                self.stale += tracker.stale();
             }
         }
         let mut result = FlowResult {
@@ -290,14 +314,8 @@ impl Flows {
             offered_frames: offered,
             ..FlowResult::default()
         };
-        let home = arrived
-            .iter()
-            .enumerate()
-            .filter(|(_, arrived)| arrived.received > 0)
-            .max_by_key(|(at, arrived)| (*at == peer, arrived.received))
-            .map(|(at, _)| at);
         for (at, arrived) in arrived.iter().enumerate() {
-            if Some(at) == home {
+            if at == home {
                 result.received_frames = arrived.received;
                 result.duplicate_frames = arrived.duplicates;
                 result.reordered_frames = arrived.reordered;
@@ -345,6 +363,8 @@ fn health(
         generate_cycles: ratio(sum(|sent| sent.generate_ticks), offered),
         check_cycles: ratio(sum(|sent| sent.check_ticks), sum(|sent| sent.checked)),
         longest_gap_ns: scale.ns(most(|thread| thread.longest_gap)),
+        longest_host_gap_ns: scale.ns(most(|thread| thread.longest_host_gap)),
+        missed_at_most_frames: sum(|sent| sent.missed_at_most),
         gaps_over_100us: threads.iter().map(|thread| thread.gaps_over_100us).sum(),
         gap_time_ns: scale.ns(threads.iter().map(|thread| thread.gap_ticks).sum()),
         burst_gaps: gaps.summary()?,

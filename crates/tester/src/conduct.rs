@@ -168,6 +168,7 @@ impl Tester {
             ports: used,
             paired,
             ready: self.ready.as_ref(),
+            ring_size: self.options.ring_size,
         };
         let mut lanes = Vec::new();
         for (index, port) in self.ports.iter_mut().take(used).enumerate() {

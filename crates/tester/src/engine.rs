@@ -66,6 +66,8 @@ impl Signals<'_> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoopHealth {
     pub(crate) longest_gap: u64,
+    /// The longest time between two readings of the clock with nothing of the tester's between them: the host's doing.
+    pub(crate) longest_host_gap: u64,
     pub(crate) gaps_over_100us: u64,
     pub(crate) gap_ticks: u64,
     pub(crate) aborted: bool,
@@ -209,6 +211,10 @@ fn offer(
     let mut last = cycles::now();
     let mut next_look = last + look_interval;
     loop {
+        let host_gap = cycles::now() - last;
+        if host_gap > health.longest_host_gap {
+            health.longest_host_gap = host_gap;
+        }
         let (mut done, mut is_busy) = (true, false);
         for lane in lanes.iter_mut() {
             is_busy |= lane.transmit();
@@ -224,6 +230,7 @@ fn offer(
         if gap > long_gap {
             health.gaps_over_100us += 1;
             health.gap_ticks += gap;
+            lanes.iter_mut().for_each(|lane| lane.was_away(gap, now));
         }
         if now >= next_look {
             next_look = now + look_interval;

@@ -269,12 +269,14 @@ impl FrameWriter {
             let Some(template) = self.pattern.get(cursor.position) else {
                 return;
             };
-            let Some(head) = frame
+            let Some((head, rest)) = frame
                 .octets(template.length)
-                .and_then(|octets| octets.first_chunk_mut::<N>())
+                .and_then(|octets| octets.split_first_chunk_mut::<N>())
             else {
                 return;
             };
+            // A buffer holds what it held before, and the checksum covers zeros.
+            rest.fill(0);
             self.write_head(template, &cursor, head, tick);
             self.advance(&mut cursor);
         });
@@ -370,6 +372,7 @@ mod tests {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            reflected: false,
             traffic: None,
         }
     }

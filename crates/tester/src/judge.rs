@@ -98,6 +98,18 @@ fn of_receiving(result: &TrialResult) -> Vec<String> {
             health.receive_drops
         ));
     }
+    // Of a loss that is a hundred times as large, it changes nothing.
+    if health.missed_at_most_frames.saturating_mul(100) > result.lost_frames
+        && result.lost_frames > 0
+    {
+        reasons.push(format!(
+            "the tester did not receive for up to {:.3} ms, and up to {} of the {} lost frames found its receive rings full (use larger rings, \
+             or leave the tester's CPU to it)",
+            health.longest_gap_ns as f64 / 1e6,
+            health.missed_at_most_frames,
+            result.lost_frames
+        ));
+    }
     if health.excess_frames > 0 {
         reasons.push(format!(
             "negative loss: of some flows {} more frames came back than were offered",
@@ -132,6 +144,7 @@ mod tests {
                 destinations: 1,
                 ip: IpVersion::V4,
                 low_rate_pps: 0.0,
+                reflected: false,
                 traffic: None,
             },
             started_unix_ns: 0,
@@ -144,6 +157,7 @@ mod tests {
             duplicate_frames: 0,
             reordered_frames: 0,
             damaged_frames: 0,
+            stale_frames: 0,
             achieved_rate_pps: 1000.0,
             forwarding_rate_pps: 1000.0,
             latency: Default::default(),
@@ -173,7 +187,15 @@ mod tests {
     fn a_clean_trial_is_valid_and_each_failure_has_its_reason() {
         assert!(reasons(|_| (), &[]).is_empty());
         type Change = fn(&mut TrialResult);
-        let failures: [(Change, &str); 10] = [
+        let failures: [(Change, &str); 11] = [
+            (
+                |result| {
+                    result.lost_frames = 5;
+                    result.health.missed_at_most_frames = 7;
+                    result.health.longest_gap_ns = 2_500_000;
+                },
+                "for up to 2.500 ms, and up to 7 of the 5 lost",
+            ),
             (|result| result.offered_frames = 0, "no frame was offered"),
             (
                 |result| result.health.pacing_miss_ratio = 0.011,

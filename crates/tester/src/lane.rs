@@ -49,6 +49,10 @@ pub(crate) struct Lane<'port> {
     pub(crate) writer: Writer,
     pub(crate) pacer: Option<Pacer>,
     low_rate: LowRate,
+    /// When the current part of the trial began, ticks.
+    began: u64,
+    /// Frames that the receive ring holds.
+    ring_size: u64,
     tx_burst: Burst,
     rx_burst: Burst,
     pub(crate) seen: Seen,
@@ -145,6 +149,8 @@ pub(crate) struct Sent {
     pub(crate) late_bursts: u64,
     pub(crate) refused: u64,
     pub(crate) no_buffers: u64,
+    /// Frames that may have found the receive ring full, because the tester did not receive.
+    pub(crate) missed_at_most: u64,
     /// When the latest burst left; 0 before the first.
     pub(crate) last_tick: u64,
     /// Ticks spent on making frames, without the driver's part.
@@ -168,6 +174,7 @@ impl<'port> Lane<'port> {
         (rx, tx, handle): (&'port mut RxQueue, &'port mut TxQueue, &'port PortHandle),
         pool: &'port Mempool,
         drops_when_full: bool,
+        ring_size: u16,
         role: Role,
         writer: Writer,
         seen: Seen,
@@ -183,6 +190,8 @@ impl<'port> Lane<'port> {
             writer,
             pacer: None,
             low_rate: LowRate::default(),
+            began: 0,
+            ring_size: u64::from(ring_size),
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
             seen,
@@ -196,6 +205,7 @@ impl<'port> Lane<'port> {
         self.low_rate = low_rate;
         self.writer.begin(epoch);
         self.sent = Sent::default();
+        self.began = pacer.start();
         self.pacer = self.role.transmits.then_some(pacer);
     }
 
@@ -278,6 +288,26 @@ impl<'port> Lane<'port> {
             }
         }
         true
+    }
+
+    /// Takes note of a time of `gap` ticks, until `now`, in which nothing was received, and empties the receive ring before
+    /// anything else is sent.
+    ///
+    /// At the rate at which frames came before, the ring has been full from some moment on: what came then was lost by the
+    /// tester, whoever dropped it.
+    #[cold]
+    pub(crate) fn was_away(&mut self, gap: u64, now: u64) {
+        let before = now.saturating_sub(self.began).saturating_sub(gap);
+        if before > 0 {
+            let came = self.sent.checked as f64 / before as f64 * gap as f64;
+            let room = self.ring_size.saturating_sub(RX_BURST as u64);
+            self.sent.missed_at_most += (came as u64).saturating_sub(room);
+        }
+        for _ in 0..self.ring_size / (RX_BURST * RX_BURSTS_A_TURN) as u64 {
+            if !self.receive() {
+                break;
+            }
+        }
     }
 
     /// Looks whether the port still has its link.

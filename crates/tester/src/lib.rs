@@ -11,6 +11,7 @@
 
 mod assemble;
 mod calibration;
+mod checksums;
 mod clock;
 mod conduct;
 mod counts;

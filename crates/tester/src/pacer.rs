@@ -235,6 +235,11 @@ impl Pacer {
         self
     }
 
+    /// When the schedule begins, ticks.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Frames due at `now`, at most `burst`. The caller offers exactly that many.
     #[inline(always)]
     pub(crate) fn due(&mut self, now: u64, burst: u64) -> Due {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Eal, Mempool};
 
+use crate::checksums::Checksums;
 use crate::clock::ticks_per_second;
 use crate::conduct::{Addressing, Course};
 use crate::error::TesterError;
@@ -12,8 +13,12 @@ use crate::frame::{Epoch, FrameWriter, Varied, signature_place};
 use crate::lane::{Lane, Role};
 use crate::seen::{Marks, Seen};
 use crate::tester::{Ready, TesterPort, peer_of};
+use crate::tracker::window_for;
 use crate::trial::Trial;
 use crate::writer::{Described, Replayed, Share, Writer, tracked_flows};
+
+/// The highest rate of a port that sends as fast as the tester can, frames per second.
+const UNPACED_RATE_PPS: f64 = 5e7;
 
 /// What all lanes of a trial have in common.
 pub(crate) struct Room<'a> {
@@ -27,6 +32,8 @@ pub(crate) struct Room<'a> {
     /// Of those, ports that are pairs.
     pub(crate) paired: usize,
     pub(crate) ready: Option<&'a Ready>,
+    /// Descriptors of each receive ring.
+    pub(crate) ring_size: u16,
 }
 
 impl<'a> Room<'a> {
@@ -67,6 +74,7 @@ impl<'a> Room<'a> {
                 (rx, tx, handle),
                 self.pool,
                 drops_when_full,
+                self.ring_size,
                 role,
                 self.writer(index, share)?,
                 self.seen(index, queues),
@@ -84,14 +92,32 @@ impl<'a> Room<'a> {
         }
     }
 
+    /// The highest rate that a single flow may have, frames per second.
+    fn flow_rate_pps(&self) -> f64 {
+        let rate_pps = self.course.pace.rate_pps().unwrap_or(UNPACED_RATE_PPS);
+        let program = self.ready.and_then(|ready| ready.programs.first());
+        if program.is_some() {
+            // Descriptions may draw one flow more often than others.
+            rate_pps
+        } else {
+            rate_pps / f64::from(self.flows().max(1))
+        }
+    }
+
     fn seen(&self, index: usize, queues: u32) -> Seen {
         let program = self.ready.and_then(|ready| ready.programs.first());
         let place = program.map_or(signature_place(self.trial.ip), |program| program.place());
         let flows = tracked_flows(self.flows(), queues) as usize;
         let pattern = self.ready.and_then(|ready| ready.pattern.clone());
+        let checksums = match program {
+            Some(program) => Checksums::new(program.covers().to_vec()),
+            None => Checksums::of_plain(self.trial.ip),
+        };
         let marks = Marks {
             place,
             flows: flows + 1,
+            window: window_for(self.flow_rate_pps(), self.ports * (flows + 1)),
+            checksums,
             pattern,
             replayed: self
                 .ready

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::checksums::Checksums;
 use crate::frame::{Epoch, Signature};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
-use crate::tracker::{Arrival, FlowTracker};
+use crate::tracker::{Arrival, Trackers};
 use crate::traffic::{Capture, Pattern};
 use crate::watch::{Arrivals, Slices};
 
@@ -16,7 +17,11 @@ pub(crate) struct Marks {
     pub(crate) place: usize,
     /// Flows of one port: those of the load, and the low-rate stream after them.
     pub(crate) flows: usize,
-    /// What payloads hold, where they are checked.
+    /// Frames of the window of each flow (see [`Trackers::new`]).
+    pub(crate) window: u64,
+    /// Checksums of the frames.
+    pub(crate) checksums: Checksums,
+    /// Pattern of the payloads, if they have one.
     pub(crate) pattern: Option<Arc<Pattern>>,
     /// Frames without a signature that are sent instead, and the port that sends them here.
     pub(crate) replayed: Option<(Arc<Capture>, usize)>,
@@ -59,7 +64,8 @@ pub(crate) struct Seen {
     epoch: Epoch,
     /// Where frames have their signature.
     place: usize,
-    /// What payloads hold, where they are checked.
+    checksums: Checksums,
+    /// Pattern of the payloads, if they have one.
     pattern: Option<Arc<Pattern>>,
     replayed: Option<(Arc<Capture>, usize)>,
     replayed_seen: u32,
@@ -67,7 +73,7 @@ pub(crate) struct Seen {
     /// Flows of one port: those of the load, and the low-rate stream after them.
     pub(crate) flows: usize,
     /// By source port, then flow.
-    pub(crate) trackers: Vec<FlowTracker>,
+    pub(crate) trackers: Trackers,
     pub(crate) latency: Recorder,
     pub(crate) delays: Delays,
     /// Of the low-rate streams.
@@ -75,7 +81,7 @@ pub(crate) struct Seen {
     pub(crate) foreign: u64,
     /// Frames of this trial's mark, of a port or flow that it has not.
     pub(crate) unknown: u64,
-    /// Frames whose payload is not as it was sent.
+    /// Frames that are not as they were sent.
     pub(crate) damaged: u64,
     /// Beside the latency.
     pub(crate) times: Times,
@@ -94,12 +100,13 @@ impl Seen {
         Self {
             epoch,
             place: marks.place,
+            checksums: marks.checksums,
             pattern: marks.pattern,
             replayed: marks.replayed,
             replayed_seen: 0,
             scale: Scale::new(ticks_per_second),
             flows,
-            trackers: vec![FlowTracker::default(); ports * flows],
+            trackers: Trackers::new(ports * flows, marks.window),
             latency: Recorder::default(),
             delays: Delays::new(ports * flows),
             samples: Samples::with_capacity(low_rate_frames * ports),
@@ -116,11 +123,10 @@ impl Seen {
         let Some((capture, port)) = &self.replayed else {
             return;
         };
-        let tracker = self.trackers.get_mut(port * self.flows);
-        let Some(tracker) = tracker else { return };
+        let flow = port * self.flows;
         for frame in frames {
             if capture.holds(frame) {
-                tracker.record(self.replayed_seen);
+                self.trackers.record(flow, self.replayed_seen);
                 self.replayed_seen = self.replayed_seen.wrapping_add(1);
             } else {
                 self.foreign += 1;
@@ -128,15 +134,19 @@ impl Seen {
         }
     }
 
-    /// True for a frame of the tester's whose payload is not what it was. One that lost the signature's magic number is
-    /// nobody's.
+    /// Returns true for a frame of the tester's that is not as it was sent. A frame that lost the signature's magic number is
+    /// foreign.
     #[inline(always)]
     fn is_damaged(&self, frame: &[u8]) -> bool {
-        self.pattern.as_ref().is_some_and(|pattern| {
-            frame.get(self.place..).is_some_and(|payload| {
-                Signature::is_at_front(payload) && !pattern.is_intact(payload)
-            })
-        })
+        let payload = frame.get(self.place..).unwrap_or_default();
+        if !Signature::is_at_front(payload) {
+            return false;
+        }
+        let is_intact = match &self.pattern {
+            Some(pattern) => pattern.is_intact(payload),
+            None => true,
+        };
+        !is_intact || !self.checksums.are_right(frame)
     }
 
     /// Takes note of frames that arrived together at tick `now`.
@@ -162,12 +172,13 @@ impl Seen {
             };
             let flow = usize::from(signature.flow);
             let index = usize::from(signature.port) * self.flows + flow;
-            let Some(tracker) = self.trackers.get_mut(index).filter(|_| flow < self.flows) else {
+            let is_known = flow < self.flows;
+            let arrival = is_known.then(|| self.trackers.record(index, signature.sequence));
+            let Some(arrival) = arrival.flatten() else {
                 self.unknown += 1;
                 continue;
             };
-            let arrival = tracker.record(signature.sequence);
-            if arrival == Arrival::Duplicate {
+            if matches!(arrival, Arrival::Duplicate | Arrival::Stale) {
                 continue;
             }
             if signature.tick != stamp {
@@ -185,7 +196,7 @@ impl Seen {
                     sequence: signature.sequence,
                     delay_ns,
                 });
-            } else {
+            } else if let Some(tracker) = self.trackers.get(index) {
                 even += self
                     .delays
                     .record(index, tracker, signature.sequence, arrival, delay_ns);

@@ -277,11 +277,10 @@ impl Tester {
         let began = Instant::now();
         loop {
             let result = self.run(&probe)?;
-            let mut ports = result.ports.iter().skip(match trial.directions {
-                Directions::Both => 0,
-                Directions::OneWay => 1,
+            let mut ports = result.ports.iter().enumerate().filter(|(port, _)| {
+                trial.directions == Directions::Both || (*port == 0) == trial.reflected
             });
-            if ports.all(|port| port.received_frames > 0) {
+            if ports.all(|(_, port)| port.received_frames > 0) {
                 return Ok(true);
             }
             if began.elapsed() >= deadline {
@@ -304,28 +303,24 @@ impl Tester {
     /// When it could not be run at all. A tester that failed in it gives an invalid result instead.
     pub fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
         let ports = self.transmitting(trial)?;
-        let pace = Pace::Rate(trial.offered_rate_pps / ports as f64);
-        self.offer(trial, ports, pace)
+        let pace = if trial.is_unpaced() {
+            Pace::Unpaced
+        } else {
+            Pace::Rate(trial.offered_rate_pps / ports as f64)
+        };
+        let course = Course::of_load(pace, ports);
+        Ok(self.conduct(trial, &course, &mut |_| ())?.result)
     }
 
-    /// Runs one trial in which frames are offered as fast as the tester can; the trial's rate is not used, and
-    /// the result's is the one achieved.
+    /// As [`Self::run`], with frames offered as fast as the tester can: the trial's rate is [`Trial::UNPACED`].
     ///
     /// # Errors
     /// As [`Self::run`].
     pub fn run_unpaced(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
-        let ports = self.transmitting(trial)?;
-        self.offer(trial, ports, Pace::Unpaced)
-    }
-
-    fn offer(
-        &mut self,
-        trial: &Trial,
-        ports: usize,
-        pace: Pace,
-    ) -> Result<TrialResult, TesterError> {
-        let course = Course::of_load(pace, ports);
-        Ok(self.conduct(trial, &course, &mut |_| ())?.result)
+        self.run(&Trial {
+            offered_rate_pps: Trial::UNPACED,
+            ..trial.clone()
+        })
     }
 
     /// Ports that trials offer loads on: pairs, or one alone. A last one without a pair only listens, where that is asked

@@ -1,72 +1,157 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sequence numbers of one flow: received, duplicate, reordered.
+//! Sequence numbers of flows: received, duplicate, reordered, stale.
 
-/// Frames back from the newest for which a duplicate is told from a late frame.
-pub(crate) const WINDOW: u64 = 512;
+/// Frames behind the newest for which a duplicate is told from a late frame: at least so many.
+pub(crate) const WINDOW_MIN: u64 = 512;
+/// Bits of all windows of a lane: 8 MiB.
+const WINDOWS_BITS: u64 = 1 << 26;
+/// Seconds of traffic that a window holds, unless there are too many flows.
+const WINDOW_S: f64 = 0.1;
 
 const WORD_BITS: u64 = 64;
-const WORDS: usize = (WINDOW / WORD_BITS) as usize;
 
-/// What a frame was.
+/// Classification of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The next one, or one after a gap.
+    /// The next frame, or one after a gap.
     InOrder,
-    /// One that came after a later one (RFC 4737, section 3.3).
+    /// A frame after a later one (RFC 4737, section 3.3).
     Reordered,
-    /// One that had come before.
+    /// A copy of a frame that was received before.
     Duplicate,
+    /// A frame behind the window: a late frame or a duplicate. It does not count as received.
+    Stale,
 }
 
-/// What came of one flow. Sequence numbers begin at zero and are read modulo 2^32.
+/// Returns the frames that the window of each of `flows` flows holds, a power of two.
 ///
-/// A frame more than [`WINDOW`] behind the newest counts as reordered: whether it is a duplicate can no
-/// longer be told.
+/// `rate_pps` is the highest rate of a single flow.
+pub(crate) fn window_for(rate_pps: f64, flows: usize) -> u64 {
+    let wanted = ((rate_pps * WINDOW_S) as u64).max(1);
+    let most = WINDOWS_BITS / (flows.max(1) as u64);
+    let window = wanted.checked_next_power_of_two().unwrap_or(u64::MAX);
+    // Rounded down to a power of two.
+    1 << window.min(most).max(WINDOW_MIN).ilog2()
+}
+
+/// Sequence numbers of all flows that a lane receives. They begin at zero and are read modulo 2^32.
+#[derive(Debug)]
+pub(crate) struct Trackers {
+    flows: Box<[FlowTracker]>,
+    /// A window for each flow, one behind the other: a bit for each sequence number.
+    windows: Box<[u64]>,
+    /// Words of a window, a power of two.
+    words: usize,
+}
+
+impl Trackers {
+    /// Trackers for `flows` flows with a window of `window` frames each, a power of two, at least [`WINDOW_MIN`].
+    pub(crate) fn new(flows: usize, window: u64) -> Self {
+        let words = (window.max(WINDOW_MIN).next_power_of_two() / WORD_BITS) as usize;
+        Self {
+            flows: vec![FlowTracker::default(); flows].into_boxed_slice(),
+            windows: vec![0; flows * words].into_boxed_slice(),
+            words,
+        }
+    }
+
+    /// Records a frame of a flow. Returns `None` if there is no such flow.
+    #[inline(always)]
+    pub(crate) fn record(&mut self, flow: usize, sequence: u32) -> Option<Arrival> {
+        let tracker = self.flows.get_mut(flow)?;
+        let first = flow * self.words;
+        let seen = self.windows.get_mut(first..first + self.words)?;
+        Some(tracker.record(seen, sequence))
+    }
+
+    /// Returns the state of a flow.
+    #[inline(always)]
+    pub(crate) fn get(&self, flow: usize) -> Option<Tracked<'_>> {
+        let first = flow * self.words;
+        Some(Tracked {
+            tracker: self.flows.get(flow)?,
+            seen: self.windows.get(first..first + self.words)?,
+        })
+    }
+
+    /// Returns the state of each flow.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Tracked<'_>> {
+        (0..self.flows.len()).filter_map(|flow| self.get(flow))
+    }
+}
+
+/// Counters of one flow.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FlowTracker {
-    seen: [u64; WORDS],
+struct FlowTracker {
+    /// One more than the highest sequence number received.
     next: u64,
     received: u64,
     duplicates: u64,
     reordered: u64,
+    stale: u64,
+}
+
+#[inline(always)]
+fn window_of(seen: &[u64]) -> u64 {
+    seen.len() as u64 * WORD_BITS
+}
+
+#[inline(always)]
+fn word_of(seen: &[u64], sequence: u64) -> usize {
+    (sequence / WORD_BITS) as usize & seen.len().wrapping_sub(1)
+}
+
+#[inline(always)]
+fn mark(seen: &mut [u64], sequence: u64) {
+    let word = word_of(seen, sequence);
+    if let Some(word) = seen.get_mut(word) {
+        *word |= 1 << (sequence % WORD_BITS);
+    }
+}
+
+#[inline(always)]
+fn is_marked(seen: &[u64], sequence: u64) -> bool {
+    let word = seen.get(word_of(seen, sequence));
+    word.is_some_and(|word| word & (1 << (sequence % WORD_BITS)) != 0)
 }
 
 impl FlowTracker {
-    /// Takes note of one frame.
     #[inline(always)]
-    pub(crate) fn record(&mut self, sequence: u32) -> Arrival {
+    fn record(&mut self, seen: &mut [u64], sequence: u32) -> Arrival {
         let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
         if ahead >= 0 {
             if ahead > 0 {
-                self.skip(u64::from(ahead.unsigned_abs()));
+                self.skip(seen, u64::from(ahead.unsigned_abs()));
             }
-            self.mark(self.next);
+            mark(seen, self.next);
             self.next += 1;
             self.received += 1;
             return Arrival::InOrder;
         }
-        self.record_old(u64::from(ahead.unsigned_abs()))
+        self.record_old(seen, u64::from(ahead.unsigned_abs()))
     }
 
     #[cold]
-    fn record_old(&mut self, back: u64) -> Arrival {
-        if back <= WINDOW && back <= self.next {
-            let sequence = self.next - back;
-            if self.is_marked(sequence) {
-                self.duplicates += 1;
-                return Arrival::Duplicate;
-            }
-            self.mark(sequence);
+    fn record_old(&mut self, seen: &mut [u64], back: u64) -> Arrival {
+        if back > window_of(seen) || back > self.next {
+            self.stale += 1;
+            return Arrival::Stale;
         }
+        let sequence = self.next - back;
+        if is_marked(seen, sequence) {
+            self.duplicates += 1;
+            return Arrival::Duplicate;
+        }
+        mark(seen, sequence);
         self.received += 1;
         self.reordered += 1;
         Arrival::Reordered
     }
 
-    /// Moves on over `count` frames that did not come (yet).
-    fn skip(&mut self, count: u64) {
-        if count >= WINDOW {
-            self.seen = [0; WORDS];
+    /// Moves on over `count` frames that were not received (yet).
+    fn skip(&mut self, seen: &mut [u64], count: u64) {
+        if count >= window_of(seen) {
+            seen.fill(0);
         } else {
             let mut at = self.next;
             let end = self.next + count;
@@ -78,76 +163,75 @@ impl FlowTracker {
                 } else {
                     ((1 << bits) - 1) << bit
                 };
-                self.seen[Self::word(at)] &= !mask;
+                let word = word_of(seen, at);
+                if let Some(word) = seen.get_mut(word) {
+                    *word &= !mask;
+                }
                 at += bits;
             }
         }
         self.next += count;
     }
+}
 
+/// What was received of one flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tracked<'a> {
+    tracker: &'a FlowTracker,
+    seen: &'a [u64],
+}
+
+impl Tracked<'_> {
+    /// Returns the highest sequence number received, or 0.
     #[inline(always)]
-    fn word(sequence: u64) -> usize {
-        (sequence / WORD_BITS) as usize % WORDS
-    }
-
-    #[inline(always)]
-    fn mark(&mut self, sequence: u64) {
-        self.seen[Self::word(sequence)] |= 1 << (sequence % WORD_BITS);
-    }
-
-    fn is_marked(&self, sequence: u64) -> bool {
-        self.seen[Self::word(sequence)] & (1 << (sequence % WORD_BITS)) != 0
-    }
-
-    /// The highest sequence number received, where any frame was.
-    #[inline(always)]
-    #[must_use]
     pub(crate) fn newest(&self) -> u64 {
-        self.next.saturating_sub(1)
+        self.tracker.next.saturating_sub(1)
     }
 
-    /// The whole of a sequence number of which a frame carries 32 bits: the one nearest to the newest.
-    #[must_use]
+    /// Returns the whole of a sequence number of which a frame carries 32 bits: the one nearest to the newest.
     pub(crate) fn full(&self, sequence: u32) -> u64 {
-        let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
-        self.next.saturating_add_signed(i64::from(ahead))
+        let next = self.tracker.next;
+        let ahead = sequence.wrapping_sub(next as u32).cast_signed();
+        next.saturating_add_signed(i64::from(ahead))
     }
 
-    /// True when the frame was received and is at most [`WINDOW`] behind the newest.
+    /// Returns true if the frame was received and is in the window.
     #[inline(always)]
-    #[must_use]
     pub(crate) fn holds(&self, sequence: u64) -> bool {
-        sequence < self.next && self.next - sequence <= WINDOW && self.is_marked(sequence)
+        let next = self.tracker.next;
+        sequence < next && next - sequence <= window_of(self.seen) && is_marked(self.seen, sequence)
     }
 
-    /// Frames received of sequence numbers from `offered` on: at least those that the window still knows.
-    #[must_use]
+    /// Returns the frames received of sequence numbers from `offered` on, of those that are in the window.
     pub(crate) fn beyond(&self, offered: u64) -> u64 {
-        if self.received == 0 {
+        let next = self.tracker.next;
+        if self.tracker.received == 0 {
             return 0;
         }
-        let first = offered.max(self.next.saturating_sub(WINDOW));
-        (first..self.next)
-            .filter(|sequence| self.is_marked(*sequence))
+        let first = offered.max(next.saturating_sub(window_of(self.seen)));
+        (first..next)
+            .filter(|sequence| is_marked(self.seen, *sequence))
             .count() as u64
     }
 
-    /// Distinct frames received.
-    #[must_use]
+    /// Returns the distinct frames received.
     pub(crate) fn received(&self) -> u64 {
-        self.received
+        self.tracker.received
     }
 
-    /// Frames received again.
-    #[must_use]
+    /// Returns the frames received again.
     pub(crate) fn duplicates(&self) -> u64 {
-        self.duplicates
+        self.tracker.duplicates
     }
 
-    /// Frames received after a later one.
-    #[must_use]
+    /// Returns the frames received after a later one.
     pub(crate) fn reordered(&self) -> u64 {
-        self.reordered
+        self.tracker.reordered
+    }
+
+    /// Returns the frames received from behind the window.
+    pub(crate) fn stale(&self) -> u64 {
+        self.tracker.stale
     }
 }
 
@@ -159,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// The slow, obvious way: a set of all that came.
+    /// The slow, obvious way: a set of all that was received.
     #[derive(Default)]
     struct Naive {
         seen: HashSet<u64>,
@@ -167,12 +251,14 @@ mod tests {
     }
 
     impl Naive {
-        fn record(&mut self, sequence: u64) -> Arrival {
+        fn record(&mut self, sequence: u64, window: u64) -> Arrival {
             if sequence >= self.next {
                 self.next = sequence + 1;
                 self.seen.insert(sequence);
                 Arrival::InOrder
-            } else if self.next - sequence > WINDOW || self.seen.insert(sequence) {
+            } else if self.next - sequence > window {
+                Arrival::Stale
+            } else if self.seen.insert(sequence) {
                 Arrival::Reordered
             } else {
                 Arrival::Duplicate
@@ -182,43 +268,91 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tells_the_same_as_a_set(moves in prop::collection::vec((0u64..8, -700i64..700), 1..600)) {
-            let (mut fast, mut slow) = (FlowTracker::default(), Naive::default());
+        fn tells_the_same_as_a_set(
+            window in prop_oneof![Just(512u64), Just(1024), Just(4096)],
+            moves in prop::collection::vec((0u64..8, -1500i64..1500), 1..600),
+        ) {
+            let (mut fast, mut slow) = (Trackers::new(3, window), Naive::default());
+            let mut stale = 0;
             for (kind, jump) in moves {
                 let jump = match kind { 0..5 => 0, 5 => jump % 4, 6 => jump % 70, _ => jump };
                 let sequence = slow.next.saturating_add_signed(jump);
-                prop_assert_eq!(fast.record(sequence as u32), slow.record(sequence));
+                let expected = slow.record(sequence, window);
+                stale += u64::from(expected == Arrival::Stale);
+                prop_assert_eq!(fast.record(1, sequence as u32), Some(expected));
+            }
+            let flow = fast.get(1).unwrap();
+            prop_assert_eq!((flow.received(), flow.stale()), (slow.seen.len() as u64, stale));
+            prop_assert_eq!(fast.get(0).unwrap().received() + fast.get(2).unwrap().received(), 0);
+        }
+    }
+
+    /// 120 frames are lost, and each tenth frame comes again 2,000 frames later, as at 10 Mpps: no duplicate counts as received.
+    #[test]
+    fn late_duplicates_hide_no_loss() {
+        let mut trackers = Trackers::new(1, window_for(10e6, 1));
+        let is_lost = |sequence: u32| sequence % 1000 == 7 && sequence < 120_000;
+        for sequence in 0..200_000 {
+            if !is_lost(sequence) {
+                trackers.record(0, sequence);
+            }
+            if sequence % 10 == 0 && sequence >= 2000 {
+                trackers.record(0, sequence - 2000);
             }
         }
+        let flow = trackers.get(0).unwrap();
+        assert_eq!(
+            (flow.received(), flow.duplicates(), flow.reordered()),
+            (200_000 - 120, 19_800, 0)
+        );
+        assert_eq!(flow.stale(), 0);
+    }
+
+    #[test]
+    fn windows_fit_the_rate_and_the_memory() {
+        assert_eq!(window_for(0.0, 1), WINDOW_MIN);
+        assert_eq!(window_for(1e6, 1), 1 << 17);
+        assert_eq!(window_for(10e6, 2), 1 << 20);
+        assert_eq!(window_for(1e10, 2), 1 << 25);
+        assert_eq!(window_for(10e6, 131_070), WINDOW_MIN);
+        assert_eq!(window_for(10e6, 40_000), 1024);
+    }
+
+    #[test]
+    fn frames_behind_the_window_do_not_count_as_received() {
+        let mut trackers = Trackers::new(1, WINDOW_MIN);
+        for sequence in [0, 1, 2000, 0, 5, 1999, 1489, 1488] {
+            trackers.record(0, sequence);
+        }
+        let flow = trackers.get(0).unwrap();
+        assert_eq!((flow.received(), flow.stale(), flow.reordered()), (5, 3, 2));
     }
 
     #[test]
     fn numbers_that_were_never_sent_are_counted() {
-        let mut tracker = FlowTracker::default();
+        let mut trackers = Trackers::new(1, WINDOW_MIN);
         for sequence in [0, 1, 5, 7, 3000] {
-            tracker.record(sequence);
+            trackers.record(0, sequence);
         }
-        assert_eq!((tracker.beyond(3001), tracker.beyond(3000)), (0, 1));
+        let flow = trackers.get(0).unwrap();
+        assert_eq!((flow.beyond(3001), flow.beyond(3000)), (0, 1));
         // 5 and 7 are out of the window by now.
-        assert_eq!(tracker.beyond(2), 1);
-        assert_eq!(FlowTracker::default().beyond(0), 0);
+        assert_eq!(flow.beyond(2), 1);
+        let unused = Trackers::new(1, WINDOW_MIN);
+        assert_eq!(unused.get(0).unwrap().beyond(0), 0);
+        assert!(unused.get(1).is_none());
     }
 
     #[test]
     fn sequence_numbers_may_wrap() {
-        let mut tracker = FlowTracker {
-            next: (1 << 32) - 2,
-            ..FlowTracker::default()
-        };
+        let mut trackers = Trackers::new(1, WINDOW_MIN);
+        trackers.flows[0].next = (1 << 32) - 2;
         for sequence in [u32::MAX - 1, u32::MAX, 0, 2, 1, 1] {
-            tracker.record(sequence);
+            trackers.record(0, sequence);
         }
+        let flow = trackers.get(0).unwrap();
         assert_eq!(
-            (
-                tracker.received(),
-                tracker.reordered(),
-                tracker.duplicates()
-            ),
+            (flow.received(), flow.reordered(), flow.duplicates()),
             (5, 1, 1)
         );
     }

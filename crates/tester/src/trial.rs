@@ -55,7 +55,9 @@ impl IpVersion {
 /// One trial, as asked for (RFC 2544, section 24: "Trial description").
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Offered load in frames per second, summed over all transmitting ports.
+    /// Offered load in frames per second, summed over all transmitting ports, or [`Trial::UNPACED`]. JSON has no number for the
+    /// latter.
+    #[serde(default = "unpaced", skip_serializing_if = "is_unpaced")]
     pub offered_rate_pps: f64,
     /// How long frames are offered, seconds.
     pub duration_s: f64,
@@ -82,6 +84,10 @@ pub struct Trial {
     /// with; 0 for none. Every second frame of the load at most is one of them.
     #[serde(default)]
     pub low_rate_pps: f64,
+    /// True if the device sends frames back to the port that sent them, and they count there. Otherwise they count at the other
+    /// port of the pair only.
+    #[serde(default)]
+    pub reflected: bool,
     /// A description of the traffic, which says all that it says instead of the keys above: headers, flows, sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Box<Traffic>>,
@@ -94,6 +100,16 @@ pub const LOW_RATE_PPS_MAX: f64 = 1000.0;
 
 fn one() -> u32 {
     1
+}
+
+fn unpaced() -> f64 {
+    Trial::UNPACED
+}
+
+// Serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_unpaced(rate_pps: &f64) -> bool {
+    *rate_pps == Trial::UNPACED
 }
 
 /// How well the tester itself did. Anything here is the tester's own doing, not the device's.
@@ -109,6 +125,13 @@ pub struct TesterHealth {
     pub bursts: u64,
     /// Longest time between two turns of the tester's own loop, nanoseconds.
     pub longest_gap_ns: u64,
+    /// Longest time that the host kept the tester from running at a place where it does nothing, nanoseconds.
+    #[serde(default)]
+    pub longest_host_gap_ns: u64,
+    /// Frames that the tester's receive rings had no room for at most, because the tester did not receive in time: the
+    /// device or the peer drops them, and the tester is to blame.
+    #[serde(default)]
+    pub missed_at_most_frames: u64,
     /// Number of gaps of the tester's own loop over 100 microseconds.
     pub gaps_over_100us: u64,
     /// Sum of those gaps, nanoseconds.
@@ -169,13 +192,12 @@ pub struct PortResult {
     pub refused_frames: u64,
     /// Counted frames received, duplicates not included.
     pub received_frames: u64,
-    /// Frames received with a damaged payload.
+    /// Frames received that are not as they were sent.
     #[serde(default)]
     pub damaged_frames: u64,
     /// Frames received that this trial did not send (other traffic, damaged, earlier trials).
     pub foreign_frames: u64,
-    /// Frames of flows that count at another port, the one opposite to the sender. These do not count as received: a
-    /// flooded copy makes no loss good.
+    /// Frames of flows that count at another port. They do not count as received.
     #[serde(default)]
     pub misdirected_frames: u64,
     /// How often the port was seen to lose its link.
@@ -215,7 +237,7 @@ pub struct TrialResult {
     pub offered_frames: u64,
     /// Distinct frames that came back.
     pub received_frames: u64,
-    /// `offered_frames - received_frames - damaged_frames`.
+    /// `offered_frames - received_frames`.
     pub lost_frames: u64,
     /// Lost over offered, 0 to 1.
     pub loss_ratio: f64,
@@ -223,10 +245,12 @@ pub struct TrialResult {
     pub duplicate_frames: u64,
     /// Frames received out of order within their flow.
     pub reordered_frames: u64,
-    /// Frames received with a payload that is not as it was sent, where payloads are checked. They are not lost, and not
-    /// among those received.
+    /// Frames received that are not as they were sent, by their checksums or their payload. They are among the lost frames.
     #[serde(default)]
     pub damaged_frames: u64,
+    /// Frames received so far behind later ones that a late frame cannot be told from a duplicate. They do not count as received.
+    #[serde(default)]
+    pub stale_frames: u64,
     /// Rate really offered, frames per second, summed over ports.
     pub achieved_rate_pps: f64,
     /// Rate received, frames per second, summed over ports (RFC 2285, section 3.6.1: forwarding rate).
@@ -253,6 +277,15 @@ pub struct TrialResult {
 }
 
 impl Trial {
+    /// The offered rate of a trial in which the tester sends as fast as it can.
+    pub const UNPACED: f64 = f64::INFINITY;
+
+    /// Returns true if the tester is to send as fast as it can.
+    #[must_use]
+    pub fn is_unpaced(&self) -> bool {
+        is_unpaced(&self.offered_rate_pps)
+    }
+
     /// The trial with a description of its traffic, which says directions, sizes and the rate as well where it says them.
     /// A capture is sent without warm-up and low-rate stream: its frames could not be told from those of either.
     ///
@@ -403,8 +436,10 @@ impl Trial {
                 Err(format!("{name} is {value}, and has to be 0 or more"))
             }
         };
-        positive("offered_rate_pps", self.offered_rate_pps)?;
-        if self.offered_rate_pps > OFFERED_RATE_PPS_MAX {
+        if !self.is_unpaced() {
+            positive("offered_rate_pps", self.offered_rate_pps)?;
+        }
+        if !self.is_unpaced() && self.offered_rate_pps > OFFERED_RATE_PPS_MAX {
             return Err(format!(
                 "offered_rate_pps is {:e}, and no link carries more than {OFFERED_RATE_PPS_MAX:e} frames per second",
                 self.offered_rate_pps

@@ -28,6 +28,7 @@ fn trial(rate: f64, traffic: &str) -> Trial {
         destinations: 1,
         ip: IpVersion::V4,
         low_rate_pps: 50.0,
+        reflected: false,
         traffic: None,
     }
     .with_traffic(traffic)

@@ -26,6 +26,7 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
         destinations: 1,
         ip: IpVersion::V4,
         low_rate_pps: 5.0,
+        reflected: false,
         traffic: None,
     }
 }

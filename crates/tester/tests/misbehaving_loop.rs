@@ -12,6 +12,7 @@ use quietwire_dpdk::thread::Registered;
 use quietwire_dpdk::{
     Burst, Eal, EalOptions, HugePages, Mbuf, Mempool, Port, PortOptions, PortUri, StartedPort,
 };
+use quietwire_packet::update_checksum_u16;
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterError, TesterOptions,
     Trial, TrialResult, Validity,
@@ -30,6 +31,10 @@ enum Habit {
     Flood,
     /// Takes frames of this trial apart from its flow's number.
     Renumber,
+    /// Flips one bit near the end of every frame.
+    Damage,
+    /// Sends every frame back to where it came from.
+    Reflect,
     /// Takes frames and gives none.
     Swallow,
     /// The same with those of its right port; the others it forwards.
@@ -38,7 +43,8 @@ enum Habit {
     Unplug,
 }
 
-/// Where a frame of 64 octets has its flow and its sequence number.
+/// Offset of the UDP checksum in a frame of 64 octets, of its flow and its sequence number.
+const UDP_CHECKSUM: usize = 40;
 const FLOW: usize = 46;
 const SEQUENCE: usize = 48;
 /// How long a device that does not come back is waited for, seconds.
@@ -67,8 +73,15 @@ fn misbehave<'eal>(
     on: &mut Burst,
     back: &mut Burst,
 ) {
+    // With the checksum that belongs to it: the octet is not damaged.
     let change = |frame: &mut Mbuf<'eal>, at: usize, octet: u8| {
-        frame.octets_mut().unwrap()[at] = octet;
+        let octets = frame.octets_mut().unwrap();
+        let word = |octets: &[u8], at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
+        let before = word(octets, at & !1);
+        octets[at] = octet;
+        let after = word(octets, at & !1);
+        let checksum = update_checksum_u16(word(octets, UDP_CHECKSUM), before, after);
+        octets[UDP_CHECKSUM..UDP_CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
     };
     let is_learning = frame.octets()[SEQUENCE - 4] % 2 == 1;
     if habit == Habit::Duplicate as u8 {
@@ -79,6 +92,13 @@ fn misbehave<'eal>(
         drop(on.push(other));
     } else if habit == Habit::Renumber as u8 && !is_learning {
         change(&mut frame, FLOW + 1, 0x7f);
+    } else if habit == Habit::Damage as u8 {
+        let octets = frame.octets_mut().unwrap();
+        let last = octets.len() - 2;
+        octets[last] ^= 0x10;
+    } else if habit == Habit::Reflect as u8 {
+        drop(back.push(frame));
+        return;
     } else if habit == Habit::Flood as u8 && !is_learning {
         drop(back.push(frame.copy(pool).unwrap()));
         if number.is_multiple_of(10) {
@@ -149,6 +169,7 @@ fn trial() -> Trial {
         destinations: 1,
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
+        reflected: false,
         traffic: None,
     }
 }
@@ -310,6 +331,32 @@ fn what_cannot_be_is_told() {
         result.received_frames + result.lost_frames,
         result.offered_frames
     );
+
+    // Every frame comes back, and none as it was sent.
+    let result = run(Habit::Damage);
+    assert_eq!(result.received_frames, 0, "{result:?}");
+    assert!(result.damaged_frames > 0, "{result:?}");
+    assert_eq!(
+        (result.loss_ratio, result.lost_frames),
+        (1.0, result.offered_frames)
+    );
+
+    // Frames at the port that sent them are lost, unless that is where they belong.
+    let result = run(Habit::Reflect);
+    assert_eq!(
+        (result.received_frames, result.loss_ratio),
+        (0, 1.0),
+        "{result:?}"
+    );
+    assert!(result.ports[0].misdirected_frames > 0, "{result:?}");
+    let reflected = tester
+        .run(&Trial {
+            reflected: true,
+            ..trial()
+        })
+        .unwrap();
+    assert!(reflected.received_frames > 0, "{reflected:?}");
+    assert_eq!(reflected.ports[0].misdirected_frames, 0, "{reflected:?}");
 
     restarts(&mut tester, &habit, &swallowed);
 

@@ -64,6 +64,9 @@ pub(crate) struct GenerateArgs {
     /// Which ports send: both where there are two, unless said.
     #[arg(long, value_enum)]
     direction: Option<Direction>,
+    /// Count frames at the port that sent them: the device sends them back. Default: at the other port only.
+    #[arg(long)]
+    reflected: bool,
     /// Flows of each port that sends, told apart by UDP source port: 1 to 65535.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     flows: u16,
@@ -260,8 +263,8 @@ fn asked(args: &GenerateArgs) -> Trial {
     Trial {
         offered_rate_pps: match args.rate {
             Some(Rate::PacketsPerSecond(rate)) => rate,
-            // Not used when unpaced, or said by the traffic file; has to be a rate all the same.
-            Some(Rate::Max) | None => 1.0,
+            // Without a rate, the traffic file says it.
+            Some(Rate::Max) | None => Trial::UNPACED,
         },
         duration_s: args.duration.as_secs_f64(),
         warm_up_s: args.warm_up.as_secs_f64(),
@@ -273,6 +276,7 @@ fn asked(args: &GenerateArgs) -> Trial {
         destinations: args.destinations,
         ip,
         low_rate_pps: args.low_rate,
+        reflected: args.reflected,
         traffic: None,
     }
 }
@@ -306,9 +310,19 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         frames("duplicate", result.duplicate_frames),
         frames("reordered", result.reordered_frames),
     ];
-    let traffic = result.trial.traffic.as_ref();
-    if traffic.is_some_and(|traffic| traffic.integrity) {
-        lines.push(frames("damaged", result.damaged_frames));
+    let misdirected = result
+        .ports
+        .iter()
+        .map(|port| port.misdirected_frames)
+        .sum();
+    for (name, count) in [
+        ("damaged", result.damaged_frames),
+        ("misdirected", misdirected),
+        ("stale", result.stale_frames),
+    ] {
+        if count > 0 {
+            lines.push(frames(name, count));
+        }
     }
     lines.extend(latency_lines(result));
     let health = &result.health;

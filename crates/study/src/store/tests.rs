@@ -42,6 +42,7 @@ fn trial() -> quietwire_tester::Trial {
         destinations: 1,
         ip: quietwire_tester::IpVersion::V4,
         low_rate_pps: quietwire_tester::LOW_RATE_PPS,
+        reflected: false,
         traffic: None,
     }
 }

@@ -264,6 +264,7 @@ mod tests {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            reflected: false,
             traffic: None,
         };
         let is_exceeded = |rate_pps| calibration.cited(&trial, rate_pps).unwrap().is_exceeded;
@@ -303,6 +304,7 @@ mod tests {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            reflected: false,
             traffic: described(tagged),
         };
         let clean = |trial: &Trial| Some(calibration.cited(trial, 1.0)?.clean_rate_pps);

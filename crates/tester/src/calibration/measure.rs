@@ -113,6 +113,7 @@ impl Tester {
             destinations: 1,
             ip: options.ip,
             low_rate_pps: 0.0,
+            reflected: false,
             traffic: traffic.clone(),
         };
         let unpaced = self.run_unpaced(&trial(1.0, options.search_s))?;

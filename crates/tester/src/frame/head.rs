@@ -36,9 +36,10 @@ pub(crate) struct Template {
     pub(crate) length: u16,
     /// Those of the IP version asked for, and zeros.
     octets: [u8; IPV6],
-    /// IPv4: the header's words, but for the destination and the checksum. IPv6: what the UDP checksum covers, but for the
-    /// destination address, the source port and the signature.
-    sum: u32,
+    /// IPv4: the header's words, but for the destination and the checksum.
+    header_sum: u32,
+    /// What the UDP checksum covers, but for the destination address, the source port and the signature.
+    udp_sum: u32,
 }
 
 /// Octets from the start of the frame to its signature.
@@ -71,20 +72,28 @@ impl Template {
         for (octet, written) in octets.iter_mut().zip(frame) {
             *octet = written;
         }
-        let sum = match ip {
-            IpVersion::V4 => sum(&octets[14..24]) + sum(&octets[26..30]),
-            // The length and the protocol of the pseudo header (RFC 8200, section 8.1), source address, UDP header.
-            IpVersion::V6 => {
+        // The length and the protocol of the pseudo header, source address, UDP header.
+        let (header_sum, udp_sum) = match ip {
+            IpVersion::V4 => (
+                sum(&octets[14..24]) + sum(&octets[26..30]),
+                sum(&octets[38..40])
+                    + u32::from(IpProtocol::UDP.0)
+                    + sum(&octets[26..30])
+                    + sum(&octets[36..40]),
+            ),
+            IpVersion::V6 => (
+                0,
                 sum(&octets[18..20])
                     + u32::from(IpProtocol::UDP.0)
                     + sum(&octets[22..38])
-                    + sum(&octets[56..60])
-            }
+                    + sum(&octets[56..60]),
+            ),
         };
         Ok(Self {
             length: size - FCS,
             octets,
-            sum,
+            header_sum,
+            udp_sum,
         })
     }
 
@@ -94,53 +103,59 @@ impl Template {
         self.octets.first_chunk()
     }
 
-    /// Writes the destination's network, where it was drawn, and the checksum that depends on what the frame holds by now.
+    /// Writes the destination's network, if it was drawn, and the checksums that depend on what the frame holds by now.
     #[inline(always)]
     pub(crate) fn complete<const N: usize>(&self, head: &mut [u8; N], network: Option<u32>) {
         if N == IPV6 {
-            self.complete_ipv6(head, network);
-        } else if let Some(network) = network {
-            self.complete_ipv4(head, network);
+            let destination = match network {
+                Some(network) => {
+                    let [a, b, c, d] = network.to_be_bytes();
+                    let [p, q] = DESTINATION_PREFIX.to_be_bytes();
+                    head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
+                    // The rest is the template's ::1.
+                    u64::from(DESTINATION_PREFIX) + halves(network) + 1
+                }
+                None => u64::from(sum(&head[38..54])),
+            };
+            self.write_udp_checksum::<N, 54>(head, destination);
+        } else {
+            let destination = match network {
+                Some(network) => {
+                    let destination = FIRST_DESTINATION + (network << 8) + 1;
+                    head[30..34].copy_from_slice(&destination.to_be_bytes());
+                    let header = u64::from(self.header_sum) + halves(destination);
+                    head[24..26].copy_from_slice(&(!fold(header)).to_be_bytes());
+                    halves(destination)
+                }
+                None => u64::from(sum(&head[30..34])),
+            };
+            self.write_udp_checksum::<N, 34>(head, destination);
         }
     }
 
+    /// The UDP checksum (RFC 768; RFC 8200, section 8.1) of a datagram that begins at octet `UDP`.
     #[inline(always)]
-    fn complete_ipv4(&self, head: &mut [u8], network: u32) {
-        let destination = FIRST_DESTINATION + (network << 8) + 1;
-        head[30..34].copy_from_slice(&destination.to_be_bytes());
-        let sum = self.sum + (destination >> 16) + (destination & 0xffff);
-        head[24..26].copy_from_slice(&(!fold(u64::from(sum))).to_be_bytes());
-    }
-
-    /// The UDP checksum, which IPv6 asks for (RFC 8200, section 8.1).
-    #[inline(always)]
-    fn complete_ipv6(&self, head: &mut [u8], network: Option<u32>) {
-        let destination = match network {
-            Some(network) => {
-                let [a, b, c, d] = network.to_be_bytes();
-                let [p, q] = DESTINATION_PREFIX.to_be_bytes();
-                head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
-                // What follows is the template's ::1.
-                u64::from(DESTINATION_PREFIX) + halves(network) + 1
-            }
-            None => u64::from(sum(&head[38..54])),
-        };
-        let (chunks, rest) = head[IPV6 - SIGNATURE..IPV6].as_chunks::<4>();
+    fn write_udp_checksum<const N: usize, const UDP: usize>(
+        &self,
+        head: &mut [u8; N],
+        destination: u64,
+    ) {
+        let (chunks, rest) = head[N - SIGNATURE..N].as_chunks::<4>();
         let of_signature: u64 = chunks
             .iter()
             .map(|chunk| u64::from(u32::from_be_bytes(*chunk)))
             .sum();
-        let total = u64::from(self.sum)
+        let total = u64::from(self.udp_sum)
             + destination
             + of_signature
             + u64::from(sum(rest))
-            + u64::from(sum(&head[54..56]));
+            + u64::from(sum(&head[UDP..UDP + 2]));
         // All ones for zero, which means that there is none.
         let checksum = match !fold(total) {
             0 => u16::MAX,
             checksum => checksum,
         };
-        head[60..62].copy_from_slice(&checksum.to_be_bytes());
+        head[UDP + 6..UDP + 8].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
@@ -154,7 +169,7 @@ fn write_ipv4(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), Bui
         ttl: 64,
         destination_port: UDP_DESTINATION,
         source_port: UDP_SOURCE_FIRST,
-        // Each frame's payload differs.
+        // Each frame's payload differs: `complete` writes it.
         udp_checksum: UdpChecksum::Absent,
         payload: &[0; SIGNATURE],
         size_with_fcs: size,

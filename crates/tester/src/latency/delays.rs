@@ -5,7 +5,7 @@
 //! lost there is no value: nothing is ever paired across a gap. Of a frame that came twice the first copy counts.
 
 use super::signed::SignedRecorder;
-use crate::tracker::{Arrival, FlowTracker, WINDOW};
+use crate::tracker::{Arrival, Tracked, WINDOW_MIN};
 
 /// Delays kept over all flows, where there are so many flows that not each can have a whole window.
 const KEPT_MAX: u64 = 1 << 21;
@@ -26,7 +26,7 @@ pub(crate) struct Delays {
 impl Delays {
     pub(crate) fn new(flows: usize) -> Self {
         let flows = flows.max(1) as u64;
-        let share = (KEPT_MAX / flows).clamp(KEPT_MIN, WINDOW);
+        let share = (KEPT_MAX / flows).clamp(KEPT_MIN, WINDOW_MIN);
         // The power of two below.
         Self::with_window(flows, 1 << share.ilog2())
     }
@@ -45,7 +45,7 @@ impl Delays {
     pub(crate) fn record(
         &mut self,
         flow: usize,
-        tracker: &FlowTracker,
+        tracker: Tracked<'_>,
         sequence: u32,
         arrival: Arrival,
         delay_ns: u64,
@@ -79,7 +79,7 @@ impl Delays {
     }
 
     #[cold]
-    fn record_late(&mut self, flow: usize, tracker: &FlowTracker, sequence: u32, delay_ns: u64) {
+    fn record_late(&mut self, flow: usize, tracker: Tracked<'_>, sequence: u32, delay_ns: u64) {
         let sequence = tracker.full(sequence);
         let oldest = (tracker.newest() + 1).saturating_sub(self.window);
         if sequence < oldest || !tracker.holds(sequence) {
@@ -124,18 +124,21 @@ mod tests {
 
     use super::super::{Sample, Samples};
     use super::*;
+    use crate::tracker::Trackers;
 
     /// What came of one flow, by both ways.
     fn both(arrivals: &[(u32, u64)], window: u64) -> (SignedRecorder, SignedRecorder) {
-        let (mut fast, mut tracker) = (Delays::with_window(3, window), FlowTracker::default());
+        let (mut fast, mut tracker) =
+            (Delays::with_window(3, window), Trackers::new(1, WINDOW_MIN));
         let mut slow = Samples::with_capacity(arrivals.len());
         let mut even = 0;
         for (sequence, delay_ns) in arrivals {
-            let arrival = tracker.record(*sequence);
-            if arrival == Arrival::Duplicate {
+            let arrival = tracker.record(0, *sequence).unwrap();
+            if matches!(arrival, Arrival::Duplicate | Arrival::Stale) {
                 continue;
             }
-            even += fast.record(1, &tracker, *sequence, arrival, *delay_ns);
+            let flow = tracker.get(0).unwrap();
+            even += fast.record(1, flow, *sequence, arrival, *delay_ns);
             slow.add(Sample {
                 port: 0,
                 sequence: *sequence,
@@ -171,7 +174,7 @@ mod tests {
     proptest! {
         #[test]
         fn tells_the_same_as_the_list_of_all_samples(arrivals in arrivals(800, 60)) {
-            let (fast, slow) = both(&arrivals, WINDOW);
+            let (fast, slow) = both(&arrivals, WINDOW_MIN);
             prop_assert_eq!(fast.summary(0), slow.summary(0));
         }
 
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn many_flows_have_short_windows_and_few_have_whole_ones() {
-        assert_eq!(Delays::new(1).window, WINDOW);
+        assert_eq!(Delays::new(1).window, WINDOW_MIN);
         assert_eq!(Delays::new(10_000).window, 128);
         assert_eq!(Delays::new(1 << 20).window, KEPT_MIN);
     }

@@ -107,7 +107,24 @@ pub struct LowRateStreams {
     pub variation: DelayVariation,
 }
 
+/// Returns a percentile, or `None` if the frames that were not sent may lie beyond it.
+fn unless_beyond<T>(value: Option<T>, percentile: f64, unsent_ratio: f64) -> Option<T> {
+    value.filter(|_| unsent_ratio < 1.0 - percentile / 100.0)
+}
+
 impl LatencySummary {
+    /// Without the percentiles that lie in the part of the schedule that was not sent: the frames that the tester left out are
+    /// those that would have waited longest. `unsent_ratio` is 0 to 1.
+    pub(crate) fn withheld_beyond(mut self, unsent_ratio: f64) -> Self {
+        let [p50, p90, p99, p99_9, p99_99] = PERCENTILES;
+        self.p50_ns = unless_beyond(self.p50_ns, p50, unsent_ratio);
+        self.p90_ns = unless_beyond(self.p90_ns, p90, unsent_ratio);
+        self.p99_ns = unless_beyond(self.p99_ns, p99, unsent_ratio);
+        self.p99_9_ns = unless_beyond(self.p99_9_ns, p99_9, unsent_ratio);
+        self.p99_99_ns = unless_beyond(self.p99_99_ns, p99_99, unsent_ratio);
+        self
+    }
+
     /// The percentiles of [`PERCENTILES`], in their order.
     #[must_use]
     pub fn percentiles(&self) -> [Option<u64>; 5] {
@@ -127,7 +144,12 @@ impl LatencySummary {
     pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
         let mut all = Recorder::default();
         let mut sum_ns = 0.0;
+        let mut is_withheld = [false; PERCENTILES.len()];
         for part in parts.into_iter().filter(|part| part.samples > 0) {
+            let percentiles = PERCENTILES.into_iter().zip(part.percentiles());
+            for (is_withheld, (percentile, value)) in is_withheld.iter_mut().zip(percentiles) {
+                *is_withheld |= value.is_none() && bears_percentile(part.samples, percentile);
+            }
             all.merge(&decode(
                 &part.histogram_v2_base64,
                 part.min_ns,
@@ -136,6 +158,16 @@ impl LatencySummary {
             sum_ns += part.mean_ns * part.samples as f64;
         }
         let mut merged = all.summary()?;
+        let places = [
+            &mut merged.p50_ns,
+            &mut merged.p90_ns,
+            &mut merged.p99_ns,
+            &mut merged.p99_9_ns,
+            &mut merged.p99_99_ns,
+        ];
+        for (place, is_withheld) in places.into_iter().zip(is_withheld) {
+            *place = place.filter(|_| !is_withheld);
+        }
         if merged.samples > 0 {
             merged.mean_ns = sum_ns / merged.samples as f64;
         }
@@ -144,6 +176,17 @@ impl LatencySummary {
 }
 
 impl SignedSummary {
+    /// See [`LatencySummary::withheld_beyond`].
+    pub(crate) fn withheld_beyond(mut self, unsent_ratio: f64) -> Self {
+        let [p50, p90, p99, p99_9, p99_99] = PERCENTILES;
+        self.p50_ns = unless_beyond(self.p50_ns, p50, unsent_ratio);
+        self.p90_ns = unless_beyond(self.p90_ns, p90, unsent_ratio);
+        self.p99_ns = unless_beyond(self.p99_ns, p99, unsent_ratio);
+        self.p99_9_ns = unless_beyond(self.p99_9_ns, p99_9, unsent_ratio);
+        self.p99_99_ns = unless_beyond(self.p99_99_ns, p99_99, unsent_ratio);
+        self
+    }
+
     /// The percentiles of [`PERCENTILES`], in their order.
     #[must_use]
     pub fn percentiles(&self) -> [Option<i64>; 5] {
@@ -191,6 +234,14 @@ impl SignedSummary {
 }
 
 impl DelayVariation {
+    /// See [`LatencySummary::withheld_beyond`].
+    pub(crate) fn withheld_beyond(self, unsent_ratio: f64) -> Self {
+        Self {
+            ipdv: self.ipdv.withheld_beyond(unsent_ratio),
+            pdv: self.pdv.withheld_beyond(unsent_ratio),
+        }
+    }
+
     /// The variation of all frames of several trials: IPDV never pairs frames of two trials, and PDV is against the
     /// smallest delay of each.
     ///

@@ -17,6 +17,7 @@ fn trial(rate_pps: f64) -> Trial {
         destinations: 1,
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
+        reflected: false,
         traffic: None,
     }
 }

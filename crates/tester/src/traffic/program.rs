@@ -8,7 +8,7 @@
 use super::draw::{ZipfTable, mix};
 use super::field::{EXPONENT, Order};
 use super::integrity::{self, Pattern};
-use super::layout::{Layout, Sum};
+use super::layout::{Cover, Layout, Sum};
 use super::{Flows, Traffic};
 use crate::frame::Signature;
 
@@ -54,6 +54,8 @@ pub(crate) struct Program {
     order: Drawing,
     /// Where the signature is.
     place: usize,
+    /// What each checksum covers.
+    covers: Vec<Cover>,
     has_integrity: bool,
 }
 
@@ -113,6 +115,7 @@ impl Program {
                 traffic.seed ^ u64::from(port),
             ),
             place,
+            covers: sums.into_iter().map(|sum| sum.covers).collect(),
             has_integrity: traffic.integrity,
         })
     }
@@ -215,6 +218,11 @@ impl Program {
             return sum;
         }
         sum + integrity::seal(payload, length as u16)
+    }
+
+    /// What the checksums of its frames cover.
+    pub(crate) fn covers(&self) -> &[Cover] {
+        &self.covers
     }
 
     /// Octets from the start of a frame to its signature.

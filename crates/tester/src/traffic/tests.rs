@@ -473,14 +473,17 @@ fn damaged_payloads_are_counted_apart() {
     frames[7][program.place()] ^= 1;
     // What a router changes is no damage.
     frames[8][22] -= 1;
+    frames[8][24] += 1;
     let marks = crate::seen::Marks {
         place: program.place(),
         flows: 2,
+        window: 512,
+        checksums: crate::checksums::Checksums::new(program.covers().to_vec()),
         pattern: Some(Arc::new(Pattern::new(0))),
         replayed: None,
     };
     let mut seen = crate::seen::Seen::new(epoch, 3, marks, 1, 1_000_000_000);
     seen.record(frames.iter().map(|frame| &frame[..]), 100);
-    let received = seen.trackers[0].received();
+    let received = seen.trackers.get(0).unwrap().received();
     assert_eq!((received, seen.damaged, seen.foreign), (7, 2, 1));
 }

@@ -24,6 +24,7 @@ fn trial() -> Trial {
         destinations: 1,
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
+        reflected: false,
         traffic: None,
     }
 }

@@ -165,6 +165,7 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
         destinations: 1,
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
+        reflected: false,
         traffic: None,
     };
     Ok(trial.with_traffic(traffic).map_err(TesterError::from)?)
@@ -201,7 +202,7 @@ impl Seen {
             lines.push(format!("chain {}  forth {forth}, back {back}", chain + 1));
         }
         lines.push(format!(
-            "lost {}, damaged {}, misdirected {}",
+            "lost {} (damaged {}, misdirected {})",
             self.lost, self.damaged, self.misdirected
         ));
         lines.extend(
@@ -218,7 +219,7 @@ impl Seen {
             .ports
             .iter()
             .all(|(offered, received)| *offered > 0 && received == offered);
-        if self.lost + self.damaged + self.misdirected == 0 && is_seen {
+        if self.lost + self.misdirected == 0 && is_seen {
             return Ok(());
         }
         let why = match &result.validity {
@@ -228,7 +229,7 @@ impl Seen {
         let (lost, damaged, misdirected) = (self.lost, self.damaged, self.misdirected);
         let offered: u64 = self.ports.iter().map(|(offered, _)| offered).sum();
         bail!(CheckFailed(format!(
-            "not every frame arrived as it was sent: of {offered}, {lost} were lost, {damaged} damaged, {misdirected} misdirected{why}"
+            "{lost} of {offered} frames were lost ({damaged} damaged, {misdirected} misdirected){why}"
         )))
     }
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checksums of received frames: those that the tester wrote, verified over every octet that they cover.
+
+use quietwire_packet::IpProtocol;
+
+use crate::traffic::Cover;
+use crate::trial::IpVersion;
+
+/// Octets of the Ethernet header of the tester's plain frames.
+const ETHERNET: usize = 14;
+/// Offset of the UDP length within the UDP header (RFC 768).
+const UDP_LENGTH: usize = 4;
+/// Offset of the UDP checksum.
+const UDP_CHECKSUM: usize = 6;
+
+/// Verifier of the checksums of one kind of frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Checksums {
+    covers: Vec<Cover>,
+}
+
+impl Checksums {
+    /// Checksums of a traffic description's frames.
+    pub(crate) fn new(covers: Vec<Cover>) -> Self {
+        Self { covers }
+    }
+
+    /// Checksums of the tester's plain frames: IPv4 header and UDP, or UDP alone over IPv6.
+    pub(crate) fn of_plain(ip: IpVersion) -> Self {
+        let (addresses, udp) = match ip {
+            IpVersion::V4 => (26..34, 34),
+            IpVersion::V6 => (22..54, 54),
+        };
+        let of_udp = Cover::Rest {
+            from: udp,
+            addresses,
+            protocol: IpProtocol::UDP.0,
+        };
+        let mut covers = vec![of_udp];
+        if ip == IpVersion::V4 {
+            covers.push(Cover::Header(ETHERNET..udp));
+        }
+        Self { covers }
+    }
+
+    /// Returns true if all checksums of a frame are right and all octets that they cover are there.
+    #[inline(always)]
+    pub(crate) fn are_right(&self, frame: &[u8]) -> bool {
+        self.covers.iter().all(|cover| is_right(cover, frame))
+    }
+}
+
+#[inline(always)]
+fn is_right(cover: &Cover, frame: &[u8]) -> bool {
+    match cover {
+        Cover::Header(range) => frame
+            .get(range.clone())
+            .is_some_and(|header| fold(sum(header)) == u16::MAX),
+        Cover::Rest {
+            from,
+            addresses,
+            protocol,
+        } => {
+            let Some(rest) = frame.get(*from..) else {
+                return false;
+            };
+            let covered = if *protocol == IpProtocol::UDP.0 {
+                covered_by_udp(rest)
+            } else {
+                Some(rest)
+            };
+            let (Some(covered), Some(addresses)) = (covered, frame.get(addresses.clone())) else {
+                return false;
+            };
+            let length = (covered.len() as u16).to_be();
+            let total = sum(covered)
+                + sum(addresses)
+                + u64::from(length)
+                + u64::from(u16::from(*protocol).to_be());
+            fold(total) == u16::MAX
+        }
+    }
+}
+
+/// The octets of a UDP datagram, by its own length. `None` if they are not all there, or the datagram has no checksum.
+#[inline(always)]
+fn covered_by_udp(datagram: &[u8]) -> Option<&[u8]> {
+    let [.., high, low] = *datagram.first_chunk::<{ UDP_LENGTH + 2 }>()?;
+    let checksum = datagram.get(UDP_CHECKSUM..UDP_CHECKSUM + 2)?;
+    if checksum == [0, 0] {
+        return None;
+    }
+    datagram.get(..usize::from(u16::from_be_bytes([high, low])))
+}
+
+/// The sum of 16-bit words in the order of memory: the ones' complement sum is the same in either order (RFC 1071, section 2).
+/// Under 2^46 for frames of up to 64 KiB.
+#[inline(always)]
+fn sum(octets: &[u8]) -> u64 {
+    let (chunks, rest) = octets.as_chunks::<4>();
+    let of_chunks: u64 = chunks
+        .iter()
+        .map(|chunk| u64::from(u32::from_ne_bytes(*chunk)))
+        .sum();
+    let mut last = [0; 4];
+    for (octet, from) in last.iter_mut().zip(rest) {
+        *octet = *from;
+    }
+    of_chunks + u64::from(u32::from_ne_bytes(last))
+}
+
+/// A sum as one word.
+#[inline(always)]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+    use quietwire_packet::{MacAddress, UdpChecksum, UdpFrame};
+
+    use super::*;
+
+    fn frame(size: u16) -> Vec<u8> {
+        let mut buffer = vec![0; 2000];
+        let frame = UdpFrame {
+            destination_mac: MacAddress([2, 0, 0, 0, 0, 1]),
+            source_mac: MacAddress([2, 0, 0, 0, 0, 2]),
+            tag: None,
+            destination_ip: Ipv4Addr::new(198, 18, 0, 1),
+            source_ip: Ipv4Addr::new(198, 18, 1, 1),
+            ttl: 64,
+            destination_port: 7,
+            source_port: 1024,
+            udp_checksum: UdpChecksum::Computed,
+            payload: b"QW payload of some octets",
+            size_with_fcs: size,
+        };
+        let length = frame.write(&mut buffer).unwrap();
+        buffer.truncate(length);
+        buffer
+    }
+
+    proptest! {
+        #[test]
+        fn every_changed_bit_behind_the_ethernet_header_is_found(
+            size in 71u16..1600, at in any::<prop::sample::Index>(), bit in 0..8,
+        ) {
+            let checksums = Checksums::of_plain(IpVersion::V4);
+            let mut frame = frame(size);
+            prop_assert!(checksums.are_right(&frame));
+            let at = ETHERNET + at.index(frame.len() - ETHERNET);
+            frame[at] ^= 1u8 << bit;
+            prop_assert!(!checksums.are_right(&frame), "octet {}", at);
+        }
+
+        #[test]
+        fn a_frame_cut_short_is_found_and_padding_is_not_damage(
+            size in 71u16..1600, at in any::<prop::sample::Index>(), padding in 0usize..20,
+        ) {
+            let checksums = Checksums::of_plain(IpVersion::V4);
+            let mut frame = frame(size);
+            let cut = at.index(frame.len());
+            prop_assert!(!checksums.are_right(&frame[..cut]));
+            frame.resize(frame.len() + padding, 0xa5);
+            prop_assert!(checksums.are_right(&frame));
+        }
+    }
+
+    #[test]
+    fn a_datagram_without_a_checksum_is_damaged() {
+        let mut frame = frame(200);
+        frame[40..42].fill(0);
+        assert!(!Checksums::of_plain(IpVersion::V4).are_right(&frame));
+    }
+}
