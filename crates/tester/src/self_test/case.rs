@@ -66,7 +66,7 @@ const TRIALS_MAX: u32 = 3;
 /// Length of the warm-up, seconds.
 const WARM_UP_S: f64 = 0.1;
 /// How long the tester receives after the last frame, seconds: longer than the device holds frames back.
-const DRAIN_S: f64 = 0.3;
+const DRAIN_S: f64 = 0.5;
 /// Length of a trial that only empties the rings, seconds.
 const EMPTYING_S: f64 = 0.02;
 

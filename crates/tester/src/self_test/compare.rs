@@ -68,7 +68,7 @@ const RETURN_NS: u64 = 1_000_000;
 /// the trial.
 const REFUSED_RATIO_MAX: f64 = 0.01;
 /// How long before the end of receiving the device has to have sent its last frame, nanoseconds.
-const DRAIN_SPARE_NS: u64 = 20_000_000;
+const DRAIN_SPARE_NS: u64 = 100_000_000;
 
 /// Returns the frames of a result that are behind the window of their flow. No result has this counter so far.
 fn stale_frames(_result: &TrialResult) -> u64 {

@@ -40,6 +40,8 @@ const RX_BURST: usize = 32;
 const TURNS: u64 = 1024;
 /// Turns without frames before the device yields its CPU.
 const IDLE_TURNS: u64 = 64;
+/// Turns at most after the end of a trial: enough to empty the largest ring.
+const FINAL_TURNS: usize = 1024;
 /// Buffers at least and at most.
 const BUFFERS: std::ops::RangeInclusive<u64> = 8_192..=65_000;
 /// Octets of a buffer beside its data: headroom and header.
@@ -108,6 +110,12 @@ pub fn serve_device(
                 reply(&mut output, &Reply::Ready)?;
             }
             Ok(Ok(Request::Finish)) => {
+                // What is left in the rings was offered as well.
+                for _ in 0..FINAL_TURNS {
+                    if !turn(&mut ports, &mut received, &mut desk) {
+                        break;
+                    }
+                }
                 let ledger = Reply::Ledger(Box::new(desk.finish()));
                 reply(&mut output, &ledger)?;
             }
