@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases of the self-test, and how they are run.
+//! Cases of the self-test, and the trials that prove them.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -14,18 +14,18 @@ use crate::error::TesterError;
 use crate::tester::Tester;
 use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
-/// One case: a load, and what the device does wrong.
+/// A load and the faults of the device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Case {
     /// Offered load in frames per second, summed over both ports.
     pub rate_pps: f64,
     /// Frame size with FCS, octets.
     pub frame_size: u16,
-    /// What the device does wrong.
+    /// Faults of the device.
     pub faults: Vec<Fault>,
 }
 
-/// What to run.
+/// Loads and faults of a self-test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfTestOptions {
     /// Offered loads in frames per second, summed over both ports.
@@ -40,24 +40,24 @@ pub struct SelfTestOptions {
     pub seed: u64,
 }
 
-/// What came of a case.
+/// Result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseReport {
     /// The case.
     pub case: Case,
-    /// What the device did wrong, in one word.
+    /// The fault, `none` or `all`.
     pub name: String,
     /// Script of the device.
     pub script: Script,
     /// Outcome.
     pub verdict: Verdict,
-    /// Trials that were run. A trial that proves nothing is repeated; all else is of the last one.
+    /// Number of trials. A trial that proves nothing is repeated. All other fields describe the last trial.
     pub trials: u32,
     /// Rate at which frames were offered, frames per second.
     pub achieved_rate_pps: f64,
-    /// What the device did.
+    /// Ledger of the device.
     pub ledger: Ledger,
-    /// The figures of the tester, and what they have to be.
+    /// Figures of the tester with the expected values.
     pub figures: Vec<Figure>,
 }
 

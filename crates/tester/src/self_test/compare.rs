@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules by which the tester counts, applied to the ledger of the device: which figures a result has to show.
+//! The rules by which the tester counts, applied to the ledger of the device: the expected figures of a result.
 //!
 //! - Lost frames are the offered frames that were not received. Damaged and misdirected frames are among them.
 //! - A frame counts only at the port opposite to its sender. Elsewhere it is misdirected.
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::ledger::Ledger;
 use crate::trial::{TrialResult, Validity};
 
-/// One figure of a result, and what it has to be.
+/// A figure of a result with its expected value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Figure {
     /// Name of the figure, as in the result; `port 0 …` for a figure of one port.
@@ -75,7 +75,7 @@ fn stale_frames(_result: &TrialResult) -> u64 {
     0
 }
 
-/// Returns the figures of a result, with what they have to be by the ledger.
+/// Returns the figures of a result with the values expected from the ledger.
 #[must_use]
 pub(super) fn figures(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let mut figures = of_ports(ledger, result);
@@ -213,7 +213,7 @@ fn of_latency(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     ]
 }
 
-/// Returns what a trial proves.
+/// Returns the outcome of a trial.
 #[must_use]
 pub(super) fn verdict(ledger: &Ledger, result: &TrialResult, figures: &[Figure]) -> Verdict {
     // No fault of the tester's sending explains these.

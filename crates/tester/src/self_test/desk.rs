@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the device does to each frame by its script, and what it notes of it.
+//! The script applied to each frame, and the counters of it.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -116,7 +116,7 @@ impl Direction<'_> {
         self.tally.unsent += u64::from(is_counted);
     }
 
-    /// Flips a bit of a frame. Returns what the frame counts as from then on.
+    /// Flips a bit of a frame. Returns the kind of the damaged frame.
     fn damage(&mut self, frame: &mut Mbuf<'_>, place: usize) -> Kind {
         let Some(octets) = frame.octets_mut() else {
             return Kind::Forwarded;
@@ -152,7 +152,7 @@ impl Direction<'_> {
     }
 }
 
-/// A trial under orders.
+/// State of a trial.
 #[derive(Debug)]
 struct Work<'a> {
     epoch: Epoch,
@@ -163,7 +163,7 @@ struct Work<'a> {
     last_sent: u64,
 }
 
-/// Everything between the two ports.
+/// Frame processing between the two ports.
 #[derive(Debug)]
 pub(super) struct Desk<'a> {
     eal: &'a Eal,
@@ -225,7 +225,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Does to a frame received on port `side` at tick `now` what the script says.
+    /// Applies the script to a frame received on port `side` at tick `now`.
     #[inline(always)]
     pub(super) fn take(&mut self, side: usize, frame: Mbuf<'_>, now: u64) {
         let opposite = 1 - side;
@@ -312,7 +312,7 @@ impl<'a> Desk<'a> {
     }
 }
 
-/// What an action needs.
+/// Context of an action.
 struct Hands<'a> {
     eal: &'a Eal,
     pool: &'a Mempool,

@@ -16,7 +16,7 @@ use super::link::{Reply, Request};
 use crate::clock::ticks_per_second;
 use crate::error::TesterError;
 
-/// How the device process is set up.
+/// Options of the device process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DeviceOptions {
@@ -54,7 +54,7 @@ fn failed(text: impl ToString) -> TesterError {
 /// Forwards frames until `input` ends. Requests are lines of `input`, replies lines of `output`.
 ///
 /// # Errors
-/// What is wrong with the ports or the CPU, or a request that is not understood.
+/// A port cannot be opened, the CPU is not available, or a request is malformed.
 pub fn serve_device(
     options: &DeviceOptions,
     input: impl Read + Send + 'static,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the device did, counted by the device.
+//! Counters of the device.
 
 use serde::{Deserialize, Serialize};
 
 use crate::frame::MAGIC;
 
-/// What the device did in one trial. Only frames of the counted part are in it.
+/// Counters of the device for one trial. They cover the frames of the counted part only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// By the tester port that sent the frames.
@@ -14,7 +14,7 @@ pub struct Ledger {
     pub last_sent_unix_ns: u64,
 }
 
-/// What the device did to the frames of one direction.
+/// Counters of one direction.
 ///
 /// Each frame received is counted in exactly one of `forwarded`, `lost`, `damaged`, `unrecognisable`, `misdirected` and
 /// `unsent`.
@@ -52,7 +52,7 @@ pub struct Tally {
     pub latency_sum_ns: u64,
 }
 
-/// What a flipped bit does to a frame, by its octet.
+/// Effect of a flipped bit on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
     /// The octet is in the Ethernet header, which no checksum covers.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quietwire_dpdk::{Burst, Eal, Mbuf, TxQueue, cycles};
 
-/// What a frame counts as once it is sent.
+/// Counter of a frame, once it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing: the frame is not of the counted part.
@@ -17,7 +17,7 @@ pub(super) enum Kind {
     Misdirected,
 }
 
-/// What the device knows of a frame.
+/// Facts about a waiting frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Note {
     pub(super) kind: Kind,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the self-test and the device tell each other: a JSON document a line, one reply to each request.
+//! Protocol between self-test and device: a JSON document per line, one reply to each request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use super::ledger::Ledger;
 use super::script::Script;
 use crate::error::TesterError;
 
-/// What the device is to do in one trial.
+/// Orders for one trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Orders {
     /// Number of the trial, from which the mark of its counted frames follows.

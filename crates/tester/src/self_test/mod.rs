@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A test of the tester's accounting: a device misbehaves by a script, frame by frame, and keeps a ledger of what it did; the
-//! figures of the tester are compared with it.
+//! A test of the tester's accounting: a device misbehaves by a script, frame by frame, and keeps a ledger. The figures of
+//! the tester are compared with it.
 //!
 //! The device is a process of its own ([`serve_device`]), connected by two ports. It shares with the tester only the codec of
 //! the signature and the clock.

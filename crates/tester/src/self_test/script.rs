@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scripts of the device: what it does wrong, and to which frames.
+//! Scripts of the device: its faults, and the frames that have them.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ impl Fault {
     }
 }
 
-/// What the device does to a chosen frame.
+/// Action on a chosen frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -83,7 +83,7 @@ pub enum Action {
     },
 }
 
-/// Which frames of a direction are chosen. Frames are numbered from 0 in the order in which the device receives them.
+/// Selection of frames of one direction. Frames are numbered from 0 in the order in which the device receives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
@@ -104,13 +104,13 @@ pub enum Choice {
 /// An action and the frames that it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// What the device does.
+    /// The action.
     pub action: Action,
-    /// To which frames.
+    /// The frames.
     pub choice: Choice,
 }
 
-/// What the device does to the frames of one trial.
+/// Behaviour of the device in one trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
     /// Seed of everything drawn.
