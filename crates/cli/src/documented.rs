@@ -17,10 +17,12 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 18] = [
+const PAGES: [(&str, &str); 20] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
+    ("tester self-test", "docs/tester.md"),
+    ("tester self-test-device", "docs/tester.md"),
     ("measure", "docs/tester.md"),
     ("doctor", "docs/lab.md"),
     ("switch add interface", "docs/router.md"),

@@ -18,6 +18,7 @@ mod place;
 mod programs;
 mod spawn;
 mod stop;
+mod supervised;
 pub mod topology;
 pub mod up;
 
@@ -35,3 +36,4 @@ pub use neighbours::{
 pub use place::Place;
 pub use programs::{FIREWALL_RULES, Unavailable, availability};
 pub use stop::Stop;
+pub use supervised::Supervised;

@@ -81,7 +81,7 @@ pub(crate) fn spawn_in(
 
 /// A command that asks to be killed with this process (prctl(2), PR_SET_PDEATHSIG), and then looks whether this process is
 /// still there: one that was killed just before would leave it behind for good.
-fn orphaned_never(command: &[String]) -> Vec<String> {
+pub(crate) fn orphaned_never(command: &[String]) -> Vec<String> {
     const LOOK: [&str; 3] = ["/bin/sh", "-c", "[ \"$PPID\" = \"$0\" ] && exec \"$@\""];
     let Some(words) = command.strip_prefix(&ASKING.map(str::to_owned)) else {
         return command.to_vec();

@@ -54,6 +54,9 @@ pub enum TesterError {
     /// The device could not be restarted.
     #[error("the device could not be restarted: {0}")]
     Restart(String),
+    /// The device of the self-test failed.
+    #[error("the device of the self-test failed: {0}")]
+    SelfTestDevice(String),
     /// Results could not be put together.
     #[error("the result could not be put together: {0}")]
     Result(String),

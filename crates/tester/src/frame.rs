@@ -22,7 +22,7 @@ use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST};
 use crate::trial::{IpVersion, Trial};
 use crate::writer::Share;
 
-const MAGIC: [u8; 2] = *b"QW";
+pub(crate) const MAGIC: [u8; 2] = *b"QW";
 
 /// Which part of which trial a frame belongs to. Even for a counted part, the odd one before for its warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

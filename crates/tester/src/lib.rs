@@ -28,6 +28,7 @@ mod pacer;
 mod procedures;
 mod room;
 mod seen;
+pub mod self_test;
 mod simulated;
 mod tester;
 mod threads;

@@ -62,13 +62,13 @@ pub(super) struct OwnTesterArgs {
     realtime_priority: u8,
     /// Descriptors in each receive and transmit ring, a power of two from 32 to 16384.
     #[arg(long, value_name = "N", default_value_t = 1024)]
-    ring_size: u16,
+    pub(super) ring_size: u16,
     /// Memory for frames, MiB.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    memory_mib: u32,
+    pub(super) memory_mib: u32,
     /// Run on ordinary pages even where huge pages are free.
     #[arg(long)]
-    no_huge: bool,
+    pub(super) no_huge: bool,
 }
 
 impl OwnTesterArgs {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire tester`: what the tester can do by itself.
 
+mod self_test;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,9 @@ pub(crate) struct TesterArgs {
 #[derive(Debug, Subcommand)]
 enum TesterCommand {
     Calibrate(CalibrateArgs),
+    SelfTest(self_test::SelfTestArgs),
+    #[command(hide = true)]
+    SelfTestDevice(self_test::SelfTestDeviceArgs),
 }
 
 /// Measure the tester over two ports that are connected with each other, and keep the figures for later trials to cite.
@@ -72,6 +77,8 @@ struct CalibrateArgs {
 pub(crate) fn run(args: &TesterArgs) -> Result<()> {
     match &args.command {
         TesterCommand::Calibrate(args) => calibrate(args),
+        TesterCommand::SelfTest(args) => self_test::run(args),
+        TesterCommand::SelfTestDevice(args) => self_test::serve(args),
     }
 }
 

@@ -20,6 +20,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use draw::mix;
 pub use field::{
     DscpKind, FLOWS_MAX, Field, FlagsKind, Ipv4Kind, Ipv6Kind, Kind, LabelKind, MacKind, Order,
     PortKind, PriorityKind, TtlKind, VlanIdKind, VniKind, WordKind,

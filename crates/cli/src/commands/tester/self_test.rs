@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire tester self-test`: the tester's figures beside the ledger of a device that misbehaves by a script.
+
+use std::io::{stdin, stdout};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use quietwire_dpdk::PortUri;
+use quietwire_host::threads::online_cpus;
+use quietwire_lab::Supervised;
+use quietwire_tester::Preparation;
+use quietwire_tester::self_test::{
+    CaseReport, DeviceLink, DeviceOptions, Fault, SelfTestOptions, Verdict, serve_device,
+};
+use serde_json::json;
+
+use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
+use super::table;
+use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
+use crate::text::{print, say};
+use crate::units::{Rate, parse_positive_duration, parse_rate};
+
+/// Check the tester's figures against a device that misbehaves by a script and counts what it does.
+#[derive(Debug, Args)]
+pub(super) struct SelfTestArgs {
+    /// Frames per second, summed over both directions; repeat for several rates.
+    #[arg(long = "rate", value_name = "RATE", default_values = ["1M", "10M"], value_parser = parse_paced_rate)]
+    rates: Vec<f64>,
+    /// Octets with FCS, 64 to 9000; repeat for several sizes.
+    #[arg(long = "frame-size", value_name = "SIZE", default_values = ["64", "512"], value_parser = clap::value_parser!(u16).range(64..=9000))]
+    frame_sizes: Vec<u16>,
+    /// Fault of the device: loss, duplicate, late-duplicate, reorder, damage, misdirect, delay or stall; repeat for
+    /// several. Default: all.
+    #[arg(long = "fault", value_name = "FAULT", value_parser = parse_fault)]
+    faults: Vec<Fault>,
+    /// Length of each trial.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
+    duration: Duration,
+    /// CPU of the device. Default: the first CPU that the tester does not use.
+    #[arg(long, value_name = "CPU")]
+    device_cpu: Option<u32>,
+    /// Seed of the frames that the device chooses at random.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    tester: OwnTesterArgs,
+    /// Print the results as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The device of `tester self-test`, which starts it.
+#[derive(Debug, Args)]
+pub(super) struct SelfTestDeviceArgs {
+    /// Options as JSON.
+    options: String,
+}
+
+fn parse_paced_rate(text: &str) -> Result<f64, String> {
+    match parse_rate(text)? {
+        Rate::PacketsPerSecond(rate_pps) => Ok(rate_pps),
+        Rate::Max => Err("a self-test requires a rate in frames per second".to_owned()),
+    }
+}
+
+fn parse_fault(text: &str) -> Result<Fault, String> {
+    let mut all = Fault::ALL.into_iter();
+    all.find(|fault| fault.name() == text).ok_or_else(|| {
+        let names = Fault::ALL.map(Fault::name);
+        format!("unknown fault (available: {})", names.join(", "))
+    })
+}
+
+/// Runs the device until its standard input ends.
+pub(super) fn serve(args: &SelfTestDeviceArgs) -> Result<()> {
+    let options: DeviceOptions = serde_json::from_str(&args.options)
+        .map_err(|error| Usage(format!("options of the device: {error}")))?;
+    Ok(serve_device(&options, stdin(), stdout())?)
+}
+
+pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
+    let cpus = args.tester.cpus()?;
+    let device_cpu = device_cpu(args, &cpus)?;
+    let options = options(args)?;
+    args.tester.check_machine(&[])?;
+    // The device takes as much.
+    require_memory(args.tester.memory_mib.saturating_mul(2))?;
+    args.tester.warn_of_throttling(args.duration.as_secs_f64());
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
+    let largest = options.frame_sizes.iter().copied().max().unwrap_or(64);
+    let ports = ports("server")
+        .iter()
+        .map(|uri| uri.parse().map_err(anyhow::Error::msg))
+        .collect::<Result<Vec<PortUri>>>()?;
+    let eal = args.tester.start_dpdk(&cpus, &ports)?;
+    let mut tester = args
+        .tester
+        .open(&eal, cpus, &ports, largest, Preparation::default())?;
+    let abort = tester.abort_flag();
+    on_signals(&abort)?;
+    let (_device, input, output) = Supervised::start(&device_words(args, device_cpu, largest)?)?;
+    let mut link = DeviceLink::new(output, input);
+    link.wait_until_ready()?;
+    if stop.load(Ordering::Relaxed) {
+        abort.store(true, Ordering::Relaxed);
+    }
+    tester.wait_for_links(LINK_DEADLINE)?;
+    let reports = tester.self_test(&mut link, &options, |report| say(line(report)))?;
+    conclude(args, &options, &reports)
+}
+
+fn options(args: &SelfTestArgs) -> Result<SelfTestOptions> {
+    let faults = if args.faults.is_empty() {
+        Fault::ALL.to_vec()
+    } else {
+        args.faults.clone()
+    };
+    let options = SelfTestOptions {
+        rates_pps: args.rates.clone(),
+        frame_sizes: args.frame_sizes.clone(),
+        faults,
+        duration_s: args.duration.as_secs_f64(),
+        seed: args.seed,
+    };
+    for rate_pps in &options.rates_pps {
+        // One frame for each direction at least.
+        if rate_pps * options.duration_s < 2.0 {
+            bail!(Usage(format!(
+                "--rate: fewer than 2 frames are due in {} s at {rate_pps} frames per second (increase --rate or --duration)",
+                options.duration_s
+            )));
+        }
+    }
+    Ok(options)
+}
+
+/// The URIs of one side's ports. Abstract sockets leave nothing behind.
+fn ports(role: &str) -> [String; 2] {
+    let process = std::process::id();
+    ["left", "right"].map(|side| format!("memif:@quietwire-self-test-{process}-{side}?role={role}"))
+}
+
+fn device_cpu(args: &SelfTestArgs, cpus: &[u32]) -> Result<u32> {
+    let online = online_cpus(Path::new("/"))?;
+    let mut online_numbers = online.iter().map(|cpu| cpu.0);
+    if let Some(cpu) = args.device_cpu {
+        if !online_numbers.any(|number| number == cpu) {
+            bail!(Usage(format!(
+                "--device-cpu: CPU {cpu} is not online (online: {online})"
+            )));
+        }
+        return Ok(cpu);
+    }
+    let free = online_numbers.find(|number| !cpus.contains(number));
+    if free.is_none() {
+        tracing::warn!("the device shares a CPU with the tester, so only low rates can be proven");
+    }
+    free.or(cpus.first().copied())
+        .ok_or_else(|| Usage("--cpus is empty".to_owned()).into())
+}
+
+/// The command that runs the device.
+fn device_words(args: &SelfTestArgs, cpu: u32, frame_size_max: u16) -> Result<Vec<String>> {
+    let program = std::env::current_exe().context("path of this program")?;
+    let options = DeviceOptions {
+        ports: ports("client"),
+        cpu,
+        ring_size: args.tester.ring_size,
+        frame_size_max,
+        memory_mib: args.tester.memory_mib,
+        uses_huge_pages: !args.tester.no_huge,
+    };
+    Ok(vec![
+        program.display().to_string(),
+        "tester".to_owned(),
+        "self-test-device".to_owned(),
+        serde_json::to_string(&options)?,
+    ])
+}
+
+/// Prints the reports and chooses the outcome.
+fn conclude(args: &SelfTestArgs, options: &SelfTestOptions, reports: &[CaseReport]) -> Result<()> {
+    let count = |is_counted: fn(&Verdict) -> bool| {
+        let counted = reports.iter().filter(|report| is_counted(&report.verdict));
+        counted.count()
+    };
+    let agreeing = count(|verdict| matches!(verdict, Verdict::Agrees));
+    let differing = count(|verdict| matches!(verdict, Verdict::Differs(_)));
+    let not_proven = count(|verdict| matches!(verdict, Verdict::NotProven(_)));
+    if args.json {
+        print(serde_json::to_string_pretty(&json!({
+            "duration_s": options.duration_s,
+            "seed": options.seed,
+            "agreeing": agreeing,
+            "differing": differing,
+            "not_proven": not_proven,
+            "cases": reports,
+        }))?)?;
+    } else {
+        print(text(reports))?;
+        print(format!(
+            "{agreeing} of {} cases agree, {differing} differ, {not_proven} are not proven",
+            reports.len()
+        ))?;
+    }
+    if differing > 0 {
+        bail!(CheckFailed(format!(
+            "the tester's figures differ from the ledger of the device in {differing} of {} cases",
+            reports.len()
+        )));
+    }
+    if agreeing == 0 {
+        bail!(CheckFailed(
+            "no case could be proven (use a lower --rate, or CPUs without other work)".to_owned()
+        ));
+    }
+    Ok(())
+}
+
+fn mpps(rate_pps: f64) -> String {
+    format!("{}", rate_pps / 1e6)
+}
+
+/// The outcome of one case.
+fn line(report: &CaseReport) -> String {
+    let case = &report.case;
+    let (word, reasons) = outcome(&report.verdict);
+    let mut line = format!(
+        "{} Mpps, {} octets, {}: {word}",
+        mpps(case.rate_pps),
+        case.frame_size,
+        report.name
+    );
+    if !reasons.is_empty() {
+        line.push_str(": ");
+        line.push_str(&reasons.join("; "));
+    }
+    line
+}
+
+fn outcome(verdict: &Verdict) -> (&'static str, &[String]) {
+    match verdict {
+        Verdict::Agrees => ("agrees", &[]),
+        Verdict::Differs(reasons) => ("differs", reasons),
+        Verdict::NotProven(reasons) => ("not proven", reasons),
+    }
+}
+
+/// The tester's values of the figures of this name, of all ports together.
+fn measured(report: &CaseReport, name: &str) -> String {
+    let of_ports = [format!("port 0 {name}"), format!("port 1 {name}")];
+    let is_named = |of: &String| of == name || of_ports.contains(of);
+    let figures = report
+        .figures
+        .iter()
+        .filter(|figure| is_named(&figure.name));
+    let values: Vec<u64> = figures.map(|figure| figure.measured).collect();
+    if values.is_empty() {
+        "-".to_owned()
+    } else {
+        values.iter().sum::<u64>().to_string()
+    }
+}
+
+/// The table for people, and the reasons of the cases that do not agree.
+fn text(reports: &[CaseReport]) -> String {
+    let mut table = table(&[
+        "fault",
+        "Mpps",
+        "octets",
+        "offered",
+        "lost",
+        "duplicate",
+        "reordered",
+        "misdirected",
+        "damaged",
+        "min us",
+        "outcome",
+    ]);
+    for report in reports {
+        let minimum = report.figures.iter().find(|it| it.name == "latency min_ns");
+        // Of a whole and of its ports there are damaged frames: the whole alone is shown.
+        let whole = report.figures.iter().find(|it| it.name == "damaged_frames");
+        table.add_row([
+            report.name.clone(),
+            mpps(report.case.rate_pps),
+            report.case.frame_size.to_string(),
+            measured(report, "offered_frames"),
+            measured(report, "lost_frames"),
+            measured(report, "duplicate_frames"),
+            measured(report, "reordered_frames"),
+            measured(report, "misdirected_frames"),
+            whole.map_or_else(|| "-".to_owned(), |it| it.measured.to_string()),
+            minimum.map_or_else(
+                || "-".to_owned(),
+                |it| format!("{:.2}", it.measured as f64 / 1e3),
+            ),
+            outcome(&report.verdict).0.to_owned(),
+        ]);
+    }
+    let mut parts = vec![table.to_string()];
+    let open = reports.iter().filter(|it| it.verdict != Verdict::Agrees);
+    parts.extend(open.map(line));
+    parts.join("\n")
+}

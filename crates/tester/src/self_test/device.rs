@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The device: a process of its own that forwards frames between two ports and misbehaves by a script.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread::Builder;
+
+use quietwire_dpdk::thread::{Registered, pin};
+use quietwire_dpdk::{
+    Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, PortUri, StartedPort, cycles,
+};
+use serde::{Deserialize, Serialize};
+
+use super::desk::Desk;
+use super::link::{Reply, Request};
+use crate::clock::ticks_per_second;
+use crate::error::TesterError;
+
+/// Options of the device process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DeviceOptions {
+    /// URIs of its two ports.
+    pub ports: [String; 2],
+    /// CPU of the device.
+    pub cpu: u32,
+    /// Descriptors in each ring of each port: a power of two.
+    pub ring_size: u16,
+    /// Largest frame with FCS, octets.
+    pub frame_size_max: u16,
+    /// Memory for frames, MiB.
+    pub memory_mib: u32,
+    /// Whether huge pages are used if enough are free.
+    pub uses_huge_pages: bool,
+}
+
+/// Frames in a receive burst at most.
+const RX_BURST: usize = 32;
+/// Turns from one look for requests to the next, while frames are received.
+const TURNS: u64 = 1024;
+/// Turns without frames before the device yields its CPU.
+const IDLE_TURNS: u64 = 64;
+/// Turns at most after the end of a trial: enough to empty the largest ring.
+const FINAL_TURNS: usize = 1024;
+/// Buffers at least and at most.
+const BUFFERS: std::ops::RangeInclusive<u64> = 8_192..=65_000;
+/// Octets of a buffer beside its data: headroom and header.
+const BUFFER_OVERHEAD: u64 = 320;
+
+fn failed(text: impl ToString) -> TesterError {
+    TesterError::SelfTestDevice(text.to_string())
+}
+
+/// Forwards frames until `input` ends. Requests are lines of `input`, replies lines of `output`.
+///
+/// # Errors
+/// A port cannot be opened, the CPU is not available, or a request is malformed.
+pub fn serve_device(
+    options: &DeviceOptions,
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+) -> Result<(), TesterError> {
+    pin(&[options.cpu])?;
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![options.cpu],
+        memory_mib: options.memory_mib,
+        huge_pages: if options.uses_huge_pages {
+            HugePages::Auto
+        } else {
+            HugePages::Never
+        },
+        pci_devices: Vec::new(),
+        file_prefix: format!("quietwire-self-test-{}", std::process::id()),
+    })?;
+    // Measured before the first trial.
+    ticks_per_second();
+    let port_options = |name: &str| PortOptions {
+        name: name.to_owned(),
+        rx_queues: 1,
+        tx_queues: 1,
+        rx_ring_size: options.ring_size,
+        tx_ring_size: options.ring_size,
+        frame_size_max: options.frame_size_max,
+    };
+    let data_room = port_options("").data_room();
+    let pool = Mempool::new(&eal, "device", buffers(options, data_room), data_room)?;
+    let _registered = Registered::new(&eal)?;
+    let open = |name: &str, uri: &str| -> Result<StartedPort, TesterError> {
+        let uri: PortUri = uri.parse().map_err(failed)?;
+        Ok(Port::open(&eal, &uri, &port_options(name), &pool)?.start()?)
+    };
+    let [left, right] = &options.ports;
+    let mut ports = [open("left", left)?, open("right", right)?];
+    let requests = listen(input)?;
+    reply(&mut output, &Reply::Ready)?;
+
+    let mut desk = Desk::new(&eal, &pool);
+    let mut received = Burst::new(&eal);
+    let (mut turns, mut idle) = (0u64, 0u64);
+    loop {
+        turns = turns.wrapping_add(1);
+        let is_busy = turn(&mut ports, &mut received, &mut desk);
+        idle = if is_busy { 0 } else { idle + 1 };
+        if is_busy && !turns.is_multiple_of(TURNS) {
+            continue;
+        }
+        match requests.try_recv() {
+            Ok(Ok(Request::Begin(orders))) => {
+                desk.begin(&orders);
+                reply(&mut output, &Reply::Ready)?;
+            }
+            Ok(Ok(Request::Finish)) => {
+                // What is left in the rings was offered as well.
+                for _ in 0..FINAL_TURNS {
+                    if !turn(&mut ports, &mut received, &mut desk) {
+                        break;
+                    }
+                }
+                let ledger = Reply::Ledger(Box::new(desk.finish()));
+                reply(&mut output, &ledger)?;
+            }
+            Ok(Err(text)) => return Err(failed(text)),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+        if idle > IDLE_TURNS {
+            desk.release_idle();
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Receives and sends once on each port. Returns true if frames were received.
+#[inline(always)]
+fn turn(ports: &mut [StartedPort; 2], received: &mut Burst, desk: &mut Desk<'_>) -> bool {
+    let mut is_busy = false;
+    for (side, port) in ports.iter_mut().enumerate() {
+        if let Some(rx) = port.rx.first_mut()
+            && rx.receive(received, RX_BURST) > 0
+        {
+            is_busy = true;
+            let now = cycles::now();
+            for frame in received.drain() {
+                desk.take(side, frame, now);
+            }
+        }
+    }
+    for (side, port) in ports.iter_mut().enumerate() {
+        if let Some(tx) = port.tx.first_mut() {
+            desk.send(side, tx);
+        }
+    }
+    is_busy
+}
+
+/// Returns the number of buffers that fit three quarters of the memory, within [`BUFFERS`].
+fn buffers(options: &DeviceOptions, data_room: u16) -> u32 {
+    let octets = (u64::from(options.memory_mib) << 20) / 4 * 3;
+    let count = octets / (u64::from(data_room) + BUFFER_OVERHEAD);
+    count.clamp(*BUFFERS.start(), *BUFFERS.end()) as u32
+}
+
+type Requests = Receiver<Result<Request, String>>;
+
+/// Reads requests on a thread of its own.
+fn listen(input: impl Read + Send + 'static) -> Result<Requests, TesterError> {
+    let (sender, requests) = channel();
+    let read = move || {
+        for line in BufReader::new(input).lines() {
+            let request = line
+                .map_err(|error| error.to_string())
+                .and_then(|line| serde_json::from_str(&line).map_err(|error| error.to_string()));
+            if sender.send(request).is_err() {
+                return;
+            }
+        }
+    };
+    Builder::new()
+        .name("qw-requests".to_owned())
+        .spawn(read)
+        .map_err(failed)?;
+    Ok(requests)
+}
+
+fn reply(output: &mut impl Write, reply: &Reply) -> Result<(), TesterError> {
+    let text = serde_json::to_string(reply).map_err(failed)?;
+    writeln!(output, "{text}")
+        .and_then(|()| output.flush())
+        .map_err(failed)
+}

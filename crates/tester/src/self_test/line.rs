@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames that wait for one port of the device, in the order in which it sends them.
+
+use std::collections::VecDeque;
+
+use quietwire_dpdk::{Burst, Eal, Mbuf, TxQueue, cycles};
+
+/// Counter of a frame, once it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing: the frame is not of the counted part.
+    Uncounted,
+    Forwarded,
+    Copy,
+    Damaged,
+    Unrecognisable,
+    Misdirected,
+}
+
+/// Facts about a waiting frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Note {
+    pub(super) kind: Kind,
+    /// Index of the port that received the frame.
+    pub(super) side: usize,
+    pub(super) sequence: u32,
+    /// Time stamp of the tester.
+    pub(super) tick: u64,
+}
+
+impl Note {
+    /// The note of a frame that is not of the counted part.
+    pub(super) const UNCOUNTED: Self = Self {
+        kind: Kind::Uncounted,
+        side: 0,
+        sequence: 0,
+        tick: 0,
+    };
+}
+
+/// Frames that are due together.
+#[derive(Debug)]
+struct Batch {
+    due: u64,
+    burst: Burst,
+    /// One for each frame, those that were sent included.
+    notes: Vec<Note>,
+    sent: usize,
+}
+
+/// The frames that wait for one port.
+#[derive(Debug)]
+pub(super) struct Line {
+    eal: Eal,
+    batches: VecDeque<Box<Batch>>,
+    /// Empty batches for later use.
+    spare: Vec<Box<Batch>>,
+}
+
+impl Line {
+    pub(super) fn new(eal: &Eal) -> Self {
+        Self {
+            eal: eal.clone(),
+            batches: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Adds a frame at the end. It is sent at tick `due` at the earliest, and behind all frames before it.
+    #[inline(always)]
+    pub(super) fn push(&mut self, frame: Mbuf<'_>, note: Note, due: u64) {
+        let last = self.batches.back();
+        if !last.is_some_and(|last| last.due == due && last.burst.room() > 0) {
+            self.begin_batch(due);
+        }
+        if let Some(batch) = self.batches.back_mut()
+            && batch.burst.push(frame).is_ok()
+        {
+            batch.notes.push(note);
+        }
+    }
+
+    fn begin_batch(&mut self, due: u64) {
+        let mut batch = self.spare.pop().unwrap_or_else(|| {
+            Box::new(Batch {
+                due,
+                burst: Burst::new(&self.eal),
+                notes: Vec::new(),
+                sent: 0,
+            })
+        });
+        batch.due = due;
+        self.batches.push_back(batch);
+    }
+
+    /// Sends the frames that are due, as far as the port has room. Calls `sent` with each frame's note and the tick at which it
+    /// was sent.
+    #[inline(always)]
+    pub(super) fn send(&mut self, tx: &mut TxQueue, mut sent: impl FnMut(&Note, u64)) {
+        while let Some(batch) = self.batches.front_mut() {
+            let now = cycles::now();
+            if batch.due > now {
+                return;
+            }
+            let before = batch.burst.len();
+            tx.send(&mut batch.burst);
+            let count = before - batch.burst.len();
+            for note in batch.notes.iter().skip(batch.sent).take(count) {
+                sent(note, now);
+            }
+            batch.sent += count;
+            if !batch.burst.is_empty() {
+                return;
+            }
+            if let Some(batch) = self.batches.pop_front() {
+                self.keep(batch);
+            }
+        }
+    }
+
+    /// Drops all frames. Calls `dropped` with the note of each.
+    pub(super) fn clear(&mut self, mut dropped: impl FnMut(&Note)) {
+        while let Some(mut batch) = self.batches.pop_front() {
+            batch.notes.iter().skip(batch.sent).for_each(&mut dropped);
+            batch.burst.free();
+            self.keep(batch);
+        }
+    }
+
+    fn keep(&mut self, mut batch: Box<Batch>) {
+        batch.notes.clear();
+        batch.sent = 0;
+        self.spare.push(batch);
+    }
+}

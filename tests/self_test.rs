@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire tester self-test` by the real binary: the figures of the tester agree with the ledger of the device, the exit code
+//! says what the JSON says, and no process is left.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const FAILED: i32 = 1;
+const BAD_INPUT: i32 = 2;
+const DEADLINE: Duration = Duration::from_secs(60);
+/// A busy machine may take the CPU from a trial, which then proves nothing.
+const ATTEMPTS: usize = 3;
+
+fn self_test(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+    command
+        .args(["tester", "self-test", "--no-huge", "--memory-mib", "128"])
+        .args(arguments)
+        .env("QUIETWIRE_LOG", "warn")
+        .stdin(Stdio::null());
+    command
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+/// Fails if the exit code is not that of the counts.
+fn check_exit(output: &Output, result: &Value) {
+    let count = |key: &str| result[key].as_u64().unwrap();
+    let is_proven = count("differing") == 0 && count("agreeing") > 0;
+    let expected = if is_proven { 0 } else { FAILED };
+    assert_eq!(
+        output.status.code(),
+        Some(expected),
+        "{}",
+        text(&output.stderr)
+    );
+    let cases = result["cases"].as_array().unwrap().len() as u64;
+    assert_eq!(
+        count("agreeing") + count("differing") + count("not_proven"),
+        cases
+    );
+}
+
+/// The sum of one figure of a ledger over both directions.
+fn in_ledger(case: &Value, key: &str) -> u64 {
+    let directions = case["ledger"]["directions"].as_array().unwrap();
+    let figures = directions.iter().map(|tally| tally[key].as_u64().unwrap());
+    figures.sum()
+}
+
+fn measured(case: &Value, name: &str) -> u64 {
+    let figures = case["figures"].as_array().unwrap();
+    let figure = figures.iter().find(|figure| figure["name"] == name);
+    figure.unwrap_or_else(|| panic!("no {name}: {case}"))["measured"]
+        .as_u64()
+        .unwrap()
+}
+
+#[test]
+fn the_tester_counts_what_the_device_did() {
+    // The fault, the figure of the ledger that shows it, and the tester's figure that has to be the same.
+    let faults = [
+        ("loss", "lost", Some("lost_frames")),
+        ("duplicate", "copies", Some("duplicate_frames")),
+        ("reorder", "reordered", Some("reordered_frames")),
+        ("delay", "forwarded", Some("received_frames")),
+        ("stall", "stalls", None),
+    ];
+    let mut open = faults.to_vec();
+    for _ in 0..ATTEMPTS {
+        let mut command = self_test(&["--rate", "100k", "--frame-size", "64"]);
+        command.args(["--duration", "500ms", "--json"]);
+        for (fault, _, _) in &open {
+            command.args(["--fault", fault]);
+        }
+        let output = command.output().unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+        check_exit(&output, &result);
+        let cases = result["cases"].as_array().unwrap();
+        assert!(cases.iter().any(|case| case["name"] == "none"));
+        for case in cases {
+            assert_ne!(case["verdict"]["state"], "differs", "{case}");
+        }
+        open.retain(|(fault, key, figure)| {
+            let case = cases.iter().find(|case| case["name"] == *fault).unwrap();
+            if case["verdict"]["state"] != "agrees" {
+                return true;
+            }
+            assert!(in_ledger(case, key) > 0, "{case}");
+            if let Some(figure) = figure {
+                // What the device refused is lost as well.
+                assert!(in_ledger(case, key) <= measured(case, figure), "{case}");
+            }
+            false
+        });
+        if open.is_empty() {
+            return;
+        }
+    }
+    panic!("not proven: {open:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (arguments, part) in [
+        (["--rate", "max"], "frames per second"),
+        (["--fault", "colour"], "unknown fault"),
+        (["--frame-size", "63"], "64"),
+        (["--device-cpu", "100000"], "not online"),
+        (["--rate", "1"], "fewer than 2 frames"),
+    ] {
+        let output = self_test(&arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(BAD_INPUT),
+            "{arguments:?}: {said}"
+        );
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
+}
+
+/// The device that a self-test started, by its parent.
+fn device_of(parent: u32) -> Option<u32> {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let children = fs::read_to_string(children).ok()?;
+    let mut numbers = children.split_whitespace();
+    let child: u32 = numbers.next()?.parse().ok()?;
+    let words = fs::read(format!("/proc/{child}/cmdline")).ok()?;
+    text(&words).contains("self-test-device").then_some(child)
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim().chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+fn wait_until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(began.elapsed() < DEADLINE, "in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_device_goes_with_its_parent() {
+    let mut command = self_test(&["--rate", "10k", "--duration", "60s", "--fault", "loss"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut parent: Child = command.spawn().unwrap();
+    let device = wait_until(|| device_of(parent.id()));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    wait_until(|| (!is_alive(device)).then_some(()));
+}
