@@ -7,7 +7,7 @@ use quietwire_packet::{
     BuildError, EtherType, EthernetFrame, IpProtocol, MacAddress, UdpChecksum, UdpFrame,
 };
 
-use crate::trial::IpVersion;
+use crate::trial::{DESTINATIONS_MAX, IpVersion};
 
 /// Octets that each frame of IPv4 begins with: the smallest Ethernet frame without FCS.
 pub(crate) const IPV4: usize = 60;
@@ -36,6 +36,8 @@ pub(crate) struct Template {
     pub(crate) length: u16,
     /// Those of the IP version asked for, and zeros.
     octets: [u8; IPV6],
+    /// The network that is drawn as 0: the second port of a pair draws those behind the first port's.
+    first_network: u32,
     /// IPv4: the header's words, but for the destination and the checksum. IPv6: what the UDP checksum covers, but for the
     /// destination address, the source port and the signature.
     sum: u32,
@@ -84,6 +86,7 @@ impl Template {
         Ok(Self {
             length: size - FCS,
             octets,
+            first_network: u32::from(port % 2) * DESTINATIONS_MAX,
             sum,
         })
     }
@@ -97,6 +100,7 @@ impl Template {
     /// Writes the destination's network, where it was drawn, and the checksum that depends on what the frame holds by now.
     #[inline(always)]
     pub(crate) fn complete<const N: usize>(&self, head: &mut [u8; N], network: Option<u32>) {
+        let network = network.map(|network| self.first_network + network);
         if N == IPV6 {
             self.complete_ipv6(head, network);
         } else if let Some(network) = network {
