@@ -218,7 +218,7 @@ fn every_ready_made_study_tells_what_it_would_do() {
         assert!(cases.iter().any(|case| can(&case)), "{name}: {cases:?}");
         let text = place.study(&["run", name, "--dry-run", "--quick"]);
         let text = String::from_utf8(text.stdout).unwrap();
-        assert!(text.contains("at most") && text.contains(name), "{text}");
+        assert!(text.contains("up to") && text.contains(name), "{text}");
     }
     // Nothing was written.
     assert_eq!(fs::read_dir(place.directory.path()).unwrap().count(), 0);

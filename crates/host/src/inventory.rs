@@ -185,6 +185,19 @@ impl Inventory {
         }
     }
 
+    /// The processor's nominal frequency, kHz: what follows `@` in its name, such as `2.30GHz`. Intel names processors so,
+    /// whatever base frequencies SST-BF gives their cores. None where the name states none.
+    #[must_use]
+    pub fn nominal_khz(&self) -> Option<u64> {
+        let (_, stated) = self.cpu_model.as_deref()?.rsplit_once('@')?;
+        let (number, khz) = [("GHz", 1e6), ("MHz", 1e3)]
+            .into_iter()
+            .find_map(|(unit, khz)| Some((stated.trim().strip_suffix(unit)?, khz)))?;
+        let value: f64 = number.trim().parse().ok()?;
+        // The cast saturates, and what is no number is 0.
+        Some((value * khz).round() as u64).filter(|khz| *khz > 0)
+    }
+
     /// Where a CPU is.
     #[must_use]
     pub fn cpu(&self, cpu: CpuId) -> Option<&CpuPlace> {

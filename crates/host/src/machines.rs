@@ -563,9 +563,15 @@ impl Machine {
 
     fn cpuinfo(&self, cpu: u32, flags: &str) -> String {
         match self.vendor {
-            Vendor::Intel => format!(
-                "processor\t: {cpu}\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) of a test\nflags\t\t: {flags}\n\n"
-            ),
+            Vendor::Intel => {
+                let nominal = match &self.priority {
+                    Some(_) => " @ 2.30GHz",
+                    None => "",
+                };
+                format!(
+                    "processor\t: {cpu}\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) of a test{nominal}\nflags\t\t: {flags}\n\n"
+                )
+            }
             Vendor::Amd => format!(
                 "processor\t: {cpu}\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC of a test\nflags\t\t: {flags}\n\n"
             ),

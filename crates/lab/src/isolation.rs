@@ -5,6 +5,7 @@
 
 mod applied;
 mod cases;
+mod classes;
 mod plan;
 #[cfg(test)]
 mod tests;

@@ -297,7 +297,7 @@ impl Lab {
             set: &set,
             class: partition
                 .as_ref()
-                .and_then(|applied| applied.tasks_of_others.as_deref()),
+                .and_then(|applied| applied.neighbours_tasks.as_deref()),
             entrance: device
                 .as_ref()
                 .and_then(|device| Entrance::by(&device.places.neighbour_sockets)),

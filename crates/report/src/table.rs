@@ -22,7 +22,7 @@ pub fn text_table(summary: &Summary, width: u16) -> String {
         text.push('\n');
     }
     for size in &summary.sizes {
-        let frames = words::frames(&size.frame_size);
+        let frames = words::frames(size);
         text.push_str(&format!("{}, {frames}\n", summary.title));
         text.push_str(&of_size(size, width));
         for further in tables(size) {

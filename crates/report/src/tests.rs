@@ -328,6 +328,9 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
     assert!(size.published[2].measured.is_none());
     for words in [
         "KubeOVN",
+        "<cite>Edge platform, noisy neighbours</cite>",
+        "68 % of quiet's throughput, a loss",
+        "configuration noisy, cores pinned",
         "noisy against quiet",
         "unavailable on this machine",
     ] {
@@ -339,6 +342,9 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
         json(&results).unwrap()["summary"]["sizes"][0]["published"][1]["throughput"][0],
         0.68
     );
+    let rows = &json(&results).unwrap()["summary"]["sizes"][0]["published"];
+    assert_eq!(rows[0]["place"], "configuration noisy");
+    assert!(rows[2]["quantity"].as_str().unwrap().contains("a gain"));
 }
 
 #[test]
@@ -539,7 +545,12 @@ fn several_frame_sizes_have_a_part_each() {
     let (summary, page) = checked(&results_of(&text, SimulatedBench::new(2, 0), usize::MAX));
     assert_eq!(summary.sizes.len(), 3);
     assert_eq!(page.matches("<h2>Throughput</h2>").count(), 3);
-    assert!(page.contains("frames of 1518 octets") && page.contains("(IMIX)"));
+    let mix = "a mix of 64, 594, 1518 octets in the ratio 7:4:1 (IMIX; RFC 6985: CUSTOM IMIX - aAaaAagaAaAa, A = 594)";
+    assert!(page.contains("frames of 1518 octets") && page.contains(mix));
+    let json = serde_json::to_value(&summary.sizes[2]).unwrap();
+    assert_eq!(json["mix"]["shares"][1]["octets"], 594);
+    assert_eq!(json["mix"]["shares"][1]["frames"], 4);
+    assert_eq!(summary.sizes[0].mix, None);
     let ids: Vec<_> = page
         .match_indices("clipPath id=\"")
         .map(|(at, lead)| page[at + lead.len()..].split('"').next().unwrap())
@@ -626,10 +637,11 @@ fn other_methods_have_their_results_on_the_page() {
             .replace("\nbest-of = 3\n", "\n");
         let (summary, _) = checked(&results_of(&text, SimulatedBench::new(3, 0), usize::MAX));
         assert_eq!(summary.state, State::Finished);
-        // The simulated device forwards 6.4 Mpps, give or take 3 %; now and then it loses a little below.
+        // The simulated device forwards 6.4 Mpps, give or take 3 %; now and then it loses a little below, which is more than
+        // either goal allows, and what worst-of-N is made of.
         for goal in &summary.sizes[0].cases[0].goals {
             let rate_pps = goal.rate_pps.as_ref().unwrap().median;
-            assert!((3e6..6.7e6).contains(&rate_pps), "{method}: {goal:?}");
+            assert!((1e6..6.7e6).contains(&rate_pps), "{method}: {goal:?}");
             for outcome in &goal.outcomes {
                 assert!(
                     matches!(outcome, SearchOutcome::Held { .. }),

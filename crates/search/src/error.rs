@@ -5,7 +5,7 @@
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// A loss ratio outside \[0, 1), or not a number.
-    #[error("the loss ratio {0} is not in [0, 1); 0 means no loss at all, 0.005 means 0.5 %")]
+    #[error("the loss ratio {0} is not in [0, 1); 0 means no loss at all, 0.0001 means 0.01 %")]
     LossRatio(f64),
     /// A value that must be finite and above zero.
     #[error("{name} is {value}; it must be a finite number above zero")]

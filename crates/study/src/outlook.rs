@@ -16,9 +16,10 @@ use crate::plan::Estimate;
 pub struct Outlook {
     /// Its cases, in the file's order.
     pub cases: Vec<CaseOutlook>,
-    /// Trials at most, in all cases that this machine can have.
+    /// Trials at most, in all cases that this machine can have, while none is invalid.
     pub trials: u32,
-    /// Time that they take, and setting up those cases, at most, seconds.
+    /// Time that they take, and setting up those cases, at most, seconds. Invalid trials are made again on top of it, and
+    /// addresses that a device learns slowly take longer.
     pub duration_s: f64,
 }
 

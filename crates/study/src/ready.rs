@@ -102,6 +102,39 @@ mod tests {
     }
 
     #[test]
+    fn published_figures_say_what_they_are_and_of_what() {
+        for one in ready_made() {
+            let published = one.file().unwrap().published.unwrap();
+            assert!(published.title.is_some(), "{}", one.name);
+            for figure in &published.figures {
+                let told = figure.quantity.as_deref().unwrap_or_default();
+                let is_said = ["loss", "gain", "what is left", "shorter", "shown as"];
+                assert!(
+                    is_said.iter().any(|word| told.contains(word)),
+                    "{}, {}: {told}",
+                    one.name,
+                    figure.configuration
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn goals_allow_what_the_published_sources_allow() {
+        for one in ready_made() {
+            let file = one.file().unwrap();
+            for goal in file.search.iter().flat_map(|search| &search.goals) {
+                let allowed = match goal.name.as_str() {
+                    "NDR" => 0.0,
+                    "PDR" => 0.0001,
+                    other => panic!("{}: {other}", one.name),
+                };
+                assert_eq!(goal.loss_ratio, allowed, "{}: {}", one.name, goal.name);
+            }
+        }
+    }
+
+    #[test]
     fn a_quick_one_is_written_and_read_as_another_study_that_takes_minutes_at_most() {
         for one in ready_made() {
             let whole = one.file().unwrap();

@@ -357,6 +357,7 @@ mod tests {
     use quietwire_packet::{Checksum, Network, Transport, parse};
 
     use super::*;
+    use crate::traffic::Genome;
     use crate::trial::{Directions, FrameSizes};
 
     fn trial(frame_sizes: FrameSizes, flows: u16, mac_addresses: u32) -> Trial {
@@ -448,23 +449,25 @@ mod tests {
             destinations: 8,
             ..trial(FrameSizes::Imix, 1, 1)
         };
-        let mut writer = FrameWriter::new(&trial, 0, 1, Share::WHOLE).unwrap();
-        writer.begin(Epoch(2));
-        let mut seen = std::collections::BTreeMap::new();
-        for frame in frames::<IPV4>(&mut writer, 4000) {
-            assert_eq!(quietwire_packet::checksum(&frame[14..34]), 0);
-            let destination: [u8; 4] = frame[30..34].try_into().unwrap();
-            *seen.entry(Ipv4Addr::from(destination)).or_insert(0) += 1;
+        for (port, first) in [(0, 16), (1, 48)] {
+            let mut writer = FrameWriter::new(&trial, port, 1 - port, Share::WHOLE).unwrap();
+            writer.begin(Epoch(2));
+            let mut seen = std::collections::BTreeMap::new();
+            for frame in frames::<IPV4>(&mut writer, 4000) {
+                assert_eq!(quietwire_packet::checksum(&frame[14..34]), 0);
+                let destination: [u8; 4] = frame[30..34].try_into().unwrap();
+                *seen.entry(Ipv4Addr::from(destination)).or_insert(0) += 1;
+            }
+            let expected = (0..8).map(|number| Ipv4Addr::new(first, 0, number, 1));
+            assert_eq!(
+                seen.keys().copied().collect::<Vec<_>>(),
+                expected.collect::<Vec<_>>()
+            );
+            assert!(
+                seen.values().all(|count| (350..650).contains(count)),
+                "{seen:?}"
+            );
         }
-        let expected = (0..8).map(|number| Ipv4Addr::new(16, 0, number, 1));
-        assert_eq!(
-            seen.keys().copied().collect::<Vec<_>>(),
-            expected.collect::<Vec<_>>()
-        );
-        assert!(
-            seen.values().all(|count| (350..650).contains(count)),
-            "{seen:?}"
-        );
     }
 
     /// The UDP checksum of a frame that is zeros behind `head`, with the pseudo header of RFC 8200, section 8.1.
@@ -509,7 +512,7 @@ mod tests {
                 assert!(networks.len() > 3500, "{}", networks.len());
                 assert!(
                     networks.iter().all(|network| {
-                        network.starts_with("3fff:") && network.ends_with("::1")
+                        network.starts_with("3fff:2") && network.ends_with("::1")
                     }),
                     "{networks:?}"
                 );
@@ -532,6 +535,20 @@ mod tests {
             );
         }
         assert_eq!(FrameSizes::Imix.largest(), 1518);
+        let composition = FrameSizes::Imix.composition();
+        assert_eq!(
+            composition.into_iter().collect::<Vec<_>>(),
+            [(64, 7), (594, 4), (1518, 1)]
+        );
+    }
+
+    #[test]
+    fn the_genome_of_imix_is_its_pattern() {
+        let (genome, letter) = FrameSizes::Imix.genome().unwrap().split_once(", ").unwrap();
+        assert_eq!(letter, "A = 594");
+        let genome = Genome::new(genome, None, [('A', 594)].into()).unwrap();
+        assert_eq!(genome.sizes(), FrameSizes::Imix.pattern());
+        assert_eq!(FrameSizes::Fixed(64).genome(), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calibration::CitedCalibration;
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic, smallest as smallest_frame};
@@ -15,7 +16,7 @@ use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic, smallest as s
 pub enum FrameSizes {
     /// Every frame has this size: 64 to 9000 octets with FCS.
     Fixed(u16),
-    /// The simple IMIX: 64, 594 and 1518 octets in the ratio 7:4:1 (RFC 6985, section 3).
+    /// The simple IMIX: 64, 594 and 1518 octets in the ratio 7:4:1; [`FrameSizes::genome`] has their order.
     Imix,
 }
 
@@ -74,7 +75,8 @@ pub struct Trial {
     /// Distinct destination MAC addresses per transmitting port, at least 1.
     pub mac_addresses: u32,
     /// Distinct IP destinations per transmitting port, at least 1. With more than one they are drawn at random, each of
-    /// a network of its own: with IPv4 a /24 from 16.0.0.0 on, with IPv6 a /48 from 3fff:: on.
+    /// a network of its own: with IPv4 a /24 from 16.0.0.0 on, with IPv6 a /48 from 3fff:: on. The second port of a pair
+    /// draws them from 48.0.0.0 and 3fff:20:: on, so that a router can tell the directions apart.
     #[serde(default = "one")]
     pub destinations: u32,
     /// Which IP the frames carry.
@@ -255,7 +257,7 @@ pub struct TrialResult {
     pub achieved_rate_pps: f64,
     /// Rate received, frames per second, summed over ports (RFC 2285, section 3.6.1: forwarding rate).
     pub forwarding_rate_pps: f64,
-    /// Latency of the frames received, of duplicates the first copy.
+    /// Latency of the frames received, of duplicates the first copy, as far as they are recognised.
     pub latency: LatencySummary,
     /// Its variation from every frame. IPDV is within each flow; PDV is against the smallest delay at each receiving port.
     #[serde(default)]
@@ -395,6 +397,25 @@ impl FrameSizes {
         self.pattern().into_iter().min().unwrap_or(0)
     }
 
+    /// The order of the sizes of a mix in the notation of RFC 6985; none where all frames have one size.
+    #[must_use]
+    pub fn genome(self) -> Option<&'static str> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Imix => Some("CUSTOM IMIX - aAaaAagaAaAa, A = 594"),
+        }
+    }
+
+    /// Sizes with FCS, the smallest first, and how many frames of each one round of the pattern has.
+    #[must_use]
+    pub fn composition(self) -> BTreeMap<u16, u32> {
+        let mut counts = BTreeMap::new();
+        for size in self.pattern() {
+            *counts.entry(size).or_default() += 1;
+        }
+        counts
+    }
+
     /// Sizes with FCS in the order in which they are sent. IMIX is spread, not sent in runs.
     pub(crate) fn pattern(self) -> Vec<u16> {
         match self {
@@ -409,8 +430,8 @@ pub const OFFERED_RATE_PPS_MAX: f64 = 1e10;
 
 /// Most destination addresses of one transmitting port.
 pub const MAC_ADDRESSES_MAX: u32 = 1 << 24;
-/// IP destinations at most: with IPv4 networks of 24 bits from 16.0.0.0 to 47.255.255.0, with IPv6 networks of 48 bits
-/// from 3fff:: to 3fff:1f:ffff::.
+/// IP destinations of a port at most: with IPv4 networks of 24 bits from 16.0.0.0 to 47.255.255.0, with IPv6 networks of 48
+/// bits from 3fff:: to 3fff:1f:ffff::. Those of the second port of a pair follow, up to 79.255.255.0 and 3fff:3f:ffff::.
 pub const DESTINATIONS_MAX: u32 = 1 << 21;
 
 /// Smallest and largest frame, octets with FCS.

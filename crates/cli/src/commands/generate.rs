@@ -74,7 +74,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAC_ADDRESSES_MAX)))]
     mac_addresses: u32,
     /// IP destinations of each port that sends, drawn at random, each of a network of its own, a /24 from 16.0.0.0 on or a
-    /// /48 from 3fff:: on: 1 to 2097152.
+    /// /48 from 3fff:: on (second port: from 48.0.0.0 or 3fff:20:: on): 1 to 2097152.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(DESTINATIONS_MAX)))]
     destinations: u32,
     /// Frames per second of a low-rate stream of each port that sends, part of its load, to measure latency with as well:

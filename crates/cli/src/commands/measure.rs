@@ -42,7 +42,7 @@ pub(crate) struct MeasureArgs {
     /// do, by its calibration where that is less than it does now.
     #[arg(long, value_name = "PPS")]
     max_rate_pps: Option<f64>,
-    /// A loss ratio to search for, by its name: NDR=0, PDR=0.005, which are the default. More than once for several.
+    /// A loss ratio to search for, by its name: NDR=0, PDR=0.0001, which are the default. More than once for several.
     #[arg(long = "goal", value_name = "NAME=RATIO")]
     goals: Vec<NamedGoal>,
     /// A key of the method, as in a study file; of another section SECTION.KEY=VALUE, of every goal goal.KEY=VALUE.

@@ -45,7 +45,8 @@ struct RunArgs {
     /// A ready-made study, by a name that `study list` shows, or a study file (TOML).
     #[arg(value_name = "NAME|FILE")]
     study: String,
-    /// Print which cases would be run, which this machine cannot have, and how long it takes at most. Measures nothing.
+    /// Print which cases would be run, which this machine cannot have, and how long it takes while no trial is invalid. Measures
+    /// nothing.
     #[arg(long)]
     dry_run: bool,
     /// Make everything short, to see that it runs: one round, short trials, coarse searches. The result says so, and its figures

@@ -16,7 +16,7 @@ use quietwire_host::journal::{Change, Undone};
 use quietwire_host::partition::Plan;
 use quietwire_host::resctrl::Resctrl;
 
-use super::plan::OTHERS;
+use super::classes::{NEIGHBOURS, OTHERS};
 use crate::error::{LabError, io_error};
 use crate::lab::{judge, make_directory};
 
@@ -46,8 +46,8 @@ pub struct Applied {
     pub settings: Vec<String>,
     /// The CPU set that the data plane is to be in; none where the partition has none.
     pub device_set: Option<Cpuset>,
-    /// Where tasks of the others are listed in their class of service; none where they have none.
-    pub tasks_of_others: Option<PathBuf>,
+    /// Where neighbours' tasks are listed in their class of service; none where they have none.
+    pub neighbours_tasks: Option<PathBuf>,
     marker: PathBuf,
     lock: File,
 }
@@ -74,7 +74,7 @@ impl Applied {
         let mut applied = Self {
             settings: Vec::new(),
             device_set: None,
-            tasks_of_others: None,
+            neighbours_tasks: None,
             marker: marker.to_owned(),
             lock,
         };
@@ -145,9 +145,12 @@ impl Applied {
             let path = sets.mount.join(DATA_PLANE);
             self.device_set = target.files.is_directory(&path).then_some(Cpuset { path });
         }
-        let has_class = plan.classes.iter().any(|class| class.name == OTHERS);
-        let resctrl = Resctrl::find(target.files, &target.root).filter(|_| has_class);
-        self.tasks_of_others = resctrl.map(|resctrl| resctrl.group(OTHERS).join("tasks"));
+        let has_class = |name: &&str| plan.classes.iter().any(|class| class.name == *name);
+        let class = [NEIGHBOURS, OTHERS].into_iter().find(has_class);
+        let resctrl = Resctrl::find(target.files, &target.root);
+        self.neighbours_tasks = class
+            .zip(resctrl)
+            .map(|(name, resctrl)| resctrl.group(name).join("tasks"));
         Ok(())
     }
 

@@ -20,10 +20,12 @@ pub enum IsolationPart {
     IdleSiblings,
     /// The forwarding CPUs have ways of the last-level cache to themselves (Intel CAT and its likes).
     Cache,
-    /// The others have a limit of memory bandwidth (Intel MBA and its likes).
+    /// Neighbours and other processes have a limit of memory bandwidth (Intel MBA and its likes).
     Bandwidth,
     /// The forwarding CPUs are SST-BF's cores of high priority.
     BaseFrequency,
+    /// Every CPU runs at the processor's nominal frequency.
+    NominalFrequency,
     /// Each port is a virtual function of its own (SR-IOV).
     VirtualFunctions,
 }
@@ -37,6 +39,7 @@ impl fmt::Display for IsolationPart {
             Self::Cache => "cache",
             Self::Bandwidth => "bandwidth",
             Self::BaseFrequency => "base-frequency",
+            Self::NominalFrequency => "nominal-frequency",
             Self::VirtualFunctions => "virtual-functions",
         })
     }
@@ -99,6 +102,7 @@ mod tests {
                 "sibling-idle",
                 "rdt-cat",
                 "rdt-cat-mba",
+                "nominal-frequency",
                 "sst-bf",
                 "sr-iov",
                 "full"

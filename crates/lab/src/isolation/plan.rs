@@ -4,17 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use quietwire_host::CpuList;
 use quietwire_host::inventory::{Inventory, Nic};
 use quietwire_host::partition::{
-    CpuWish, ForwardingWish, GroupWish, NicWish, Plan, Role, Wishes, plan,
+    CpuWish, ForwardingWish, FrequencySetting, GroupWish, NicWish, Plan, Role, Wishes, plan,
 };
+use quietwire_host::{CpuId, CpuList};
 
 use super::cases::{IsolationCase, IsolationPart};
+use super::classes;
 use crate::neighbours::siblings;
-
-/// Name of the class of everything beside device and tester.
-pub(crate) const OTHERS: &str = "others";
 
 /// Who has which CPUs and ports while something is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,6 +81,7 @@ impl IsolationCase {
             }
         }
         let shares = has(IsolationPart::Cache) || has(IsolationPart::Bandwidth);
+        let shares_both = has(IsolationPart::Cache) && has(IsolationPart::Bandwidth);
         let others = others(machine, setup, has(IsolationPart::IdleSiblings));
         let wishes = Wishes {
             forwarding: ForwardingWish {
@@ -92,8 +91,10 @@ impl IsolationCase {
             // What has a class of its own is a group while classes are made.
             neighbours: (shares && !others.is_empty())
                 .then(|| GroupWish {
-                    name: OTHERS.to_owned(),
+                    name: classes::OTHERS.to_owned(),
                     cpus: Some(CpuWish::These(others.clone())),
+                    bandwidth_percent: has(IsolationPart::Bandwidth)
+                        .then_some(classes::BANDWIDTH_PERCENT),
                     ..GroupWish::default()
                 })
                 .into_iter()
@@ -113,6 +114,12 @@ impl IsolationCase {
             texts.join("; ")
         })?;
         keep_parts(&mut made, &parts);
+        if shares_both {
+            classes::share_as_published(&mut made, machine);
+        }
+        if has(IsolationPart::NominalFrequency) {
+            made.frequencies = nominal_frequencies(machine, &made.isolated());
+        }
         join_host(&mut made, &others);
         Ok(Some(made))
     }
@@ -145,6 +152,31 @@ fn keep_parts(plan: &mut Plan, parts: &[IsolationPart]) {
         _ => true,
     };
     plan.reasons.retain(|reason| is_told(&reason.subject));
+}
+
+/// Every CPU at the processor's nominal frequency, neither more nor less; isolated ones without changes of it.
+fn nominal_frequencies(machine: &Inventory, isolated: &CpuList) -> Vec<FrequencySetting> {
+    const GOVERNOR: &str = "performance";
+    let nominal = machine.nominal_khz();
+    let online = machine.cpus_online.clone().unwrap_or_default();
+    let has_governor = |cpu| {
+        let frequency = machine.cpu(cpu).and_then(|place| place.frequency.as_ref());
+        frequency.is_some_and(|it| it.governors.iter().any(|name| name == GOVERNOR))
+    };
+    let (quiet, rest): (Vec<_>, Vec<_>) = online
+        .iter()
+        .partition(|cpu| isolated.contains(*cpu) && has_governor(*cpu));
+    [(quiet, Some(GOVERNOR)), (rest, None)]
+        .into_iter()
+        .filter(|(cpus, _)| !cpus.is_empty())
+        .map(|(cpus, governor)| FrequencySetting {
+            cpus: cpus.into_iter().collect(),
+            governor: governor.map(str::to_owned),
+            min_khz: nominal,
+            max_khz: nominal,
+            is_high_priority: false,
+        })
+        .collect()
 }
 
 /// The others' CPUs are the host's, too: everything else on the machine may be there, in their class.
@@ -215,6 +247,7 @@ fn lacks(part: IsolationPart, machine: &Inventory, setup: Option<&Setup>) -> Opt
         IsolationPart::Cache => lacks_cache(machine),
         IsolationPart::Bandwidth => lacks_bandwidth(machine, setup),
         IsolationPart::BaseFrequency => lacks_priority(machine, setup),
+        IsolationPart::NominalFrequency => lacks_nominal(machine),
         IsolationPart::VirtualFunctions => lacks_functions(machine, setup),
     }
 }
@@ -300,7 +333,7 @@ fn lacks_bandwidth(machine: &Inventory, setup: Option<&Setup>) -> Option<String>
         "there is no CPU beside those of device and tester, whose bandwidth could be limited"
             .to_owned()
     });
-    without.or_else(|| lacks_classes(machine))
+    without.or_else(|| classes::lacking(machine))
 }
 
 fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
@@ -323,6 +356,28 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
     (!low.is_empty()).then(|| {
         format!(
             "forwarding CPU {low} is not one of SST-BF's cores of high priority, which are {high}"
+        )
+    })
+}
+
+/// Limits of frequency are set by cpufreq, and the nominal frequency has to be known and within them.
+fn lacks_nominal(machine: &Inventory) -> Option<String> {
+    let Some(nominal) = machine.nominal_khz() else {
+        return Some(
+            "the processor's name (`model name` in /proc/cpuinfo) states no nominal frequency"
+                .to_owned(),
+        );
+    };
+    let mut online = machine.cpus_online.iter().flat_map(CpuList::iter);
+    let is_out = |cpu: &CpuId| {
+        let frequency = machine.cpu(*cpu).and_then(|place| place.frequency.as_ref());
+        let range = frequency.and_then(|it| it.lowest_khz.zip(it.highest_khz));
+        range.is_none_or(|(lowest, highest)| !(lowest..=highest).contains(&nominal))
+    };
+    online.find(is_out).map(|cpu| {
+        format!(
+            "CPU {cpu} cannot be set to the nominal frequency of {} MHz",
+            nominal / 1000
         )
     })
 }

@@ -86,6 +86,7 @@ fn what_a_machine_lacks_is_said() {
         ("sibling-idle", "no siblings"),
         ("rdt-cat", "no resctrl"),
         ("rdt-cat-mba", "no resctrl"),
+        ("nominal-frequency", "states no nominal frequency"),
         ("sst-bf", "no base frequency"),
         ("sr-iov", "SR-IOV"),
         ("full", "nothing that goes beyond isolated"),
@@ -154,26 +155,50 @@ fn a_plan_has_what_its_case_names_and_nothing_else() {
     let others = both.classes.iter().find(|class| class.name == "others");
     let others = others.unwrap();
     assert_eq!(others.cpus, list("2-79"));
-    assert!(others.bandwidth.iter().all(|limit| limit.limit == 50));
-    // Forwarding's ways are nobody else's, in every cache.
-    let forwarding = &both.classes[1..];
+    // Masks and percent of the bandwidth are the published ones, in both caches.
+    for (name, mask, percent) in [
+        ("default", 0x7ff, 100),
+        ("forwarding", 0x7f0, 100),
+        ("neighbours", 0x3, 10),
+        ("others", 0xc, 10),
+    ] {
+        let class = both.classes.iter().find(|class| class.name == name);
+        let class = class.unwrap();
+        let masks: Vec<u64> = class.masks.iter().map(|it| it.mask).collect();
+        assert_eq!(masks, [mask, mask], "{name}");
+        let limits: Vec<u32> = class.bandwidth.iter().map(|it| it.limit).collect();
+        assert_eq!(limits, [percent, percent], "{name}");
+    }
+    assert_eq!(both.classes.len(), 4);
+    // In the case of the cache alone, forwarding's ways are nobody else's, in every cache.
+    let forwarding = &cat.classes[1..];
     let forwarding = forwarding.iter().find(|class| class.name == "forwarding");
     for own in &forwarding.unwrap().masks {
-        let overlaps = both
+        let overlaps = cat
             .classes
             .iter()
             .filter(|class| class.name != "forwarding")
             .flat_map(|class| &class.masks)
             .any(|mask| mask.domain == own.domain && mask.mask & own.mask != 0);
         // On the other package nothing forwards, and the class has what is left there.
-        assert!(!overlaps || own.domain != 0, "{both:?}");
+        assert!(!overlaps || own.domain != 0, "{cat:?}");
     }
+    let nominal = plan("nominal-frequency").unwrap();
+    for set in &nominal.frequencies {
+        assert_eq!(
+            (set.min_khz, set.max_khz),
+            (Some(2_300_000), Some(2_300_000))
+        );
+    }
+    let set: usize = nominal.frequencies.iter().map(|set| set.cpus.len()).sum();
+    assert_eq!(set, 80);
+    assert!(nominal.classes.is_empty());
     let fast = plan("sst-bf").unwrap();
     assert!(fast.frequencies.iter().any(|set| set.is_high_priority));
     assert!(fast.classes.is_empty());
     let full = plan("full").unwrap();
     assert_eq!(full.cpus(Role::Idle), list("41"));
-    assert!(full.classes.len() == 3 && !full.frequencies.is_empty());
+    assert!(full.classes.len() == 4 && !full.frequencies.is_empty());
 }
 
 /// A machine below a directory, with a resctrl that keeps to the kernel's rules.
@@ -239,7 +264,7 @@ fn classes_of_service_are_really_written_and_go_again() {
     assert_eq!(ways("forwarding", 0) & (ways("", 0) | ways("others", 0)), 0);
     // Without a limit of bandwidth, which this case does not have.
     assert!(groups.values().all(|group| group.share[&0] == 100));
-    let tasks = applied.tasks_of_others.clone().unwrap();
+    let tasks = applied.neighbours_tasks.clone().unwrap();
     assert_eq!(tasks, rig.path("sys/fs/resctrl/others/tasks"));
     let told = applied.settings.join("\n");
     assert!(told.contains("resctrl/forwarding"), "{told}");
@@ -248,9 +273,18 @@ fn classes_of_service_are_really_written_and_go_again() {
     assert!(!marker.exists());
 
     let applied = rig.apply("rdt-cat-mba", &setup("2", "0"), &marker).unwrap();
+    let tasks = applied.neighbours_tasks.clone().unwrap();
+    assert_eq!(tasks, rig.path("sys/fs/resctrl/neighbours/tasks"));
     let groups = rig.fake.groups();
-    assert_eq!(groups["others"].share[&0], 50);
-    assert_eq!(groups["forwarding"].share[&0], 100);
+    let written = |group: &str| {
+        let group = &groups[group];
+        (group.ways[&("L3".to_owned(), 0)], group.share[&0])
+    };
+    assert_eq!(written(""), (0x7ff, 100));
+    assert_eq!(written("forwarding"), (0x7f0, 100));
+    assert_eq!(written("neighbours"), (0x3, 10));
+    assert_eq!(written("others"), (0xc, 10));
+    assert!(groups["neighbours"].cpus.is_empty());
     applied.take_back(&rig.target()).unwrap();
     assert_eq!(rig.fake.groups(), before);
 }
@@ -290,9 +324,9 @@ fn what_a_killed_lab_applied_is_taken_back_by_whoever_comes_first() {
     drop(rig.apply("rdt-cat", &on, &first).unwrap());
     // The next lab takes it back before it applies its own, which the first one's clean-up then leaves alone.
     let applied = rig.apply("rdt-cat-mba", &on, &second).unwrap();
-    assert_eq!(rig.fake.groups()["others"].share[&0], 50);
+    assert_eq!(rig.fake.groups()["others"].share[&0], 10);
     assert!(take_back_left(&rig.target(), &first).unwrap().is_empty());
-    assert_eq!(rig.fake.groups()["others"].share[&0], 50);
+    assert_eq!(rig.fake.groups()["others"].share[&0], 10);
     assert!(!first.exists());
     applied.take_back(&rig.target()).unwrap();
     assert_eq!(rig.fake.groups(), before);

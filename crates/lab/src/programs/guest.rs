@@ -350,7 +350,7 @@ fn rules_of(plan: &Plan) -> String {
 }
 
 fn routing_of(plan: &Plan) -> Result<Routing, LabError> {
-    routing(plan.encapsulation).map_err(LabError::Topology)
+    routing(plan.encapsulation, plan.destinations).map_err(LabError::Topology)
 }
 
 /// The switch's configuration: a bridge for each pair of ports.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::l2fwd::mask;
+use super::networks::{drawn, sides};
 use super::vdev::{EXAMPLE_READY, example_options, is_worker, start, threads_with_main};
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
@@ -15,14 +16,27 @@ use crate::up::{Plan, Process, Room};
 const BINARY: &str = "dpdk-l3fwd";
 /// Memory that it takes, MiB: `scripts/build-l3fwd` gives its tables room for two million routes.
 const MEMORY_MIB: u64 = 1024;
-/// Networks of RFC 2544, appendix C.2.2; it takes neither file empty, and IPv6 addresses only with all their digits.
-const RULES: [(&str, &str); 2] = [
-    ("ipv4", "R198.18.0.0/24 0\nR198.18.1.0/24 1\n"),
-    (
-        "ipv6",
-        "R2001:0002:0:0:0:0:0:0/64 0\nR2001:0002:0:1:0:0:0:0/64 1\n",
-    ),
-];
+/// Names of its files of rules; it takes neither empty.
+const RULES: [&str; 2] = ["ipv4", "ipv6"];
+/// RFC 5180, section 8, for the file of rules that is not used: IPv6 addresses only with all their digits.
+const RULES_IPV6: &str = "R2001:0002:0:0:0:0:0:0/64 0\nR2001:0002:0:1:0:0:0:0/64 1\n";
+
+/// The rules of a file: each network of the tester's, with the port that it is behind.
+fn rules(plan: &Plan, name: &str) -> String {
+    if name == "ipv6" {
+        return RULES_IPV6.to_owned();
+    }
+    let own = sides(plan.encapsulation);
+    let of_port = |port: usize| {
+        let own = own.get(port).map(|side| side.network.to_owned());
+        let all = own
+            .into_iter()
+            .chain(drawn(plan.encapsulation, port, plan.destinations));
+        all.map(|network| format!("R{network} {port}\n"))
+            .collect::<String>()
+    };
+    of_port(0) + &of_port(1)
+}
 
 #[derive(Debug)]
 pub(super) struct L3fwd {
@@ -47,7 +61,7 @@ impl L3fwd {
         command.extend(own);
         command.push(format!("{:#x}", mask(plan.ports.len())));
         command.push("--config=(0,0,0),(1,0,0)".to_owned());
-        for (name, _) in RULES {
+        for name in RULES {
             command.push(format!(
                 "--rule_{name}={}",
                 plan.directory.join(name).display()
@@ -69,9 +83,9 @@ impl Forwarder for L3fwd {
     }
 
     fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        for (name, rules) in RULES {
+        for name in RULES {
             let path = plan.directory.join(name);
-            std::fs::write(&path, rules).map_err(io_error(&path, "writing rules"))?;
+            std::fs::write(&path, rules(plan, name)).map_err(io_error(&path, "writing rules"))?;
         }
         let command = self.command(plan)?;
         start(plan, room, &mut self.processes, &command, EXAMPLE_READY)
@@ -88,10 +102,8 @@ impl Forwarder for L3fwd {
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
         let command = self.command(plan).map_err(|error| error.to_string())?;
-        let rules = RULES
-            .iter()
-            .flat_map(|(_, rules)| rules.lines())
-            .map(str::to_owned);
+        let rules = RULES.map(|name| rules(plan, name)).concat();
+        let rules = rules.lines().map(str::to_owned);
         Ok(std::iter::once(command.join(" ")).chain(rules).collect())
     }
 

@@ -7,10 +7,10 @@
 
 use serde_json::Value;
 
-use super::networks::{TESTER, sides};
+use super::networks::{TESTER, drawn, sides};
 use super::{Forwarder, Unavailable, kernel};
 use crate::adapters::DeviceThread;
-use crate::error::LabError;
+use crate::error::{LabError, io_error};
 use crate::topology::Encapsulation;
 use crate::up::{Plan, Process, Room};
 
@@ -112,6 +112,26 @@ fn routes(plan: &Plan) -> Vec<String> {
     legs.iter().enumerate().flat_map(of).collect()
 }
 
+/// Lines of a batch of `ip`: routes to the networks that the tester draws destinations from. They are in the main table where a
+/// packet passes once, else in that of the port that is joined to the tester's.
+fn routes_drawn(plan: &Plan) -> Vec<String> {
+    let legs = legs(plan);
+    let Some(last) = legs.len().checked_sub(1) else {
+        return Vec::new();
+    };
+    let of = |(side, at): (usize, usize)| {
+        let (out, from) = (&legs[at], &legs[at ^ 1]);
+        let table = match plan.joins.len() {
+            1 => String::new(),
+            _ => format!(" table {}", FIRST_TABLE + from.port),
+        };
+        let way = format!("via {} dev p{}{table}", out.peer_address, out.port);
+        let networks = drawn(plan.encapsulation, side, plan.destinations);
+        networks.map(move |network| format!("route add {network} {way}"))
+    };
+    [(0, 0), (1, last)].into_iter().flat_map(of).collect()
+}
+
 fn version(encapsulation: Encapsulation) -> &'static str {
     match encapsulation {
         Encapsulation::Ipv6 => "-6",
@@ -178,6 +198,22 @@ impl Forwarder for LinuxRouting {
         for words in routes(plan) {
             ip(plan, room, &words)?;
         }
+        let drawn = routes_drawn(plan);
+        if drawn.is_empty() {
+            return Ok(());
+        }
+        let batch = plan.directory.join("routes");
+        std::fs::write(&batch, drawn.join("\n")).map_err(io_error(&batch, "writing routes"))?;
+        let batch = batch.display().to_string();
+        let version = version(plan.encapsulation);
+        room.run(&[
+            "ip",
+            "-n",
+            kernel::namespace(plan)?,
+            version,
+            "-batch",
+            &batch,
+        ])?;
         Ok(())
     }
 
@@ -233,7 +269,20 @@ mod tests {
             (&*legs[1].peer_address, &*legs[1].peer_mac),
             ("198.18.1.1", TESTER[1])
         );
-        assert!(routes(&alone).is_empty());
+        assert!(routes(&alone).is_empty() && routes_drawn(&alone).is_empty());
+        let many = Plan {
+            destinations: 2,
+            ..alone
+        };
+        assert_eq!(
+            routes_drawn(&many),
+            [
+                "route add 48.0.0.0/24 via 198.18.0.1 dev p0",
+                "route add 48.0.1.0/24 via 198.18.0.1 dev p0",
+                "route add 16.0.0.0/24 via 198.18.1.1 dev p1",
+                "route add 16.0.1.0/24 via 198.18.1.1 dev p1",
+            ]
+        );
     }
 
     #[test]
@@ -262,6 +311,18 @@ mod tests {
                 "{line}: {routes:?}"
             );
         }
+        let many = Plan {
+            destinations: 2,
+            ..around
+        };
+        let drawn = routes_drawn(&many);
+        assert_eq!(
+            [&drawn[1], &drawn[2]],
+            [
+                "route add 3fff:20:1::/48 via 2001:2::1 dev p0 table 101",
+                "route add 3fff:0:0::/48 via 2001:2:0:1::1 dev p5 table 104",
+            ]
+        );
         let v4 = passed(vec![[0, 1], [2, 3]], Encapsulation::Ipv4);
         assert_eq!(super::legs(&v4)[2].address, "198.19.2.1/24");
     }

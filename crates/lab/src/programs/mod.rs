@@ -135,7 +135,7 @@ pub(crate) fn forwarder(program: Program, quietwire: &Path) -> Box<dyn Forwarder
         Program::TestpmdIo => Box::new(testpmd::Testpmd::new("io")),
         Program::TestpmdMac => Box::new(testpmd::Testpmd::new("mac")),
         Program::TestpmdMacswap => Box::new(testpmd::Testpmd::new("macswap")),
-        Program::OvsDpdk => Box::new(ovs_dpdk::OvsDpdk::default()),
+        Program::OvsDpdk | Program::OvsDpdkRouter => Box::new(ovs_dpdk::OvsDpdk::default()),
         Program::OvsNetdev => Box::new(ovs_netdev::OvsNetdev::default()),
         Program::LinuxBridge => Box::new(linux_bridge::LinuxBridge),
         Program::LinuxRouting => Box::new(linux_routing::LinuxRouting),

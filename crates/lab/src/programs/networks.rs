@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tester's two networks, between which routers route.
 
+use std::net::Ipv4Addr;
+
+use quietwire_tester::DESTINATIONS_MAX;
+
 use crate::guest::agent::protocol::Routing;
 use crate::topology::Encapsulation;
 
@@ -49,11 +53,27 @@ pub(super) fn sides(encapsulation: Encapsulation) -> [Side; 2] {
     }
 }
 
+/// Networks behind a side of the tester, 0 or 1, to which its other port draws `count` IP destinations (docs/tester.md,
+/// `--destinations`). None where there is one destination, which is on the side's own network.
+pub(super) fn drawn(
+    encapsulation: Encapsulation,
+    side: usize,
+    count: u32,
+) -> impl Iterator<Item = String> {
+    // The first port sends to networks from 16.0.0.0 or 3fff:: on, the second to those from 48.0.0.0 or 3fff:20:: on.
+    let first = if side == 0 { DESTINATIONS_MAX } else { 0 };
+    let count = if count > 1 { count } else { 0 };
+    (first..first + count).map(move |number| match encapsulation {
+        Encapsulation::Ipv6 => format!("3fff:{:x}:{:x}::/48", number >> 16, number & 0xffff),
+        _ => format!("{}/24", Ipv4Addr::from_bits(0x1000_0000 + (number << 8))),
+    })
+}
+
 /// How a router between them is set up.
 ///
 /// # Errors
 /// None, as long as the addresses above are addresses.
-pub(super) fn routing(encapsulation: Encapsulation) -> Result<Routing, String> {
+pub(super) fn routing(encapsulation: Encapsulation, destinations: u32) -> Result<Routing, String> {
     let mut routing = Routing::default();
     for (port, side) in sides(encapsulation).iter().enumerate() {
         let wrong = |what: &str| format!("{what} is no address");
@@ -61,7 +81,49 @@ pub(super) fn routing(encapsulation: Encapsulation) -> Result<Routing, String> {
         let tester = side.tester.parse().map_err(|_| wrong(side.tester))?;
         let mac = TESTER[port].parse().map_err(|_| wrong(TESTER[port]))?;
         routing.addresses.insert(port, vec![own]);
+        for network in drawn(encapsulation, port, destinations) {
+            let prefix = network.parse().map_err(|_| wrong(&network))?;
+            routing.routes.push((prefix, tester));
+        }
         routing.neighbours.push((port, tester, mac));
     }
     Ok(routing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_side_has_the_networks_that_the_other_port_draws() {
+        let of = |encapsulation, side, count| -> Vec<String> {
+            drawn(encapsulation, side, count).collect()
+        };
+        assert!(of(Encapsulation::Ipv4, 1, 1).is_empty());
+        assert_eq!(
+            of(Encapsulation::Ipv4, 1, 2),
+            ["16.0.0.0/24", "16.0.1.0/24"]
+        );
+        assert_eq!(
+            of(Encapsulation::Ipv4, 0, 2),
+            ["48.0.0.0/24", "48.0.1.0/24"]
+        );
+        assert_eq!(
+            of(Encapsulation::Ipv6, 1, 2),
+            ["3fff:0:0::/48", "3fff:0:1::/48"]
+        );
+        assert_eq!(
+            of(Encapsulation::Ipv6, 0, 2),
+            ["3fff:20:0::/48", "3fff:20:1::/48"]
+        );
+        let last = drawn(Encapsulation::Ipv4, 0, DESTINATIONS_MAX).last();
+        assert_eq!(last.as_deref(), Some("79.255.255.0/24"));
+        let routing = routing(Encapsulation::Ipv4, 3).unwrap();
+        assert_eq!(routing.routes.len(), 6);
+        let (prefix, gateway) = routing.routes[3];
+        assert_eq!(
+            (prefix.to_string(), gateway.to_string()),
+            ("16.0.0.0/24".to_owned(), "198.18.1.1".to_owned())
+        );
+    }
 }

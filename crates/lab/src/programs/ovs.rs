@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::networks::{Side, TESTER, drawn, sides};
 use super::{Unavailable, first_line, not_installed};
 use crate::cycles::CycleCount;
-use crate::error::LabError;
-use crate::topology::Forwarding;
+use crate::error::{LabError, io_error};
+use crate::topology::{Encapsulation, Forwarding};
 use crate::up::{Attachment, Plan, Process, Room, run};
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -123,17 +124,25 @@ impl Ovs {
         Ok(())
     }
 
-    /// Rules from port to port, or learned addresses. Nothing goes to the bridge's own interface.
+    /// Rules from port to port, or learned addresses, or routes. Nothing goes to the bridge's own interface.
     pub(super) fn program(&self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
         for bridge in bridges(plan) {
             let target = management(plan, &bridge);
             room.run(&["ovs-ofctl", "mod-port", &target, &bridge, "no-flood"])?;
         }
-        if plan.forwarding == Forwarding::Bridge {
+        if plan.forwarding == Forwarding::Bridge && !plan.program.routes() {
             return Ok(());
         }
         let target = management(plan, &bridge_of(plan, 0));
         room.run(&["ovs-ofctl", "del-flows", &target])?;
+        if plan.program.routes() {
+            let file = plan.directory.join("routes");
+            let routes = routes(plan).join("\n");
+            std::fs::write(&file, routes).map_err(io_error(&file, "writing routes"))?;
+            let file = file.display().to_string();
+            room.run(&["ovs-ofctl", "add-flows", &target, &file])?;
+            return Ok(());
+        }
         for [first, second] in &plan.joins {
             for (from, to) in [(first, second), (second, first)] {
                 let rule = format!("in_port={},actions=output:{}", from + 1, to + 1);
@@ -207,6 +216,36 @@ impl Ovs {
     }
 }
 
+/// Flows that route between the tester's networks: of what is for the router's MAC address, by the destination, with other MAC
+/// addresses and one less to live (ovs-actions(7)). What has no route is dropped.
+fn routes(plan: &Plan) -> Vec<String> {
+    let matched = match plan.encapsulation {
+        Encapsulation::Ipv6 => "ipv6,ipv6_dst",
+        _ => "ip,nw_dst",
+    };
+    let [first, second] = TESTER;
+    let sides = sides(plan.encapsulation);
+    let of = |(port, side): (usize, &Side)| {
+        let (own, next) = match port {
+            0 => (second, first),
+            _ => (first, second),
+        };
+        // The tester sends to the MAC address of its port on this side, which the router has on the other side, where frames
+        // come in.
+        let flow = move |network: String| {
+            format!(
+                "dl_dst={next},{matched}={network},actions=mod_dl_src:{own},mod_dl_dst:{next},dec_ttl,output:{}",
+                port + 1
+            )
+        };
+        let drawn = drawn(plan.encapsulation, port, plan.destinations);
+        std::iter::once(side.network.to_owned())
+            .chain(drawn)
+            .map(flow)
+    };
+    sides.iter().enumerate().flat_map(of).collect()
+}
+
 fn environment(plan: &Plan) -> Vec<(&'static str, String)> {
     let directory = plan.directory.display().to_string();
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"]
@@ -274,4 +313,42 @@ fn interface(attachment: &Attachment) -> Result<Vec<String>, LabError> {
             ));
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::plan;
+    use super::*;
+
+    #[test]
+    fn a_router_has_a_flow_for_each_network_of_the_tester() {
+        let one = Plan {
+            encapsulation: Encapsulation::Ipv4,
+            ..plan(Path::new("/nowhere"))
+        };
+        assert_eq!(
+            routes(&one),
+            [
+                "dl_dst=02:00:00:00:00:00,ip,nw_dst=198.18.0.0/24,actions=mod_dl_src:02:01:00:00:00:00,mod_dl_dst:02:00:00:00:00:00,dec_ttl,output:1",
+                "dl_dst=02:01:00:00:00:00,ip,nw_dst=198.18.1.0/24,actions=mod_dl_src:02:00:00:00:00:00,mod_dl_dst:02:01:00:00:00:00,dec_ttl,output:2",
+            ]
+        );
+        let many = Plan {
+            encapsulation: Encapsulation::Ipv6,
+            destinations: 2000,
+            ..one
+        };
+        let flows = routes(&many);
+        assert_eq!(flows.len(), 4002);
+        assert!(
+            flows[2000].contains("ipv6,ipv6_dst=3fff:20:7cf::/48,"),
+            "{}",
+            flows[2000]
+        );
+        assert!(
+            flows[4001].contains("ipv6,ipv6_dst=3fff:0:7cf::/48,"),
+            "{}",
+            flows[4001]
+        );
+    }
 }

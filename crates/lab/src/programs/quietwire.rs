@@ -81,16 +81,21 @@ fn rules_file(plan: &Plan) -> PathBuf {
 
 /// What a router has beside its ports.
 fn routes(plan: &Plan) -> Result<String, String> {
-    let routing = routing(plan.encapsulation)?;
+    let routing = routing(plan.encapsulation, plan.destinations)?;
     let interfaces = routing.addresses.iter().map(|(port, addresses)| {
         json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses, "mac": router_mac(*port) })
     });
     let neighbours = routing.neighbours.iter().map(|(port, address, mac)| {
         json!({ "interface": format!("i{port}"), "address": address, "mac": mac })
     });
+    let routes = routing
+        .routes
+        .iter()
+        .map(|(prefix, gateway)| json!({ "prefix": prefix, "via": [{ "address": gateway }] }));
     let file = json!({
         "interface": interfaces.collect::<Vec<_>>(),
         "neighbour": neighbours.collect::<Vec<_>>(),
+        "route": routes.collect::<Vec<_>>(),
     });
     toml::to_string(&file).map_err(|error| error.to_string())
 }

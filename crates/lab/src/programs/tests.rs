@@ -30,6 +30,7 @@ pub(crate) fn plan(directory: &Path) -> Plan {
         joins: vec![[0, 1]],
         forwarding: Forwarding::CrossConnect,
         encapsulation: Encapsulation::L2,
+        destinations: 1,
         cpus: cpus.clone(),
         rest: cpus,
         is_shared: true,

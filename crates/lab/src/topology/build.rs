@@ -30,6 +30,8 @@ pub struct Parameters {
     pub inside: ElementPlace,
     /// What frames carry.
     pub encapsulation: Encapsulation,
+    /// IP destinations of each of the tester's ports, to which routers get routes.
+    pub destinations: u32,
     /// How the switch forwards.
     pub forwarding: Forwarding,
     /// What links are made of; none for what both ends do best.
@@ -51,6 +53,7 @@ impl Default for Parameters {
             vnf: Program::Quietwire,
             inside: ElementPlace::Guest,
             encapsulation: Encapsulation::default(),
+            destinations: 1,
             forwarding: Forwarding::default(),
             link: None,
             ports: Vec::new(),
@@ -106,6 +109,7 @@ impl Named {
             name: self.name.to_owned(),
             about: self.about.to_owned(),
             encapsulation: parameters.encapsulation,
+            destinations: parameters.destinations,
             forwarding: parameters.forwarding,
             elements: vec![tester()],
             links: Vec::new(),

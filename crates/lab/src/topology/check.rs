@@ -119,15 +119,15 @@ impl Graph {
             ));
         }
         let is_alone = self.elements.len() == 2;
-        let is_once = passes == 1 && (is_alone || *program != Program::L3fwd);
+        let is_once = passes == 1 && (is_alone || !program.routes_alone());
         if self.chains.len() == 1 && (is_once || *program == Program::LinuxRouting) {
             return Ok(());
         }
         Err(format!(
             "{name}: {program} routes between the tester's two networks, {}",
             match program {
-                Program::L3fwd => "so it stands alone between its ports, as in vNet1",
                 Program::LinuxRouting => "so there is one chain",
+                _ if program.routes_alone() => "so it stands alone between its ports, as in vNet1",
                 _ =>
                     "so there is one chain that passes it once, as in vNet1, vNet3 or, for the VNF, vNet4-1VNF",
             }

@@ -147,6 +147,7 @@ impl File {
             name: self.name.clone(),
             about: self.about.clone(),
             encapsulation: self.encapsulation,
+            destinations: 1,
             forwarding: self.forwarding,
             elements,
             links: Vec::new(),

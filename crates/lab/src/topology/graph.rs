@@ -186,6 +186,9 @@ pub struct Graph {
     pub about: String,
     /// What the frames carry.
     pub encapsulation: Encapsulation,
+    /// IP destinations of each of the tester's ports (docs/tester.md, `--destinations`): routers have a route to each.
+    #[serde(default = "one")]
+    pub destinations: u32,
     /// How switches forward.
     pub forwarding: Forwarding,
     /// The elements; the tester is the first.
@@ -196,6 +199,10 @@ pub struct Graph {
     pub joins: Vec<Join>,
     /// Links of each chain, in order.
     pub chains: Vec<Vec<usize>>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// A part that something is wrong with.

@@ -25,6 +25,8 @@ pub enum Program {
     TestpmdMacswap,
     /// Open vSwitch on DPDK.
     OvsDpdk,
+    /// Open vSwitch on DPDK as a router.
+    OvsDpdkRouter,
     /// Open vSwitch in user space, without DPDK.
     OvsNetdev,
     /// A bridge of the kernel's.
@@ -43,7 +45,7 @@ pub enum Program {
 
 impl Program {
     /// All that can be chosen as a switch or a VNF.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Quietwire,
         Self::Firewall,
         Self::QuietwireRouter,
@@ -51,6 +53,7 @@ impl Program {
         Self::TestpmdMac,
         Self::TestpmdMacswap,
         Self::OvsDpdk,
+        Self::OvsDpdkRouter,
         Self::OvsNetdev,
         Self::LinuxBridge,
         Self::LinuxRouting,
@@ -72,6 +75,7 @@ impl Program {
             Self::TestpmdMac => "testpmd-mac",
             Self::TestpmdMacswap => "testpmd-macswap",
             Self::OvsDpdk => "ovs-dpdk",
+            Self::OvsDpdkRouter => "ovs-dpdk-router",
             Self::OvsNetdev => "ovs-netdev",
             Self::LinuxBridge => "linux-bridge",
             Self::LinuxRouting => "linux-routing",
@@ -126,8 +130,14 @@ impl Program {
     pub fn routes(self) -> bool {
         matches!(
             self,
-            Self::LinuxRouting | Self::QuietwireRouter | Self::L3fwd
+            Self::LinuxRouting | Self::QuietwireRouter | Self::OvsDpdkRouter | Self::L3fwd
         )
+    }
+
+    /// Whether it routes between two ports and no more, so that nothing else can be in its chain.
+    #[must_use]
+    pub fn routes_alone(self) -> bool {
+        matches!(self, Self::OvsDpdkRouter | Self::L3fwd)
     }
 
     /// What it can be connected by, the fastest first.
@@ -140,7 +150,7 @@ impl Program {
         }
         match self {
             // Memif ports of Open vSwitch receive and do not send, with DPDK 22.11.
-            Self::OvsDpdk => &[VhostUser, Pci],
+            Self::OvsDpdk | Self::OvsDpdkRouter => &[VhostUser, Pci],
             Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting => &[Veth, Tap, Pci],
             Self::Tester | Self::Quietwire | Self::Firewall | Self::QuietwireRouter => {
                 &[Memif, VhostUser, Veth, Tap, Pci]

@@ -347,6 +347,14 @@ fn parameters_that_make_no_sense_are_told() {
         (
             "vNet4-1VNF",
             Parameters {
+                switch: Program::OvsDpdkRouter,
+                ..routing.clone()
+            },
+            "as in vNet1",
+        ),
+        (
+            "vNet4-1VNF",
+            Parameters {
                 switch: Program::QuietwireRouter,
                 ..routing.clone()
             },

@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) joins: Vec<[usize; 2]>,
     pub(crate) forwarding: Forwarding,
     pub(crate) encapsulation: Encapsulation,
+    /// IP destinations of each of the tester's ports.
+    pub(crate) destinations: u32,
     /// CPUs that it forwards on.
     pub(crate) cpus: CpuList,
     /// CPUs for its other threads.

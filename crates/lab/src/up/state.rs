@@ -126,6 +126,21 @@ impl LabState {
     }
 }
 
+/// Lines of a configuration that are kept from its start and from its end: a router may have thousands of routes, one like the
+/// other.
+const HEAD_LINES: usize = 500;
+const TAIL_LINES: usize = 100;
+
+/// A configuration without its middle, where it is long.
+fn abridged(mut lines: Vec<String>) -> Vec<String> {
+    let left_out = lines.len().saturating_sub(HEAD_LINES + TAIL_LINES);
+    if left_out > 0 {
+        let marker = format!("({left_out} lines left out)");
+        lines.splice(HEAD_LINES..HEAD_LINES + left_out, [marker]);
+    }
+    lines
+}
+
 impl ElementState {
     pub(super) fn of(
         plan: &Plan,
@@ -149,11 +164,31 @@ impl ElementState {
             version,
             configuration: forwarder
                 .configuration(plan)
+                .map(abridged)
                 .map_err(told("configuration"))?,
             threads: forwarder.threads(plan).map_err(told("threads"))?,
             pids: forwarder.pids(),
             guest: forwarder.guest(),
             commands,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_configurations_keep_their_ends() {
+        let lines = |count: usize| {
+            (0..count)
+                .map(|number| number.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(abridged(lines(600)), lines(600));
+        let kept = abridged(lines(20_000));
+        assert_eq!(kept.len(), 601);
+        assert_eq!(kept[499..502], ["499", "(19400 lines left out)", "19900"]);
+        assert_eq!(kept[600], "19999");
     }
 }

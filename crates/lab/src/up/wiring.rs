@@ -130,6 +130,7 @@ impl Wiring {
                 _ => graph.forwarding,
             },
             encapsulation: graph.encapsulation,
+            destinations: graph.destinations,
             cpus: cpus.elements[index].clone(),
             rest: cpus.rest.clone(),
             is_shared: cpus.is_shared(&element.name),
@@ -202,7 +203,7 @@ fn needs_namespace(graph: &Graph, index: usize, element: &Element) -> bool {
     element.place == ElementPlace::Container
         || has_veth
         || element.is_kernels()
-        || element.program == Program::OvsDpdk
+        || matches!(element.program, Program::OvsDpdk | Program::OvsDpdkRouter)
 }
 
 fn attachment(

@@ -91,7 +91,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
     let has_sizes = summary.sizes.len() > 1;
     html! {
         @if has_sizes {
-            h2.size { "With " (words::frames(&size.frame_size)) }
+            h2.size { "With " (words::frames(size)) }
         }
         section.answer {
             h2 { "The answer" }

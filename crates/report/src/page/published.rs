@@ -47,7 +47,7 @@ pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
                     }
                 }
             }
-            p.note { "Published: " (known.source) }
+            p.note { "Published: " @if let Some(title) = &known.title { cite { (title) } ". " } (known.source) }
             p.note { "What differs: " (known.differs) }
         }
     }
@@ -59,7 +59,11 @@ fn of_row(row: &PublishedRow, goals: usize, has_tcp: bool) -> Markup {
     };
     html! {
         tr {
-            th scope="row" { (row.configuration) }
+            th scope="row" {
+                (row.configuration)
+                @let stated: Vec<&str> = row.quantity.iter().chain(&row.place).map(String::as_str).collect();
+                @if !stated.is_empty() { div.dim { (stated.join("; ")) } }
+            }
             td.num.first { (bounds(row.throughput)) }
             @match &row.measured {
                 Some(measured) => {

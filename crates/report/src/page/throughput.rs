@@ -2,7 +2,7 @@
 //! Rates: found, forwarded, lost.
 
 use maud::{Markup, html};
-use quietwire_study::StudyResults;
+use quietwire_study::{SearchMethod, StudyResults};
 use quietwire_tester::Directions;
 
 use super::words;
@@ -14,6 +14,19 @@ use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary};
 fn best_of(results: &StudyResults) -> Option<u32> {
     let search = results.file.search.as_ref()?;
     search.best_of.filter(|tries| *tries > 1)
+}
+
+/// What the rates of goals are.
+fn found(results: &StudyResults) -> &'static str {
+    match results.file.search.as_ref().map(|search| search.method) {
+        None => "What was forwarded",
+        Some(SearchMethod::SingleRun) => "The highest rate at which a trial held",
+        Some(SearchMethod::BestOfN) => "The highest rate at which one of up to N trials held",
+        Some(SearchMethod::WorstOfN | SearchMethod::BestAndWorstOfN) => {
+            "The highest rate at which all of N trials held"
+        }
+        Some(SearchMethod::MlrSearch) => "The relevant lower bound of MLRsearch for each goal",
+    }
 }
 
 /// Whether rates are looked for, or forwarded ones looked at.
@@ -50,7 +63,7 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
         section {
             h2 { "Throughput" }
             p.lead {
-                "The highest rate that was seen to hold, " (words::frames(&size.frame_size))
+                (found(results)) ", " (words::frames(size))
                 @if both { ", summed over both directions" }
                 ". Bars are the middle of the rounds, dots the single rounds."
                 @if let Some(tries) = best_of(results) {

@@ -6,8 +6,8 @@ use maud::{Markup, html};
 
 use crate::format::{self, THIN};
 use crate::summary::{
-    CyclesPerFrame, GoalSummary, HighestLoad, Reckoned, RoundTrip, SearchOutcome, SizeSummary,
-    Spread, State, Summary, UnavailableCase,
+    CyclesPerFrame, GoalSummary, HighestLoad, Reckoned, RoundTrip, SearchOutcome, SizeShare,
+    SizeSummary, Spread, State, Summary, UnavailableCase,
 };
 use crate::tenants;
 
@@ -44,12 +44,22 @@ pub(crate) fn plain(sentence: &str) -> String {
     sentence.replace(NAME, "")
 }
 
-/// `frames of 64 octets`.
-pub(crate) fn frames(size: &str) -> String {
-    match size {
-        "imix" => "a mix of 64, 594 and 1518 octets (IMIX)".to_owned(),
-        size => format!("frames of {size} octets"),
-    }
+/// `frames of 64 octets`, or what a mix is made of.
+pub(crate) fn frames(size: &SizeSummary) -> String {
+    let Some(mix) = &size.mix else {
+        return format!("frames of {} octets", size.frame_size);
+    };
+    let joined = |part: fn(&SizeShare) -> String, by: &str| {
+        let parts: Vec<String> = mix.shares.iter().map(part).collect();
+        parts.join(by)
+    };
+    format!(
+        "a mix of {} octets in the ratio {} ({}; RFC 6985: {})",
+        joined(|share| share.octets.to_string(), ", "),
+        joined(|share| share.frames.to_string(), ":"),
+        size.frame_size.to_uppercase(),
+        mix.genome
+    )
 }
 
 /// What a goal allows.

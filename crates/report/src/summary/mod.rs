@@ -14,7 +14,7 @@ use quietwire_study::{
     Case, FrameSize, NeighboursIn, RunEnd, StepKind, StepPlan, StepRecord, StudyFile, StudyResults,
     TrialRecord,
 };
-use quietwire_tester::Validity;
+use quietwire_tester::{FrameSizes, Validity};
 use serde::Serialize;
 
 use crate::error::ReportError;
@@ -91,6 +91,8 @@ pub enum State {
 pub struct SizeSummary {
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
+    /// What a mix is made of; none where all frames have one size.
+    pub mix: Option<MixSummary>,
     /// What 100 % of the load is in all cases, frames per second; none when that was not found, and when cases differ in it.
     pub max_rate_pps: Option<f64>,
     /// The cases, in the file's order.
@@ -99,6 +101,24 @@ pub struct SizeSummary {
     pub tenants: Option<TenantsSummary>,
     /// What others published, and what answers to it here. Ratios.
     pub published: Vec<PublishedRow>,
+}
+
+/// What a mix of frame sizes is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MixSummary {
+    /// The order of the sizes, in the notation of RFC 6985.
+    pub genome: String,
+    /// The sizes, the smallest first.
+    pub shares: Vec<SizeShare>,
+}
+
+/// One size of a mix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeShare {
+    /// Octets with FCS.
+    pub octets: u16,
+    /// Frames of this size in one round of the mix.
+    pub frames: u32,
 }
 
 /// What was seen in one case at one frame size.
@@ -295,10 +315,21 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
     set_against_first(&mut cases);
     Ok(SizeSummary {
         frame_size: size.to_string(),
+        mix: mix(size.0),
         max_rate_pps,
         tenants: tenants::of_size(results, size),
         published: published::rows(results, &cases),
         cases,
+    })
+}
+
+fn mix(sizes: FrameSizes) -> Option<MixSummary> {
+    let shares = sizes.composition().into_iter();
+    Some(MixSummary {
+        genome: sizes.genome()?.to_owned(),
+        shares: shares
+            .map(|(octets, frames)| SizeShare { octets, frames })
+            .collect(),
     })
 }
 

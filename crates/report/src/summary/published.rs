@@ -11,6 +11,10 @@ use super::CaseSummary;
 pub struct PublishedRow {
     /// The configuration, as it was published.
     pub configuration: String,
+    /// The published number in its own terms, and whether it is a loss or a gain; none where the file does not say.
+    pub quantity: Option<String>,
+    /// Where it stands in the source; none where the file does not say.
+    pub place: Option<String>,
     /// Its throughput over that of the other configuration, from and to.
     pub throughput: Option<[f64; 2]>,
     /// Its mean round trip over that of the other configuration, from and to.
@@ -48,6 +52,8 @@ fn row(results: &StudyResults, cases: &[CaseSummary], figure: &PublishedFigure) 
     let answer = answer(results, cases, figure);
     PublishedRow {
         configuration: figure.configuration.clone(),
+        quantity: figure.quantity.clone(),
+        place: figure.place.clone(),
         throughput: figure.throughput.map(|ratio| ratio.bounds()),
         round_trip: figure.round_trip.map(|ratio| ratio.bounds()),
         unanswered: answer.as_ref().err().cloned(),

@@ -347,7 +347,7 @@ fn goals(search: &Search) -> Checked {
             return fault(
                 &at("loss-ratio"),
                 format!(
-                    "{} is not in [0, 1); 0 means no loss at all, 0.005 means 0.5 %",
+                    "{} is not in [0, 1); 0 means no loss at all, 0.0001 means 0.01 %",
                     goal.loss_ratio
                 ),
             );

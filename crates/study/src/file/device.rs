@@ -80,6 +80,9 @@ pub struct Device {
     /// What a forwarding thread does when no packet came.
     #[serde(default)]
     pub idle: Idle,
+    /// IP destinations of each of the tester's ports, to which routers get routes: those of the case's traffic.
+    #[serde(skip, default = "one")]
+    pub destinations: u32,
     /// `bridge` only: addresses that its table has room for. Without it 65 536, or twice those of the traffic where that is
     /// more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +91,10 @@ pub struct Device {
 
 fn ring_size() -> u16 {
     1024
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl Device {
@@ -134,6 +141,7 @@ impl Device {
             vnf: self.vnf.unwrap_or(usual.vnf),
             inside: self.place.unwrap_or(usual.inside),
             encapsulation: self.encapsulation(),
+            destinations: self.destinations,
             forwarding: match self.mode {
                 Mode::CrossConnect => Forwarding::CrossConnect,
                 Mode::Bridge => Forwarding::Bridge,
@@ -214,6 +222,7 @@ impl StudyFile {
             rules: case.rules.clone().or(device.rules),
             image: case.image.clone().or(device.image),
             ports: case.ports.clone().unwrap_or(device.ports),
+            destinations: self.traffic_of(case).ip_destinations,
             ..device
         }
     }

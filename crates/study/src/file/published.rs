@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Published {
+    /// What was published: its title, or its authors and subject where no title is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// Where it was published, on what it was measured and how.
     pub source: String,
     /// What is otherwise here, so that nobody takes one for the other.
@@ -23,6 +26,12 @@ pub struct Published {
 pub struct PublishedFigure {
     /// The configuration, as it was published.
     pub configuration: String,
+    /// The published number in its own terms, and whether it is a loss, a gain or what is left: `a loss of 81 %`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantity: Option<String>,
+    /// Where it stands in the source: page, section, table or chart, as far as known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Throughput over that of the other configuration: 0.6 for 60 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Ratio>,

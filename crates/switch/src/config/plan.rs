@@ -24,7 +24,7 @@ const RING_SIZE: u16 = 1024;
 const FRAME_SIZE_MAX: u16 = 1518;
 const MEMORY_MIB: u32 = 256;
 const MAX_ENTRIES: u32 = 65_536;
-/// Sixteen million addresses take at most 1 GiB.
+/// Sixteen million addresses take 256 MiB.
 const MAX_ENTRIES_LIMIT: u32 = 1 << 24;
 /// IEEE 802.1Q, table 8-7: recommended default, and range.
 const AGEING_S: u32 = 300;

@@ -7,7 +7,7 @@ use quietwire_packet::{
     BuildError, EtherType, EthernetFrame, IpProtocol, MacAddress, UdpChecksum, UdpFrame,
 };
 
-use crate::trial::IpVersion;
+use crate::trial::{DESTINATIONS_MAX, IpVersion};
 
 /// Octets that each frame of IPv4 begins with: the smallest Ethernet frame without FCS.
 pub(crate) const IPV4: usize = 60;
@@ -36,6 +36,8 @@ pub(crate) struct Template {
     pub(crate) length: u16,
     /// Those of the IP version asked for, and zeros.
     octets: [u8; IPV6],
+    /// The network that is drawn as 0: the second port of a pair draws those behind the first port's.
+    first_network: u32,
     /// IPv4: the header's words, but for the destination and the checksum.
     header_sum: u32,
     /// What the UDP checksum covers, but for the destination address, the source port and the signature.
@@ -92,6 +94,7 @@ impl Template {
         Ok(Self {
             length: size - FCS,
             octets,
+            first_network: u32::from(port % 2) * DESTINATIONS_MAX,
             header_sum,
             udp_sum,
         })
@@ -106,6 +109,7 @@ impl Template {
     /// Writes the destination's network, if it was drawn, and the checksums that depend on what the frame holds by now.
     #[inline(always)]
     pub(crate) fn complete<const N: usize>(&self, head: &mut [u8; N], network: Option<u32>) {
+        let network = network.map(|network| self.first_network + network);
         if N == IPV6 {
             let destination = match network {
                 Some(network) => {

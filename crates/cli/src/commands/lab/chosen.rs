@@ -249,6 +249,7 @@ impl TopologyArgs {
                     EncapsulationArg::Ipv6 => Encapsulation::Ipv6,
                     EncapsulationArg::Vxlan => Encapsulation::Vxlan,
                 }),
+            destinations: usual.destinations,
             forwarding: self.forwarding.map_or(usual.forwarding, |said| match said {
                 ForwardingArg::CrossConnect => Forwarding::CrossConnect,
                 ForwardingArg::Bridge => Forwarding::Bridge,

@@ -92,7 +92,7 @@ impl FromStr for NamedGoal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no goal; write NAME=RATIO, such as PDR=0.005");
+        let wrong = || format!("'{text}' is no goal; write NAME=RATIO, such as PDR=0.0001");
         let (name, ratio) = text.split_once('=').ok_or_else(wrong)?;
         let loss_ratio: f64 = ratio.parse().map_err(|_| wrong())?;
         if name.is_empty() || !loss_ratio.is_finite() {
@@ -271,7 +271,7 @@ fn goals(text: &mut String, args: &MeasureArgs, attributes: &[&Assignment]) {
         name: name.to_owned(),
         loss_ratio,
     };
-    let usual = [named("NDR", 0.0), named("PDR", 0.005)];
+    let usual = [named("NDR", 0.0), named("PDR", 0.0001)];
     let goals = if args.goals.is_empty() {
         usual.as_slice()
     } else {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::text::{fold, print, terminal_width};
 
-/// Ready-made studies: what they ask, how long they take at most, and which of their cases this machine cannot have.
+/// Ready-made studies: what they ask, how long they take while no trial is invalid, and which of their cases this machine cannot have.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Print them as JSON.
@@ -57,7 +57,7 @@ pub(super) fn dry_run(file: &StudyFile, options: &LabOptions, is_json: bool) -> 
     print(lines(file, &outlook, true).join("\n"))
 }
 
-/// At most so much.
+/// How many cases, and what they take while no trial is invalid.
 pub(super) fn estimate(outlook: &Outlook) -> String {
     let left_out = outlook.cases.iter();
     let left_out = left_out.filter(|case| case.unavailable.is_some()).count();
@@ -67,7 +67,7 @@ pub(super) fn estimate(outlook: &Outlook) -> String {
         _ => format!("{} of {cases}", cases - left_out),
     };
     format!(
-        "{available} {}, {} trials at most, which take {} at most",
+        "{available} {}, up to {} trials in up to {}; repeats of invalid trials come on top",
         if cases == 1 { "case" } else { "cases" },
         outlook.trials,
         time(outlook.duration_s)

@@ -179,7 +179,7 @@ fn footer(state: &State, elapsed: Duration) -> Paragraph<'_> {
     };
     let left = state.left(elapsed).map_or_else(
         || "time left not known yet".to_owned(),
-        |left| format!("at most about {} left", time(left)),
+        |left| format!("about {} left if no trial is invalid", time(left)),
     );
     Paragraph::new(format!(
         "{} of about {} trials, {} invalid, {} gone, {left}",
