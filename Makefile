@@ -59,11 +59,12 @@ test-labs: ## Bring up all topologies with guests, and whatever else takes minut
 test-dpdk-versions: ## Build and test with the DPDK of Debian 12, 13 and unstable, in chroots
 	@scripts/test-dpdk-versions $(SUITES)
 
-lint: ## Formatting, clippy, licence lines, directions between crates, documentation
+lint: ## Formatting, clippy, licence lines, directions between crates, scripts, documentation
 	cargo fmt --all --check
 	@scripts/check-sources
 	@scripts/check-directions
-	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE '^#!.*bash' scripts/* .ci/* images/*); \
+	@scripts/test-run-tests
+	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
