@@ -77,9 +77,14 @@ impl Labs {
         const TRIALS: usize = 4;
         let mut output = self.trial(state);
         for _ in 1..TRIALS {
-            // A tester that got no CPU says nothing of the lab.
+            // A tester that got no CPU says nothing of the lab. Memory that elements share drops no frame for that.
             let said = String::from_utf8_lossy(&output.stderr);
-            if output.status.success() || !said.contains("; the tester says:") {
+            let parts: &[&str] = if is_kernel_in_path(state) {
+                &["; the tester says:"]
+            } else {
+                &["the tester was held up", "the tester's own ports dropped"]
+            };
+            if output.status.success() || !parts.iter().any(|part| said.contains(part)) {
                 break;
             }
             output = self.trial(state);
@@ -155,6 +160,19 @@ impl Drop for Labs {
         }
         let _ = self.run("clean", &[]);
     }
+}
+
+/// Whether frames go through a kernel: the host's, or that of a guest.
+fn is_kernel_in_path(state: &Value) -> bool {
+    let graph = &state["graph"];
+    let any = |list: &str, key: &str, values: &[&str]| {
+        let mut all = graph[list].as_array().unwrap().iter();
+        all.any(|one| values.contains(&one[key].as_str().unwrap()))
+    };
+    let programs = ["linux-bridge", "linux-routing", "ovs-netdev"];
+    any("elements", "program", &programs)
+        || any("elements", "place", &["guest"])
+        || any("links", "kind", &["veth", "tap", "pci"])
 }
 
 fn elements(state: &Value) -> impl Iterator<Item = &Value> {
