@@ -31,7 +31,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-dpdk-versions lint bench fuzz deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions lint bench fuzz deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,13 @@ test: ## Lint, build and run every test; ends with what ran and what did not
 test-labs: ## Bring up all topologies with guests, and whatever else takes minutes, and check them
 	@scripts/build-l3fwd
 	cargo test --workspace --test labs --test guests --locked -- --ignored --nocapture
+
+test-hardware: ## Tests that require hardware or a kernel that few machines have; each says which
+	cargo test --workspace --lib --test host --locked --no-fail-fast -- --ignored
+
+test-all: test ## `make test`, then every test that it leaves out
+	@scripts/build-l3fwd
+	@scripts/run-tests --locked -- --ignored
 
 test-dpdk-versions: ## Build and test with the DPDK of Debian 12, 13 and unstable, in chroots
 	@scripts/test-dpdk-versions $(SUITES)
