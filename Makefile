@@ -31,7 +31,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-dpdk-versions lint bench fuzz deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions lint bench fuzz deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,14 +56,22 @@ test-labs: ## Bring up all topologies with guests, and whatever else takes minut
 	@scripts/build-l3fwd
 	cargo test --workspace --test labs --test guests --locked -- --ignored --nocapture
 
+test-hardware: ## Tests that require hardware or a kernel that few machines have; each says which
+	cargo test --workspace --lib --test host --locked --no-fail-fast -- --ignored
+
+test-all: test ## `make test`, then every test that it leaves out
+	@scripts/build-l3fwd
+	@scripts/run-tests --locked -- --ignored
+
 test-dpdk-versions: ## Build and test with the DPDK of Debian 12, 13 and unstable, in chroots
 	@scripts/test-dpdk-versions $(SUITES)
 
-lint: ## Formatting, clippy, licence lines, directions between crates, documentation
+lint: ## Formatting, clippy, licence lines, directions between crates, scripts, documentation
 	cargo fmt --all --check
 	@scripts/check-sources
 	@scripts/check-directions
-	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE '^#!.*bash' scripts/* .ci/* images/*); \
+	@scripts/test-run-tests
+	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

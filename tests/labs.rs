@@ -48,10 +48,14 @@ impl Labs {
         }
     }
 
-    fn run(&self, command: &str, words: &[&str]) -> Output {
+    fn command(&self, command: &str, words: &[&str]) -> Command {
         let mut lab = Command::new(env!("CARGO_BIN_EXE_quietwire"));
         lab.args(["lab", command]).args(words);
-        self.with_state(&mut lab)
+        lab
+    }
+
+    fn run(&self, command: &str, words: &[&str]) -> Output {
+        self.with_state(&mut self.command(command, words))
     }
 
     fn with_state(&self, lab: &mut Command) -> Output {
@@ -77,9 +81,14 @@ impl Labs {
         const TRIALS: usize = 4;
         let mut output = self.trial(state);
         for _ in 1..TRIALS {
-            // A tester that got no CPU says nothing of the lab.
+            // A tester that got no CPU says nothing of the lab. Memory that elements share drops no frame for that.
             let said = String::from_utf8_lossy(&output.stderr);
-            if output.status.success() || !said.contains("; the tester says:") {
+            let parts: &[&str] = if is_kernel_in_path(state) {
+                &["; the tester says:"]
+            } else {
+                &["the tester was held up", "the tester's own ports dropped"]
+            };
+            if output.status.success() || !parts.iter().any(|part| said.contains(part)) {
                 break;
             }
             output = self.trial(state);
@@ -155,6 +164,19 @@ impl Drop for Labs {
         }
         let _ = self.run("clean", &[]);
     }
+}
+
+/// Whether frames go through a kernel: the host's, or that of a guest.
+fn is_kernel_in_path(state: &Value) -> bool {
+    let graph = &state["graph"];
+    let any = |list: &str, key: &str, values: &[&str]| {
+        let mut all = graph[list].as_array().unwrap().iter();
+        all.any(|one| values.contains(&one[key].as_str().unwrap()))
+    };
+    let programs = ["linux-bridge", "linux-routing", "ovs-netdev"];
+    any("elements", "program", &programs)
+        || any("elements", "place", &["guest"])
+        || any("links", "kind", &["veth", "tap", "pci"])
 }
 
 fn elements(state: &Value) -> impl Iterator<Item = &Value> {
@@ -585,11 +607,6 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
             2,
             "choose the encapsulation ipv4 or ipv6",
         ),
-        (
-            &["vNet1", "--switch", "vpp"],
-            3,
-            "unavailable because vpp is not installed",
-        ),
         (&["vNet1", "--name", "../x"], 2, "no name for a lab"),
         (&["vNet1", "--rules", file], 2, "there is no firewall"),
         (
@@ -604,9 +621,9 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
             "/nowhere/k is no file",
         ),
         (
-            &["vNet1", "--ports", "0000:ff:1f.6,0000:ff:1f.7"],
+            &["vNet1", "--ports", "ffff:ff:1f.6,ffff:ff:1f.7"],
             3,
-            "S: unavailable because its network card 0000:ff:1f.6: there is no such device",
+            "S: unavailable because its network card ffff:ff:1f.6: there is no such device",
         ),
         (
             &[
@@ -614,7 +631,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
                 "--switch",
                 "ovs-netdev",
                 "--ports",
-                "0000:ff:1f.6,0000:ff:1f.7",
+                "ffff:ff:1f.6,ffff:ff:1f.7",
             ],
             2,
             "takes no cards",
@@ -625,5 +642,13 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
         assert!(said.contains(part), "{words:?}: {said}");
     }
+    // A machine without a single program.
+    let programs = TempDir::new().unwrap();
+    let mut lab = labs.command("up", &["vNet1", "--switch", "vpp"]);
+    let output = labs.with_state(lab.env("PATH", programs.path()));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let part = "S: unavailable because vpp is not installed";
+    assert!(said.contains(part), "{said}");
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }

@@ -121,9 +121,11 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
             .for_each(|it| arguments.extend(["--set", *it]));
         let (result, said) = place.json(&arguments);
         // Nothing of it may be taken for a measurement.
-        let whole = result.to_string();
-        assert!(whole.contains("simulated"), "{method}: {whole}");
-        assert!(whole.contains("device"), "{method}");
+        let summary = &result["summary"];
+        assert_eq!(summary["is_simulated"], true, "{method}: {summary}");
+        assert_eq!(summary["state"]["state"], "finished", "{method}");
+        let case = &summary["sizes"][0]["cases"][0];
+        assert_eq!(case["name"], "device", "{method}: {summary}");
         assert!(!said.contains("INVALID"), "{method}: {said}");
         // Not a terminal: plain lines.
         assert!(
@@ -147,8 +149,17 @@ fn rates_that_are_found_are_those_of_the_device() {
             &store,
         ];
         let (result, _) = place.json(&run);
-        let whole = result.to_string();
-        assert!(whole.contains("NDR") && whole.contains("PDR"), "{whole}");
+        let goals = &result["summary"]["sizes"][0]["cases"][0]["goals"];
+        for (goal, name) in goals.as_array().unwrap().iter().zip(["NDR", "PDR"]) {
+            assert_eq!(goal["name"], name, "{goals}");
+            let rate_pps = goal["rate_pps"]["median"].as_f64().unwrap();
+            // The goals allow half a percent of loss at most, and searches come within a percent.
+            assert!(
+                (4_950_000.0..=5_050_000.0).contains(&rate_pps),
+                "{method}: {goal}"
+            );
+        }
+        assert_eq!(goals.as_array().unwrap().len(), 2);
         // The same page from the store alone.
         let report = place.ended(&["study", "report", &store, "--json"]);
         let again: Value = serde_json::from_slice(&report.stdout).unwrap();

@@ -36,7 +36,7 @@ mod vhost_peers;
 
 use tempfile::TempDir;
 
-use rig::{Namespace, Switch, lossless, quietwire};
+use rig::{Carrier, Namespace, Switch, lossless, quietwire};
 
 /// Carries frames from one port of the tester through the switch to the other, both ways.
 fn carries(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2]) {
@@ -50,7 +50,7 @@ fn carries(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2]) {
         &ports,
         &["--cross-connect", "a,b"],
     );
-    lossless(kind, || {
+    lossless(kind, Carrier::of(&tester_uris), || {
         let mut command = namespace.command(quietwire());
         command.args(["generate", "--rate", "2000", "--duration", "500ms"]);
         command.args([

@@ -322,7 +322,7 @@ impl Bench {
 }
 
 /// A process that is gone when the value is.
-struct Ended(Child);
+pub(crate) struct Ended(pub(crate) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use quietwire_switch::Rules;
+use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{FdbReport, MoveReport, PortReport, QueueReport, ThreadReport};
 use serde_json::Value;
 
@@ -231,6 +233,14 @@ fn queues_move_between_threads_without_loss_or_disorder() {
     assert!(ports.iter().all(|port| port.counts.drops.sum() == 0));
 }
 
+/// Moves queues by these rules, or reports which would be moved.
+fn rebalance(bench: &Bench, rules: Rules, dry_run: bool) -> Vec<MoveReport> {
+    let rules = Some(rules);
+    let request = Request::Rebalance { dry_run, rules };
+    let answer = ask(&bench.path("control.sock"), &request).unwrap();
+    serde_json::from_value(answer).unwrap()
+}
+
 #[test]
 fn load_is_balanced_when_asked_and_said_when_not() {
     let bench = Bench::start(
@@ -252,4 +262,42 @@ fn load_is_balanced_when_asked_and_said_when_not() {
         serde_json::from_str::<Value>(&answer).unwrap(),
         Value::Array(vec![])
     );
+    // Both queues have frames, and one thread has both queues.
+    let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(|name| bench.peer(name));
+    let sent = frame([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 0);
+    let mut exchange = || {
+        for (from, to) in [(&mut a, &mut b), (&mut c, &mut d)] {
+            from.send(std::slice::from_ref(&sent));
+            assert_eq!(to.receive(1), std::slice::from_ref(&sent));
+        }
+    };
+    // By port: the CPU and the load of its queue.
+    let queues = || -> BTreeMap<String, (Option<u32>, Option<f64>)> {
+        let queues: Vec<QueueReport> = bench.show("queues");
+        let of_port = |queue: QueueReport| (queue.port, (queue.cpu, queue.load));
+        queues.into_iter().map(of_port).collect()
+    };
+    until("both queues have a load", || {
+        exchange();
+        let queues = queues();
+        let has_load = |port: &&str| queues[*port].1.is_some_and(|load| load > 0.0);
+        ["a", "c"].iter().all(has_load).then_some(())
+    });
+    let any_load = Rules {
+        threshold: 1e-12,
+        improvement: 1e-12,
+        ..Rules::default()
+    };
+    let cpus = || ["a", "c"].map(|port| queues()[port].0);
+    let would = rebalance(&bench, any_load, true);
+    assert_eq!(would.len(), 1, "{would:?}");
+    assert_eq!(cpus(), [Some(0), Some(0)], "a dry run moves nothing");
+    let moved = rebalance(&bench, any_load, false);
+    assert_eq!(moved.len(), 1, "{moved:?}");
+    assert_eq!((moved[0].from, moved[0].to), (0, 1));
+    assert!(moved[0].why.contains("its load is"), "{moved:?}");
+    let mut cpus = cpus();
+    cpus.sort();
+    assert_eq!(cpus, [Some(0), Some(1)]);
+    exchange();
 }

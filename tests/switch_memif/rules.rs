@@ -8,7 +8,7 @@ use std::process::Command;
 use quietwire_switch::config::rules::Action;
 use quietwire_switch::report::{PortReport, RulesReport};
 
-use crate::bench::{Bench, frame, output, until};
+use crate::bench::{Bench, Ended, frame, output, until};
 use crate::watch::{command, steps, trace};
 
 const RULES: &str = r#"
@@ -186,7 +186,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
 }
 
 #[test]
-fn rules_change_whole_or_not_at_all_while_frames_flow() {
+fn rules_change_whole_or_not_at_all() {
     let mut bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let call = |number| frame([0xff; 6], [2, 0, 0, 0, 0, 1], number);
@@ -330,6 +330,45 @@ fn rules_change_whole_or_not_at_all_while_frames_flow() {
     change(&bench, &["del", "port", "b"]);
     let report: RulesReport = bench.show("rules");
     assert_eq!(report.rules.len(), 0);
+}
+
+/// Between two sets of rules there is no moment with neither: of two that let every frame in, and of two that drop every frame.
+#[test]
+fn rules_are_replaced_at_once_while_frames_flow() {
+    const TURNS: usize = 8;
+    const FRAMES: u64 = 2000;
+    let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let port = |index: usize| bench.show::<Vec<PortReport>>("ports").remove(index).counts;
+    let file = bench.path("rules.toml");
+    let replace = |default: &str, name: &str, action: &str| {
+        let rule = format!("[[rule]]\nname = \"{name}\"\naction = \"{action}\"\n");
+        fs::write(&file, format!("rule-default = \"{default}\"\n{rule}")).unwrap();
+        change(&bench, &["set", "rules", "--file", file.to_str().unwrap()]);
+    };
+    let flows = || {
+        let before = port(0).rx_frames;
+        until("frames flow", || {
+            (port(0).rx_frames > before + FRAMES).then_some(())
+        });
+    };
+    let _generator = Ended(bench.generator());
+    let swap = |default: &str, action: &str| {
+        for turn in 0..TURNS {
+            let name = if turn % 2 == 0 { "one" } else { "two" };
+            replace(default, name, action);
+            flows();
+        }
+    };
+    swap("drop", "accept");
+    assert_eq!(port(0).drops.denied, 0);
+    let let_in = port(1).tx_frames;
+    assert!(let_in > 0);
+    replace("accept", "one", "drop");
+    flows();
+    let let_in = port(1).tx_frames;
+    swap("accept", "drop");
+    assert_eq!(port(1).tx_frames, let_in);
+    assert!(port(0).drops.denied > FRAMES);
 }
 
 #[test]

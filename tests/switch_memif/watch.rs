@@ -394,15 +394,12 @@ fn cycles_are_told_by_step() {
     assert_eq!(queue.frames, 200);
     assert_eq!(queue.burst_sizes.iter().sum::<u64>(), of("receive").bursts);
     // All of the time is in one of the steps.
-    let interval = output(
-        bench
-            .show_command("cycles")
-            .args(["--for", "500ms", "--json"]),
-    );
+    let interval = output(bench.show_command("cycles").args(["--for", "1s", "--json"]));
     let report: CyclesReport = serde_json::from_str(&interval).unwrap();
     let all: u64 = report.threads[0].steps.iter().map(|step| step.cycles).sum();
     let share = all as f64 / report.hz as f64 / report.uptime_s;
-    assert!((0.5..1.5).contains(&share), "{share}");
+    // A thread that is off its CPU at either end of the interval adds that time to it, or leaves it out.
+    assert!((0.9..1.1).contains(&share), "{share}");
     let text = output(bench.show_command("cycles").args(["--for", "20ms"]));
     assert!(text.contains("idle") && text.contains("33-64"), "{text}");
 }

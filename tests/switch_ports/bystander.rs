@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{Namespace, Switch, lossless, quietwire};
+use crate::rig::{Carrier, Namespace, Switch, lossless, quietwire};
 
 /// A switch with two pairs of ports: `a` and `b`, which carry traffic, and `v` and `w`, which are attacked.
 pub(crate) struct Scene {
@@ -76,7 +76,7 @@ impl Scene {
 
     /// A peer that behaves finds the attacked ports as if nothing had been.
     pub(crate) fn serves(&self, scheme: &str) {
-        lossless("a peer that behaves", || {
+        lossless("a peer that behaves", Carrier::of(&[scheme]), || {
             self.generate(self.attacked(scheme), "500ms")
         });
     }

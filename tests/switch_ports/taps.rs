@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::rig::{DEADLINE, Namespace, Switch, lossless, quietwire, run, until};
+use crate::rig::{Carrier, DEADLINE, Namespace, Switch, lossless, quietwire, run, until};
 
 const OCTETS: usize = 4 << 20;
 
@@ -174,7 +174,7 @@ fn interfaces_that_vanish_cost_their_own_ports_only() {
             (switch.port(port)["state"] == "down").then_some(())
         });
     }
-    lossless("ports beside them", || {
+    lossless("ports beside them", Carrier::SharedMemory, || {
         let mut command = namespace.command(quietwire());
         command.arg("generate");
         for name in ["a.sock", "b.sock"] {

@@ -175,7 +175,7 @@ proptest! {
 }
 
 #[test]
-#[ignore = "needs a processor that shares out caches, resctrl mounted at /sys/fs/resctrl, and root"]
+#[ignore = "needs a processor that shares out caches, resctrl mounted at /sys/fs/resctrl, and root; make test-hardware runs it"]
 fn the_machine_s_own_is_used_and_left_as_it_was() {
     let resctrl = Resctrl::find(&Disk, Path::new("/")).unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -249,7 +249,7 @@ impl Rig {
 }
 
 #[test]
-fn classes_of_service_are_really_written_and_go_again() {
+fn classes_of_service_are_written_by_the_kernels_rules_and_removed() {
     let rig = Rig::new(&two_packages_with_clusters());
     let before = rig.fake.groups();
     let marker = rig.path("marker");

@@ -79,25 +79,22 @@ pub(crate) fn options(directory: &Path, behaviour: &str) -> LabOptions {
     }
 }
 
-/// CPUs of this machine: one to forward, the others. None, said aloud, where the lab cannot be tried.
-pub(crate) fn machine() -> Option<(CpuList, CpuList)> {
-    let lacks = |what: &str| {
-        eprintln!("not tried: {what}");
-        None
-    };
-    if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) != 0) {
-        return lacks("the lab is root's");
-    }
-    if let Err(error) = Cpusets::find(Path::new("/")) {
-        return lacks(&error.to_string());
-    }
+/// Returns the CPUs of this machine: one to forward, and the others. Fails on a machine that a lab cannot use.
+pub(crate) fn machine() -> (CpuList, CpuList) {
+    let own = fs::metadata("/proc/self").unwrap();
+    let uid = std::os::unix::fs::MetadataExt::uid(&own);
+    assert_eq!(uid, 0, "labs require root");
+    let missing = Cpusets::find(Path::new("/")).err();
+    assert_eq!(
+        missing.map(|error| error.to_string()),
+        None,
+        "labs require CPU sets"
+    );
     let online = online_cpus(Path::new("/")).unwrap();
     let forwarding: CpuList = online.iter().next_back().into_iter().collect();
     let others = online.difference(&forwarding);
-    if others.is_empty() {
-        return lacks("a partition needs two CPUs");
-    }
-    Some((forwarding, others))
+    assert!(!others.is_empty(), "labs require two CPUs");
+    (forwarding, others)
 }
 
 /// A pinned device on CPUs of its own, neighbours on the others.

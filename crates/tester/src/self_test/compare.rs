@@ -70,11 +70,6 @@ const REFUSED_RATIO_MAX: f64 = 0.01;
 /// How long before the end of receiving the device has to have sent its last frame, nanoseconds.
 const DRAIN_SPARE_NS: u64 = 100_000_000;
 
-/// Returns the frames of a result that are behind the window of their flow. No result has this counter so far.
-fn stale_frames(_result: &TrialResult) -> u64 {
-    0
-}
-
 /// Returns the figures of a result with the values expected from the ledger.
 #[must_use]
 pub(super) fn figures(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
@@ -155,7 +150,7 @@ fn of_ports(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
 /// Copies are duplicates as far as the window reaches for certain. Behind that, they are duplicates or stale.
 fn of_copies(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let copies = ledger.sum(|tally| tally.copies);
-    let (duplicates, stale) = (result.duplicate_frames, stale_frames(result));
+    let (duplicates, stale) = (result.duplicate_frames, result.stale_frames);
     let flows = ledger.directions.len() as f64 * f64::from(result.trial.flows);
     let window = (result.trial.offered_rate_pps / flows * WINDOW_S) as u64;
     let farthest = ledger
