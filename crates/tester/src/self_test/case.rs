@@ -85,6 +85,7 @@ impl Case {
             destinations: 1,
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
+            reflected: false,
             traffic: None,
         }
     }
