@@ -35,6 +35,15 @@ pub(crate) struct Role {
     pub(crate) burst: u64,
 }
 
+/// What the rings of a port are like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rings {
+    /// Descriptors of a ring.
+    pub(crate) size: u16,
+    /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
+    pub(crate) drops_when_full: bool,
+}
+
 /// What one port does in one trial, or one pair of its queues.
 #[derive(Debug)]
 pub(crate) struct Lane<'port> {
@@ -173,8 +182,7 @@ impl<'port> Lane<'port> {
         eal: &Eal,
         (rx, tx, handle): (&'port mut RxQueue, &'port mut TxQueue, &'port PortHandle),
         pool: &'port Mempool,
-        drops_when_full: bool,
-        ring_size: u16,
+        rings: Rings,
         role: Role,
         writer: Writer,
         seen: Seen,
@@ -185,13 +193,13 @@ impl<'port> Lane<'port> {
             pool,
             link: Link::new(handle),
             scale: Scale::new(ticks_per_second()),
-            drops_when_full,
+            drops_when_full: rings.drops_when_full,
             role,
             writer,
             pacer: None,
             low_rate: LowRate::default(),
             began: 0,
-            ring_size: u64::from(ring_size),
+            ring_size: u64::from(rings.size),
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
             seen,

@@ -10,7 +10,7 @@ use crate::clock::ticks_per_second;
 use crate::conduct::{Addressing, Course};
 use crate::error::TesterError;
 use crate::frame::{Epoch, FrameWriter, Varied, signature_place};
-use crate::lane::{Lane, Role};
+use crate::lane::{Lane, Rings, Role};
 use crate::seen::{Marks, Seen};
 use crate::tester::{Ready, TesterPort, peer_of};
 use crate::tracker::window_for;
@@ -53,7 +53,10 @@ impl<'a> Room<'a> {
                 self.flows()
             )));
         }
-        let drops_when_full = port.drops_when_full;
+        let rings = Rings {
+            size: self.ring_size,
+            drops_when_full: port.drops_when_full,
+        };
         let handle = &port.port.handle;
         let pairs = port.port.rx.iter_mut().zip(&mut port.port.tx);
         let lanes = (0..queues).zip(pairs).map(|(queue, (rx, tx))| {
@@ -73,8 +76,7 @@ impl<'a> Room<'a> {
                 self.eal,
                 (rx, tx, handle),
                 self.pool,
-                drops_when_full,
-                self.ring_size,
+                rings,
                 role,
                 self.writer(index, share)?,
                 self.seen(index, queues),

@@ -138,7 +138,7 @@ fn check_found(results: &StudyResults) -> Result<()> {
             Validity::Invalid(reasons) => Some(reasons),
         })
     };
-    let latest = invalid().last().and_then(|reasons| reasons.first());
+    let latest = invalid().next_back().and_then(|reasons| reasons.first());
     Err(CheckFailed(format!(
         "no result for {}: the tester failed in {} of {} trials, the last time because {}; give it a CPU of its own and real-time priority \
          (--cpus, --realtime-priority), or more attempts (--set trials.invalid-repeats=N)",

@@ -53,7 +53,8 @@ struct Batch {
 pub(super) struct Line {
     eal: Eal,
     batches: VecDeque<Box<Batch>>,
-    /// Empty batches for later use.
+    /// Empty batches for later use, as they go in and out of `batches`.
+    #[allow(clippy::vec_box)]
     spare: Vec<Box<Batch>>,
 }
 

@@ -163,7 +163,7 @@ mod tests {
             script: Script::of(&super::super::Fault::ALL, 1),
         };
         link.begin(orders.clone()).unwrap();
-        let ledger = Reply::Ledger(Box::new(Ledger::default()));
+        let ledger = Reply::Ledger(Box::default());
         let text = serde_json::to_string(&ledger).unwrap();
         device.write_all(format!("{text}\n").as_bytes()).unwrap();
         assert_eq!(link.finish().unwrap(), Ledger::default());
