@@ -81,21 +81,16 @@ fn rules_file(plan: &Plan) -> PathBuf {
 
 /// What a router has beside its ports.
 fn routes(plan: &Plan) -> Result<String, String> {
-    let routing = routing(plan.encapsulation, plan.destinations)?;
+    let routing = routing(plan.encapsulation, 1)?;
     let interfaces = routing.addresses.iter().map(|(port, addresses)| {
         json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses, "mac": router_mac(*port) })
     });
     let neighbours = routing.neighbours.iter().map(|(port, address, mac)| {
         json!({ "interface": format!("i{port}"), "address": address, "mac": mac })
     });
-    let routes = routing
-        .routes
-        .iter()
-        .map(|(prefix, gateway)| json!({ "prefix": prefix, "via": [{ "address": gateway }] }));
     let file = json!({
         "interface": interfaces.collect::<Vec<_>>(),
         "neighbour": neighbours.collect::<Vec<_>>(),
-        "route": routes.collect::<Vec<_>>(),
     });
     toml::to_string(&file).map_err(|error| error.to_string())
 }
@@ -126,6 +121,32 @@ impl Forwarder for Quietwire {
         room.wait_until(plan, processes, "answer at its control socket", || {
             ask(&control_socket(plan), &json!({ "show": "threads" })).map(|_| ())
         })
+    }
+
+    /// Routes to many destinations, in requests of many: a configuration file with as many takes long to be read.
+    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+        if !plan.program.routes() || plan.destinations == 1 {
+            return Ok(());
+        }
+        let routing = routing(plan.encapsulation, plan.destinations).map_err(LabError::Topology)?;
+        let routes = routing.routes.iter();
+        let lines: Vec<String> = routes
+            .map(|(prefix, gateway)| format!("{prefix} {gateway}"))
+            .collect();
+        let file = plan.directory.join("destinations");
+        std::fs::write(&file, lines.join("\n")).map_err(io_error(&file, "writing routes"))?;
+        let [binary, file, socket] =
+            [&self.binary, &file, &control_socket(plan)].map(|path| path.display().to_string());
+        let words = [
+            "switch",
+            "add",
+            "routes",
+            &file,
+            "--control-socket",
+            &socket,
+        ];
+        room.run(&[&[binary.as_str()][..], &words].concat())?;
+        Ok(())
     }
 
     fn counters(&self, plan: &Plan) -> Result<Value, String> {
