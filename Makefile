@@ -31,7 +31,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions lint bench fuzz deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions lint bench fuzz mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench: setup ## Run the benchmarks, beside those peers that are there
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS each (needs rustup's nightly)
 	@scripts/fuzz $(FUZZ_SECONDS)
+
+mutants: ## Unit tests against mutants of what changed since MUTANTS_SINCE, or of everything (MUTANTS="all 0/8")
+	@scripts/mutants $(MUTANTS)
 
 deny: ## Check dependencies: licences, sources, known vulnerabilities
 	@scripts/deny

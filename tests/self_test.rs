@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 3;
 fn self_test(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
     command
-        .args(["tester", "self-test", "--no-huge", "--memory-mib", "128"])
+        .args(["tester", "self-test", "--no-huge", "--memory-mib", "256"])
         .args(arguments)
         .env("QUIETWIRE_LOG", "warn")
         .stdin(Stdio::null());
@@ -71,6 +71,9 @@ fn the_tester_counts_what_the_device_did() {
         ("reorder", "reordered", Some("reordered_frames")),
         ("delay", "forwarded", Some("received_frames")),
         ("stall", "stalls", None),
+        ("damage", "damaged", Some("damaged_frames")),
+        ("late-duplicate", "copies", Some("duplicate_frames")),
+        ("misdirect", "misdirected", None),
     ];
     let mut open = faults.to_vec();
     for _ in 0..ATTEMPTS {

@@ -158,17 +158,32 @@ fn rates_are_those_recomputed_from_the_trials() {
     let (summary, page) = checked(&results);
     for (case, spec) in summary.sizes[0].cases.iter().zip(&results.file.cases) {
         for goal in &case.goals {
-            let held: Vec<f64> = results
-                .steps
+            let of_search = |name: &str, round: u32| {
+                let goals = &results.file.search.as_ref().unwrap().goals;
+                let limit = goals.iter().find(|it| it.name == name).unwrap().loss_ratio;
+                let steps = results.steps.iter().filter(move |step| {
+                    (step.case_name.as_str(), step.round) == (spec.name.as_str(), round)
+                });
+                let kind = StepKind::Search(name.to_owned());
+                let steps = steps.filter(move |step| step.kind == kind);
+                let trials = steps.flat_map(|step| &step.trials);
+                trials
+                    .filter(move |trial| {
+                        trial.result.is_valid() && trial.result.loss_ratio <= limit
+                    })
+                    .map(|trial| trial.request.offered_rate_pps)
+                    .fold(0.0, f64::max)
+            };
+            // What held for a stricter goal holds for this one.
+            let proving = case
+                .goals
                 .iter()
-                .filter(|step| step.case_name == spec.name)
-                .filter(|step| step.kind == StepKind::Search(goal.name.clone()))
-                .map(|step| {
-                    let held = step.trials.iter().filter(|trial| {
-                        trial.result.is_valid() && trial.result.loss_ratio <= goal.loss_ratio
-                    });
-                    held.map(|trial| trial.request.offered_rate_pps)
-                        .fold(0.0, f64::max)
+                .filter(|other| other.loss_ratio <= goal.loss_ratio);
+            let names: Vec<&str> = proving.map(|other| other.name.as_str()).collect();
+            let held: Vec<f64> = (0..3)
+                .map(|round| {
+                    let rates = names.iter().map(|name| of_search(name, round));
+                    rates.fold(0.0, f64::max)
                 })
                 .collect();
             assert_eq!(held.len(), 3);

@@ -118,6 +118,11 @@ impl<'a> Room<'a> {
         let marks = Marks {
             place,
             flows: flows + 1,
+            source: if self.trial.reflected {
+                index
+            } else {
+                peer_of(index, self.paired)
+            },
             window: window_for(self.flow_rate_pps(), self.ports * (flows + 1)),
             checksums,
             pattern,

@@ -17,6 +17,8 @@ pub(crate) struct Marks {
     pub(crate) place: usize,
     /// Flows of one port: those of the load, and the low-rate stream after them.
     pub(crate) flows: usize,
+    /// The port whose frames count here. Those of others are misdirected: they are counted, and have no latency.
+    pub(crate) source: usize,
     /// Frames of the window of each flow (see [`Trackers::new`]).
     pub(crate) window: u64,
     /// Checksums of the frames.
@@ -64,6 +66,7 @@ pub(crate) struct Seen {
     epoch: Epoch,
     /// Where frames have their signature.
     place: usize,
+    source: usize,
     checksums: Checksums,
     /// Pattern of the payloads, if they have one.
     pattern: Option<Arc<Pattern>>,
@@ -100,6 +103,7 @@ impl Seen {
         Self {
             epoch,
             place: marks.place,
+            source: marks.source,
             checksums: marks.checksums,
             pattern: marks.pattern,
             replayed: marks.replayed,
@@ -178,7 +182,8 @@ impl Seen {
                 self.unknown += 1;
                 continue;
             };
-            if matches!(arrival, Arrival::Duplicate | Arrival::Stale) {
+            let is_home = usize::from(signature.port) == self.source;
+            if !is_home || matches!(arrival, Arrival::Duplicate | Arrival::Stale) {
                 continue;
             }
             if signature.tick != stamp {

@@ -132,7 +132,7 @@ pub struct CaseSummary {
     pub max_rate_pps: Option<f64>,
     /// One for each goal of the search.
     pub goals: Vec<GoalSummary>,
-    /// The highest load of the sweep.
+    /// The highest load of the sweep at which all cases with the same 100 % had a valid trial.
     pub highest_load: Option<HighestLoad>,
     /// The sweep, in order of the load.
     pub sweep: Vec<SweepPoint>,
@@ -312,6 +312,7 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
     let mut cases = measured(results)
         .map(|case| of_case(results, size, case))
         .collect::<Result<Vec<_>, _>>()?;
+    throughput::set_highest_loads(&mut cases);
     set_against_first(&mut cases);
     Ok(SizeSummary {
         frame_size: size.to_string(),
@@ -352,7 +353,7 @@ fn of_case(
         description: description(&results.file, case),
         max_rate_pps: results.max_rate_pps(case, size),
         goals,
-        highest_load: throughput::highest_load(&steps),
+        highest_load: None,
         sweep,
         points: throughput::points(&steps),
         round_trip: latency::round_trip(&steps)?,

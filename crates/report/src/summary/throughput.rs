@@ -5,7 +5,7 @@ use quietwire_search::{Findings, MlrEnd, MlrIrregularity, SearchEnd};
 use quietwire_study::{Goal, StepKind, StepRecord};
 use serde::Serialize;
 
-use super::{Spread, Steps, of_kind};
+use super::{CaseSummary, Spread, Steps, of_kind};
 
 /// What the searches for one goal found, over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -81,6 +81,8 @@ pub struct SweepPoint {
     pub offered_pps: f64,
     /// Loss over the rounds, 0 to 1. None when no trial was valid.
     pub loss_ratio: Option<Spread>,
+    /// Forwarding rate over the rounds, frames per second. None when no trial was valid.
+    pub forwarding_pps: Option<Spread>,
 }
 
 /// One valid trial.
@@ -280,23 +282,51 @@ pub(super) fn sweep(steps: &Steps<'_>) -> Vec<SweepPoint> {
     let of_load = |(offered_pps, results): (f64, Vec<&quietwire_tester::TrialResult>)| SweepPoint {
         offered_pps,
         loss_ratio: Spread::of(results.iter().map(|result| result.loss_ratio).collect()),
+        forwarding_pps: Spread::of(
+            results
+                .iter()
+                .map(|result| result.forwarding_rate_pps)
+                .collect(),
+        ),
     };
     loads(steps).into_iter().map(of_load).collect()
 }
 
-/// At the highest load that had a valid trial.
-pub(super) fn highest_load(steps: &Steps<'_>) -> Option<HighestLoad> {
-    let loads = loads(steps);
-    let (offered_pps, results) = loads
+/// Sets the highest load of each case: the highest at which all cases with the same 100 % had a valid trial. Cases at different loads
+/// cannot be compared.
+pub(super) fn set_highest_loads(cases: &mut [CaseSummary]) {
+    let highest: Vec<Option<HighestLoad>> = cases
         .iter()
-        .rev()
-        .find(|(_, results)| !results.is_empty())?;
-    let rates = results.iter().map(|result| result.forwarding_rate_pps);
-    Some(HighestLoad {
-        offered_pps: *offered_pps,
-        forwarding_pps: Spread::of(rates.collect())?,
-        percent_of_baseline: None,
+        .map(|case| {
+            let alike = cases
+                .iter()
+                .filter(|other| other.max_rate_pps == case.max_rate_pps);
+            let sweeps: Vec<&[SweepPoint]> = alike.map(|other| &other.sweep[..]).collect();
+            highest_common(&case.sweep, &sweeps)
+        })
+        .collect();
+    for (case, highest) in cases.iter_mut().zip(highest) {
+        case.highest_load = highest;
+    }
+}
+
+/// The highest load with valid trials in a sweep and in all others that have loads at all.
+fn highest_common(own: &[SweepPoint], others: &[&[SweepPoint]]) -> Option<HighestLoad> {
+    own.iter().rev().find_map(|point| {
+        let mut others = others.iter().filter(|sweep| !sweep.is_empty());
+        let have_all = others.all(|sweep| has_valid(sweep, point.offered_pps));
+        Some(HighestLoad {
+            offered_pps: point.offered_pps,
+            forwarding_pps: point.forwarding_pps.clone().filter(|_| have_all)?,
+            percent_of_baseline: None,
+        })
     })
+}
+
+fn has_valid(sweep: &[SweepPoint], load: f64) -> bool {
+    sweep
+        .iter()
+        .any(|point| point.offered_pps == load && point.forwarding_pps.is_some())
 }
 
 pub(super) fn points(steps: &Steps<'_>) -> Vec<LossPoint> {
@@ -315,6 +345,36 @@ pub(super) fn points(steps: &Steps<'_>) -> Vec<LossPoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_highest_load_is_one_that_all_cases_had() {
+        let sweep = |valid: &[(f64, f64)], invalid: &[f64]| {
+            let mut points: Vec<SweepPoint> = valid
+                .iter()
+                .map(|(offered_pps, forwarded)| SweepPoint {
+                    offered_pps: *offered_pps,
+                    loss_ratio: Spread::of(vec![0.0]),
+                    forwarding_pps: Spread::of(vec![*forwarded]),
+                })
+                .collect();
+            points.extend(invalid.iter().map(|offered_pps| SweepPoint {
+                offered_pps: *offered_pps,
+                loss_ratio: None,
+                forwarding_pps: None,
+            }));
+            points
+        };
+        let whole = sweep(&[(1e6, 1e6), (2e6, 1.5e6)], &[]);
+        let cut = sweep(&[(1e6, 0.9e6)], &[2e6]);
+        let none = sweep(&[], &[]);
+        let found = |own: &[SweepPoint], others: &[&[SweepPoint]]| {
+            highest_common(own, others).map(|top| (top.offered_pps, top.forwarding_pps.median))
+        };
+        assert_eq!(found(&whole, &[&whole, &none]), Some((2e6, 1.5e6)));
+        assert_eq!(found(&whole, &[&whole, &cut]), Some((1e6, 1e6)));
+        assert_eq!(found(&cut, &[&whole, &cut]), Some((1e6, 0.9e6)));
+        assert_eq!(found(&none, &[&whole, &none]), None);
+    }
 
     #[test]
     fn no_goal_is_below_a_stricter_one() {

@@ -477,6 +477,7 @@ fn damaged_payloads_are_counted_apart() {
     let marks = crate::seen::Marks {
         place: program.place(),
         flows: 2,
+        source: 0,
         window: 512,
         checksums: crate::checksums::Checksums::new(program.covers().to_vec()),
         pattern: Some(Arc::new(Pattern::new(0))),

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quietwire_base::Deadline;
@@ -20,8 +20,12 @@ use crate::port::peer::shared_memory;
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{Control, Endpoint, LogLimit};
 
-/// Pause between two attempts to connect.
-const RETRY: Duration = Duration::from_millis(500);
+/// Pause between two attempts to connect: part of the time that a restarted peer seems to be away.
+const RETRY: Duration = Duration::from_millis(20);
+/// Pause after a connection that ended within [`STABLE`]: a peer that ends them as soon as they are made does not keep this side busy.
+const RETRY_AFTER_SHORT: Duration = Duration::from_millis(500);
+/// How long a connection lasts with a peer that means well.
+const STABLE: Duration = Duration::from_secs(1);
 /// How long a server may take until the rings are settled.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Messages of a server in one connection. A handshake has one for each region and ring, and a few more.
@@ -45,6 +49,7 @@ struct Connection {
     session: session::Client<OwnedFd>,
     prepared: Option<Prepared>,
     is_attached: bool,
+    began: Instant,
     deadline: Deadline,
     messages: u32,
 }
@@ -98,6 +103,7 @@ impl Client {
             session,
             prepared: None,
             is_attached: false,
+            began: control.now,
             deadline: Deadline::at(control.now, HANDSHAKE),
             messages: 0,
         });
@@ -196,10 +202,13 @@ impl Client {
             tracing::info!("port '{}': disconnected: {reason}", self.queues.port);
         }
         self.queues.detach(reason);
-        control.wake_in(if self.queues.collect() {
-            RETRY
-        } else {
+        let lasted = control.now.saturating_duration_since(connection.began);
+        control.wake_in(if !self.queues.collect() {
             COLLECT
+        } else if lasted < STABLE {
+            RETRY_AFTER_SHORT
+        } else {
+            RETRY
         });
     }
 }

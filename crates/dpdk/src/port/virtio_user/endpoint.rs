@@ -26,7 +26,11 @@ use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{self, Control, LogLimit};
 
 /// Pause between two attempts to connect.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_millis(20);
+/// Pause after a connection that ended within [`STABLE`]: a peer that ends them as soon as they are made does not keep this side busy.
+const RETRY_AFTER_SHORT: Duration = Duration::from_millis(500);
+/// How long a connection lasts with a peer that means well.
+const STABLE: Duration = Duration::from_secs(1);
 /// How long a back end may take until it processes the rings: Open vSwitch makes its buffers first.
 const HANDSHAKE: Duration = Duration::from_secs(15);
 /// Connections: so many at once, then one in each interval.
@@ -79,6 +83,7 @@ struct Connection {
     replies: u32,
     /// Requests that the socket has no room for yet.
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    began: Instant,
     deadline: Deadline,
     /// Rings that are attached once the back end processes them.
     rx: Vec<RxRing>,
@@ -210,6 +215,7 @@ impl Endpoint {
             files: Vec::new(),
             replies: 0,
             outbox: VecDeque::new(),
+            began: control.now,
             deadline: Deadline::at(control.now, HANDSHAKE),
             rx: Vec::new(),
             tx: Vec::new(),
@@ -358,14 +364,15 @@ impl Endpoint {
         }
         self.status.down(Some(reason));
         self.queues.close();
-        self.pause(
-            if self.listener.is_some() {
-                COLLECT
-            } else {
-                RETRY
-            },
-            control,
-        );
+        let lasted = control.now.saturating_duration_since(connection.began);
+        let pause = if self.listener.is_some() {
+            COLLECT
+        } else if lasted < STABLE {
+            RETRY_AFTER_SHORT
+        } else {
+            RETRY
+        };
+        self.pause(pause, control);
     }
 }
 
