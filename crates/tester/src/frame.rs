@@ -17,7 +17,7 @@ use quietwire_dpdk::Burst;
 use quietwire_packet::BuildError;
 
 pub(crate) use head::signature_place;
-use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST};
+use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST, in_memory};
 
 use crate::trial::{IpVersion, Trial};
 use crate::writer::Share;
@@ -95,6 +95,20 @@ impl Signature {
             t6,
             t7,
         ]
+    }
+
+    /// The sum of its words in the order of memory: it begins at an even octet of what the checksum covers.
+    #[inline(always)]
+    fn sum(&self) -> u64 {
+        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tick.to_le_bytes();
+        let word = |octets| u64::from(in_memory(octets));
+        let two = |octets| u64::from(u32::from_ne_bytes(octets));
+        word(MAGIC)
+            + word([self.epoch.0, self.port])
+            + word(self.flow.to_le_bytes())
+            + two(self.sequence.to_le_bytes())
+            + two([t0, t1, t2, t3])
+            + two([t4, t5, t6, t7])
     }
 
     #[inline(always)]
@@ -314,7 +328,7 @@ impl FrameWriter {
         };
         signature.write(head);
         let network = (self.destinations > 1).then(|| self.drawn(cursor));
-        template.complete(head, network);
+        template.complete(head, network, (source, &signature));
     }
 
     /// The number of the network that the random number says.
@@ -403,6 +417,8 @@ mod tests {
                 panic!("{parsed:?}");
             };
             assert!(matches!(ip.transport, Transport::Udp { .. }), "{ip:?}");
+            assert_eq!(udp_sum_over_ipv4(frame), 0, "{frame:?}");
+            assert_ne!(frame[40..42], [0, 0]);
             let signature = Signature::read(frame, 42).unwrap();
             assert_eq!(
                 signature,
@@ -455,6 +471,7 @@ mod tests {
             let mut seen = std::collections::BTreeMap::new();
             for frame in frames::<IPV4>(&mut writer, 4000) {
                 assert_eq!(quietwire_packet::checksum(&frame[14..34]), 0);
+                assert_eq!(udp_sum_over_ipv4(&frame), 0, "{frame:?}");
                 let destination: [u8; 4] = frame[30..34].try_into().unwrap();
                 *seen.entry(Ipv4Addr::from(destination)).or_insert(0) += 1;
             }
@@ -468,6 +485,16 @@ mod tests {
                 "{seen:?}"
             );
         }
+    }
+
+    /// The UDP checksum of a frame that is zeros behind `head`, with the pseudo header of RFC 768.
+    fn udp_sum_over_ipv4(head: &[u8; IPV4]) -> u16 {
+        let mut sum = Checksum::new();
+        sum.add(&head[26..34]);
+        sum.add(&[0, 17]);
+        sum.add(&head[38..40]);
+        sum.add(&head[34..]);
+        sum.finish()
     }
 
     /// The UDP checksum of a frame that is zeros behind `head`, with the pseudo header of RFC 8200, section 8.1.

@@ -2,11 +2,13 @@
 //! First octets of frames, Ethernet to UDP, and the checksums that change with what is written into them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use quietwire_packet::{
     BuildError, EtherType, EthernetFrame, IpProtocol, MacAddress, UdpChecksum, UdpFrame,
 };
 
+use super::Signature;
 use crate::trial::{DESTINATIONS_MAX, IpVersion};
 
 /// Octets that each frame of IPv4 begins with: the smallest Ethernet frame without FCS.
@@ -40,8 +42,11 @@ pub(crate) struct Template {
     first_network: u32,
     /// IPv4: the header's words, but for the destination and the checksum.
     header_sum: u32,
-    /// What the UDP checksum covers, but for the destination address, the source port and the signature.
+    /// What the UDP checksum covers, but for the destination address, the source port and the signature; words in the order of
+    /// memory.
     udp_sum: u32,
+    /// The destination address, likewise.
+    destination_sum: u32,
 }
 
 /// Octets from the start of the frame to its signature.
@@ -74,29 +79,27 @@ impl Template {
         for (octet, written) in octets.iter_mut().zip(frame) {
             *octet = written;
         }
+        let header_sum = sum(&octets[14..24]) + sum(&octets[26..30]);
         // The length and the protocol of the pseudo header, source address, UDP header.
-        let (header_sum, udp_sum) = match ip {
-            IpVersion::V4 => (
-                sum(&octets[14..24]) + sum(&octets[26..30]),
-                sum(&octets[38..40])
-                    + u32::from(IpProtocol::UDP.0)
-                    + sum(&octets[26..30])
-                    + sum(&octets[36..40]),
-            ),
-            IpVersion::V6 => (
-                0,
-                sum(&octets[18..20])
-                    + u32::from(IpProtocol::UDP.0)
-                    + sum(&octets[22..38])
-                    + sum(&octets[56..60]),
-            ),
+        let protocol = u32::from(in_memory([0, IpProtocol::UDP.0]));
+        let sum_of = |ranges: [Range<usize>; 3]| -> u32 {
+            let parts = ranges.into_iter();
+            parts
+                .filter_map(|range| octets.get(range))
+                .map(sum_in_memory)
+                .sum()
+        };
+        let (udp_sum, destination) = match ip {
+            IpVersion::V4 => (sum_of([38..40, 26..30, 36..40]), 30..34),
+            IpVersion::V6 => (sum_of([18..20, 22..38, 56..60]), 38..54),
         };
         Ok(Self {
             length: size - FCS,
             octets,
             first_network: u32::from(port % 2) * DESTINATIONS_MAX,
             header_sum,
-            udp_sum,
+            udp_sum: udp_sum + protocol,
+            destination_sum: octets.get(destination).map_or(0, sum_in_memory),
         })
     }
 
@@ -106,61 +109,68 @@ impl Template {
         self.octets.first_chunk()
     }
 
-    /// Writes the destination's network, if it was drawn, and the checksums that depend on what the frame holds by now.
+    /// Writes the destination's network, if it was drawn, and the checksums that depend on it, on the source port and on the
+    /// signature, which are in the frame by now.
     #[inline(always)]
-    pub(crate) fn complete<const N: usize>(&self, head: &mut [u8; N], network: Option<u32>) {
-        let network = network.map(|network| self.first_network + network);
-        if N == IPV6 {
-            let destination = match network {
-                Some(network) => {
-                    let [a, b, c, d] = network.to_be_bytes();
-                    let [p, q] = DESTINATION_PREFIX.to_be_bytes();
-                    head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
-                    // The rest is the template's ::1.
-                    u64::from(DESTINATION_PREFIX) + halves(network) + 1
-                }
-                None => u64::from(sum(&head[38..54])),
-            };
-            self.write_udp_checksum::<N, 54>(head, destination);
-        } else {
-            let destination = match network {
-                Some(network) => {
-                    let destination = FIRST_DESTINATION + (network << 8) + 1;
-                    head[30..34].copy_from_slice(&destination.to_be_bytes());
-                    let header = u64::from(self.header_sum) + halves(destination);
-                    head[24..26].copy_from_slice(&(!fold(header)).to_be_bytes());
-                    halves(destination)
-                }
-                None => u64::from(sum(&head[30..34])),
-            };
-            self.write_udp_checksum::<N, 34>(head, destination);
-        }
-    }
-
-    /// The UDP checksum (RFC 768; RFC 8200, section 8.1) of a datagram that begins at octet `UDP`.
-    #[inline(always)]
-    fn write_udp_checksum<const N: usize, const UDP: usize>(
+    pub(crate) fn complete<const N: usize>(
         &self,
         head: &mut [u8; N],
-        destination: u64,
+        network: Option<u32>,
+        (source, signature): (u16, &Signature),
     ) {
-        let (chunks, rest) = head[N - SIGNATURE..N].as_chunks::<4>();
-        let of_signature: u64 = chunks
-            .iter()
-            .map(|chunk| u64::from(u32::from_be_bytes(*chunk)))
-            .sum();
-        let total = u64::from(self.udp_sum)
-            + destination
-            + of_signature
-            + u64::from(sum(rest))
-            + u64::from(sum(&head[UDP..UDP + 2]));
-        // All ones for zero, which means that there is none.
-        let checksum = match !fold(total) {
-            0 => u16::MAX,
-            checksum => checksum,
-        };
-        head[UDP + 6..UDP + 8].copy_from_slice(&checksum.to_be_bytes());
+        let network = network.map(|network| self.first_network + network);
+        let mut total = u64::from(self.udp_sum) + u64::from(in_memory(source.to_be_bytes()));
+        total += signature.sum();
+        if N == IPV6 {
+            if let Some(network) = network {
+                let [a, b, c, d] = network.to_be_bytes();
+                let [p, q] = DESTINATION_PREFIX.to_be_bytes();
+                head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
+                // The rest is the template's ::1.
+                total += u64::from(in_memory([p, q]))
+                    + u64::from(u32::from_ne_bytes([a, b, c, d]))
+                    + u64::from(in_memory([0, 1]));
+            } else {
+                total += u64::from(self.destination_sum);
+            }
+            head[60..62].copy_from_slice(&udp_checksum(total));
+        } else {
+            if let Some(network) = network {
+                let destination = FIRST_DESTINATION + (network << 8) + 1;
+                let octets = destination.to_be_bytes();
+                head[30..34].copy_from_slice(&octets);
+                let header = u64::from(self.header_sum) + halves(destination);
+                head[24..26].copy_from_slice(&(!fold(header)).to_be_bytes());
+                total += u64::from(u32::from_ne_bytes(octets));
+            } else {
+                total += u64::from(self.destination_sum);
+            }
+            head[40..42].copy_from_slice(&udp_checksum(total));
+        }
     }
+}
+
+/// The UDP checksum (RFC 768; RFC 8200, section 8.1) of words summed up in the order of memory, as it stands in a frame. The ones'
+/// complement sum is the same in either order (RFC 1071, section 2).
+#[inline(always)]
+fn udp_checksum(total: u64) -> [u8; 2] {
+    // All ones for zero, which means that there is none.
+    match !fold(total) {
+        0 => [u8::MAX; 2],
+        checksum => checksum.to_ne_bytes(),
+    }
+}
+
+/// A word in the order of memory.
+#[inline(always)]
+pub(super) fn in_memory(octets: [u8; 2]) -> u16 {
+    u16::from_ne_bytes(octets)
+}
+
+/// The sum of words in the order of memory, not folded.
+fn sum_in_memory(octets: &[u8]) -> u32 {
+    let words = octets.as_chunks::<2>().0.iter();
+    words.map(|word| u32::from(in_memory(*word))).sum()
 }
 
 fn write_ipv4(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), BuildError> {
