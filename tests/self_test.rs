@@ -155,7 +155,7 @@ fn wait_until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(began.elapsed() < DEADLINE, "in vain");
+        assert!(began.elapsed() < DEADLINE, "no answer within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

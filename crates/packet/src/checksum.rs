@@ -20,7 +20,7 @@ impl Checksum {
     /// Adds bytes.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
-        let word = u16::from_be(fold(native_sum(bytes)));
+        let word = u16::from_be(fold_sum(native_sum(bytes)));
         // RFC 1071, section 2 (B): a piece that begins at an odd place counts with its bytes swapped.
         let word = if self.odd { word.swap_bytes() } else { word };
         self.sum += u64::from(word);
@@ -32,7 +32,7 @@ impl Checksum {
     #[must_use]
     #[inline]
     pub fn finish(self) -> u16 {
-        !fold(self.sum)
+        !fold_sum(self.sum)
     }
 }
 
@@ -52,7 +52,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 #[must_use]
 #[inline]
 pub const fn update_checksum_u16(checksum: u16, old: u16, new: u16) -> u16 {
-    !fold(!checksum as u64 + !old as u64 + new as u64)
+    !fold_sum(!checksum as u64 + !old as u64 + new as u64)
 }
 
 /// The same for a 32-bit word at an even place, such as an IPv4 address.
@@ -66,7 +66,8 @@ pub const fn update_checksum_u32(checksum: u16, old: u32, new: u32) -> u16 {
 /// Sum of 16-bit words in the machine's own order (RFC 1071, section 2 (B): the order of bytes does not matter to the
 /// sum but for a final swap), eight octets at a time.
 #[inline]
-fn native_sum(bytes: &[u8]) -> u64 {
+#[must_use]
+pub fn native_sum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];
     for (to, from) in last.iter_mut().zip(rest) {
@@ -81,12 +82,14 @@ fn native_sum(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// Adds the upper parts to the lowest 16 bits until nothing is left above.
+/// Returns a sum of words as one word of 16 bits, without a branch: four steps are enough for any sum.
 #[inline]
-const fn fold(mut sum: u64) -> u16 {
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
+#[must_use]
+pub const fn fold_sum(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
     sum as u16
 }
 

@@ -27,7 +27,9 @@ mod transport;
 
 pub use arp::{ARP_LENGTH, ArpOperation, ArpPacket};
 pub use build::{BuildError, EthernetFrame, FCS_LENGTH, UdpChecksum, UdpFrame};
-pub use checksum::{Checksum, checksum, update_checksum_u16, update_checksum_u32};
+pub use checksum::{
+    Checksum, checksum, fold_sum, native_sum, update_checksum_u16, update_checksum_u32,
+};
 pub use damage::Damage;
 pub use ethernet::{
     ETHERNET_HEADER_LENGTH, EtherType, EthernetHeader, VLAN_TAG_LENGTH, VLAN_TAGS_MAX, VlanId,

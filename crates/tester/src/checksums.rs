@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of received frames: those that the tester wrote, verified over every octet that they cover.
 
-use quietwire_packet::IpProtocol;
+use quietwire_packet::{IpProtocol, fold_sum, native_sum};
 
 use crate::traffic::Cover;
 use crate::trial::IpVersion;
@@ -75,13 +75,13 @@ fn is_right_plain_v4(frame: &[u8]) -> bool {
     {
         return false;
     }
-    let total = sum(&head[ETHERNET..UDP])
-        + sum(&head[26..UDP])
-        + sum(&head[UDP..])
-        + sum(rest)
+    let total = native_sum(&head[ETHERNET..UDP])
+        + native_sum(&head[26..UDP])
+        + native_sum(&head[UDP..])
+        + native_sum(rest)
         + u64::from(u16::from_ne_bytes(length))
         + u64::from(u16::from(IpProtocol::UDP.0).to_be());
-    fold(total) == u16::MAX
+    fold_sum(total) == u16::MAX
 }
 
 #[inline(always)]
@@ -89,7 +89,7 @@ fn is_right(cover: &Cover, frame: &[u8]) -> bool {
     match cover {
         Cover::Header(range) => frame
             .get(range.clone())
-            .is_some_and(|header| fold(sum(header)) == u16::MAX),
+            .is_some_and(|header| fold_sum(native_sum(header)) == u16::MAX),
         Cover::Rest {
             from,
             addresses,
@@ -107,11 +107,11 @@ fn is_right(cover: &Cover, frame: &[u8]) -> bool {
                 return false;
             };
             let length = (covered.len() as u16).to_be();
-            let total = sum(covered)
-                + sum(addresses)
+            let total = native_sum(covered)
+                + native_sum(addresses)
                 + u64::from(length)
                 + u64::from(u16::from(*protocol).to_be());
-            fold(total) == u16::MAX
+            fold_sum(total) == u16::MAX
         }
     }
 }
@@ -125,32 +125,6 @@ fn covered_by_udp(datagram: &[u8]) -> Option<&[u8]> {
         return None;
     }
     datagram.get(..usize::from(u16::from_be_bytes([high, low])))
-}
-
-/// The sum of 16-bit words in the order of memory: the ones' complement sum is the same in either order (RFC 1071, section 2).
-/// Under 2^46 for frames of up to 64 KiB.
-#[inline(always)]
-fn sum(octets: &[u8]) -> u64 {
-    let (chunks, rest) = octets.as_chunks::<4>();
-    let of_chunks: u64 = chunks
-        .iter()
-        .map(|chunk| u64::from(u32::from_ne_bytes(*chunk)))
-        .sum();
-    let mut last = [0; 4];
-    for (octet, from) in last.iter_mut().zip(rest) {
-        *octet = *from;
-    }
-    of_chunks + u64::from(u32::from_ne_bytes(last))
-}
-
-/// A sum as one word.
-#[inline(always)]
-fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    sum as u16
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@
 mod head;
 
 use quietwire_dpdk::Burst;
-use quietwire_packet::BuildError;
+use quietwire_packet::{BuildError, native_sum};
 
 pub(crate) use head::signature_place;
-use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST, in_memory};
+use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST};
 
 use crate::trial::{IpVersion, Trial};
 use crate::writer::Share;
@@ -95,20 +95,6 @@ impl Signature {
             t6,
             t7,
         ]
-    }
-
-    /// The sum of its words in the order of memory: it begins at an even octet of what the checksum covers.
-    #[inline(always)]
-    fn sum(&self) -> u64 {
-        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tick.to_le_bytes();
-        let word = |octets| u64::from(in_memory(octets));
-        let two = |octets| u64::from(u32::from_ne_bytes(octets));
-        word(MAGIC)
-            + word([self.epoch.0, self.port])
-            + word(self.flow.to_le_bytes())
-            + two(self.sequence.to_le_bytes())
-            + two([t0, t1, t2, t3])
-            + two([t4, t5, t6, t7])
     }
 
     #[inline(always)]
@@ -328,7 +314,8 @@ impl FrameWriter {
         };
         signature.write(head);
         let network = (self.destinations > 1).then(|| self.drawn(cursor));
-        template.complete(head, network, (source, &signature));
+        let varied = native_sum(&source.to_be_bytes()) + native_sum(&signature.octets());
+        template.complete(head, network, varied);
     }
 
     /// The number of the network that the random number says.

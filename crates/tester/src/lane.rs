@@ -302,7 +302,7 @@ impl<'port> Lane<'port> {
     /// anything else is sent.
     ///
     /// At the rate at which frames came before, the ring has been full from some moment on: what came then was lost by the
-    /// tester, whoever dropped it.
+    /// tester, even if the device dropped it.
     #[cold]
     pub(crate) fn was_away(&mut self, gap: u64, now: u64) {
         let before = now.saturating_sub(self.began).saturating_sub(gap);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sequence numbers of flows: received, duplicate, reordered, stale.
 
-/// Frames behind the newest for which a duplicate is told from a late frame: at least so many.
+/// Smallest window of a flow, in frames: a duplicate within it is distinguished from a late frame.
 pub(crate) const WINDOW_MIN: u64 = 512;
 /// Bits of all windows of a lane: 8 MiB.
 const WINDOWS_BITS: u64 = 1 << 26;

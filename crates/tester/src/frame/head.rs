@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use quietwire_packet::{
-    BuildError, EtherType, EthernetFrame, IpProtocol, MacAddress, UdpChecksum, UdpFrame,
+    BuildError, EtherType, EthernetFrame, IpProtocol, MacAddress, UdpChecksum, UdpFrame, fold_sum,
+    native_sum,
 };
 
-use super::Signature;
 use crate::trial::{DESTINATIONS_MAX, IpVersion};
 
 /// Octets that each frame of IPv4 begins with: the smallest Ethernet frame without FCS.
@@ -41,12 +41,11 @@ pub(crate) struct Template {
     /// The network that is drawn as 0: the second port of a pair draws those behind the first port's.
     first_network: u32,
     /// IPv4: the header's words, but for the destination and the checksum.
-    header_sum: u32,
-    /// What the UDP checksum covers, but for the destination address, the source port and the signature; words in the order of
-    /// memory.
-    udp_sum: u32,
+    header_sum: u64,
+    /// What the UDP checksum covers, but for the destination address, the source port and the signature.
+    udp_sum: u64,
     /// The destination address, likewise.
-    destination_sum: u32,
+    destination_sum: u64,
 }
 
 /// Octets from the start of the frame to its signature.
@@ -79,27 +78,23 @@ impl Template {
         for (octet, written) in octets.iter_mut().zip(frame) {
             *octet = written;
         }
-        let header_sum = sum(&octets[14..24]) + sum(&octets[26..30]);
-        // The length and the protocol of the pseudo header, source address, UDP header.
-        let protocol = u32::from(in_memory([0, IpProtocol::UDP.0]));
-        let sum_of = |ranges: [Range<usize>; 3]| -> u32 {
-            let parts = ranges.into_iter();
-            parts
-                .filter_map(|range| octets.get(range))
-                .map(sum_in_memory)
-                .sum()
+        let sum_of = |ranges: &[Range<usize>]| -> u64 {
+            let parts = ranges.iter().filter_map(|range| octets.get(range.clone()));
+            parts.map(native_sum).sum()
         };
-        let (udp_sum, destination) = match ip {
-            IpVersion::V4 => (sum_of([38..40, 26..30, 36..40]), 30..34),
-            IpVersion::V6 => (sum_of([18..20, 22..38, 56..60]), 38..54),
+        let protocol = native_sum(&[0, IpProtocol::UDP.0]);
+        // The length of the pseudo header, source address, UDP header.
+        let (udp, destination) = match ip {
+            IpVersion::V4 => ([38..40, 26..30, 36..40], 30..34),
+            IpVersion::V6 => ([18..20, 22..38, 56..60], 38..54),
         };
         Ok(Self {
             length: size - FCS,
             octets,
             first_network: u32::from(port % 2) * DESTINATIONS_MAX,
-            header_sum,
-            udp_sum: udp_sum + protocol,
-            destination_sum: octets.get(destination).map_or(0, sum_in_memory),
+            header_sum: sum_of(&[14..24, 26..30]),
+            udp_sum: sum_of(&udp) + protocol,
+            destination_sum: sum_of(&[destination]),
         })
     }
 
@@ -109,29 +104,26 @@ impl Template {
         self.octets.first_chunk()
     }
 
-    /// Writes the destination's network, if it was drawn, and the checksums that depend on it, on the source port and on the
-    /// signature, which are in the frame by now.
+    /// Writes the destination's network, if it was drawn, and the checksums that depend on it and on `varied`, the sum of the source port
+    /// and the signature ([`native_sum`]).
     #[inline(always)]
     pub(crate) fn complete<const N: usize>(
         &self,
         head: &mut [u8; N],
         network: Option<u32>,
-        (source, signature): (u16, &Signature),
+        varied: u64,
     ) {
         let network = network.map(|network| self.first_network + network);
-        let mut total = u64::from(self.udp_sum) + u64::from(in_memory(source.to_be_bytes()));
-        total += signature.sum();
+        let mut total = self.udp_sum + varied;
         if N == IPV6 {
             if let Some(network) = network {
                 let [a, b, c, d] = network.to_be_bytes();
                 let [p, q] = DESTINATION_PREFIX.to_be_bytes();
                 head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
                 // The rest is the template's ::1.
-                total += u64::from(in_memory([p, q]))
-                    + u64::from(u32::from_ne_bytes([a, b, c, d]))
-                    + u64::from(in_memory([0, 1]));
+                total += native_sum(&[p, q, a, b, c, d, 0, 1]);
             } else {
-                total += u64::from(self.destination_sum);
+                total += self.destination_sum;
             }
             head[60..62].copy_from_slice(&udp_checksum(total));
         } else {
@@ -139,11 +131,12 @@ impl Template {
                 let destination = FIRST_DESTINATION + (network << 8) + 1;
                 let octets = destination.to_be_bytes();
                 head[30..34].copy_from_slice(&octets);
-                let header = u64::from(self.header_sum) + halves(destination);
-                head[24..26].copy_from_slice(&(!fold(header)).to_be_bytes());
-                total += u64::from(u32::from_ne_bytes(octets));
+                let sum = native_sum(&octets);
+                let checksum = !fold_sum(self.header_sum + sum);
+                head[24..26].copy_from_slice(&checksum.to_ne_bytes());
+                total += sum;
             } else {
-                total += u64::from(self.destination_sum);
+                total += self.destination_sum;
             }
             head[40..42].copy_from_slice(&udp_checksum(total));
         }
@@ -155,22 +148,10 @@ impl Template {
 #[inline(always)]
 fn udp_checksum(total: u64) -> [u8; 2] {
     // All ones for zero, which means that there is none.
-    match !fold(total) {
+    match !fold_sum(total) {
         0 => [u8::MAX; 2],
         checksum => checksum.to_ne_bytes(),
     }
-}
-
-/// A word in the order of memory.
-#[inline(always)]
-pub(super) fn in_memory(octets: [u8; 2]) -> u16 {
-    u16::from_ne_bytes(octets)
-}
-
-/// The sum of words in the order of memory, not folded.
-fn sum_in_memory(octets: &[u8]) -> u32 {
-    let words = octets.as_chunks::<2>().0.iter();
-    words.map(|word| u32::from(in_memory(*word))).sum()
 }
 
 fn write_ipv4(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), BuildError> {
@@ -212,26 +193,4 @@ fn write_ipv6(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), Bui
         size_with_fcs: size,
     };
     ethernet.write(frame).map(|_| ())
-}
-
-/// The sum of 16-bit words in network order, not folded.
-#[inline(always)]
-fn sum(octets: &[u8]) -> u32 {
-    let words = octets.as_chunks::<2>().0.iter();
-    words.map(|word| u32::from(u16::from_be_bytes(*word))).sum()
-}
-
-#[inline(always)]
-fn halves(word: u32) -> u64 {
-    u64::from(word >> 16) + u64::from(word & 0xffff)
-}
-
-/// The sum of words as one word (RFC 1071). Under 2^48.
-#[inline(always)]
-fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    sum as u16
 }

@@ -107,22 +107,51 @@ pub struct LowRateStreams {
     pub variation: DelayVariation,
 }
 
-/// Returns a percentile, or `None` if the frames that were not sent may lie beyond it.
-fn unless_beyond<T>(value: Option<T>, percentile: f64, unsent_ratio: f64) -> Option<T> {
-    value.filter(|_| unsent_ratio < 1.0 - percentile / 100.0)
+/// For each of [`PERCENTILES`], whether it lies in the part of the schedule that was not sent, which is 0 to 1. The frames that the
+/// tester left out are those that would have waited longest.
+fn beyond_sent(unsent_ratio: f64) -> [bool; PERCENTILES.len()] {
+    // A hair less than exact, so that 1 % reaches the 99th in floating point as well.
+    PERCENTILES.map(|percentile| unsent_ratio >= 1.0 - percentile / 100.0 - 1e-9)
+}
+
+/// Takes note of the percentiles that a summary withholds: it has samples enough for them.
+fn note_withheld<T>(
+    is_withheld: &mut [bool; PERCENTILES.len()],
+    samples: u64,
+    percentiles: [Option<T>; PERCENTILES.len()],
+) {
+    let percentiles = PERCENTILES.into_iter().zip(percentiles);
+    for (is_withheld, (percentile, value)) in is_withheld.iter_mut().zip(percentiles) {
+        *is_withheld |= value.is_none() && bears_percentile(samples, percentile);
+    }
+}
+
+fn withhold<T>(
+    percentiles: [&mut Option<T>; PERCENTILES.len()],
+    is_withheld: [bool; PERCENTILES.len()],
+) {
+    for (value, is_withheld) in percentiles.into_iter().zip(is_withheld) {
+        if is_withheld {
+            *value = None;
+        }
+    }
 }
 
 impl LatencySummary {
-    /// Without the percentiles that lie in the part of the schedule that was not sent: the frames that the tester left out are
-    /// those that would have waited longest. `unsent_ratio` is 0 to 1.
+    /// Without the percentiles that lie in the part of the schedule that was not sent, `unsent_ratio` of it.
     pub(crate) fn withheld_beyond(mut self, unsent_ratio: f64) -> Self {
-        let [p50, p90, p99, p99_9, p99_99] = PERCENTILES;
-        self.p50_ns = unless_beyond(self.p50_ns, p50, unsent_ratio);
-        self.p90_ns = unless_beyond(self.p90_ns, p90, unsent_ratio);
-        self.p99_ns = unless_beyond(self.p99_ns, p99, unsent_ratio);
-        self.p99_9_ns = unless_beyond(self.p99_9_ns, p99_9, unsent_ratio);
-        self.p99_99_ns = unless_beyond(self.p99_99_ns, p99_99, unsent_ratio);
+        withhold(self.percentiles_mut(), beyond_sent(unsent_ratio));
         self
+    }
+
+    fn percentiles_mut(&mut self) -> [&mut Option<u64>; PERCENTILES.len()] {
+        [
+            &mut self.p50_ns,
+            &mut self.p90_ns,
+            &mut self.p99_ns,
+            &mut self.p99_9_ns,
+            &mut self.p99_99_ns,
+        ]
     }
 
     /// The percentiles of [`PERCENTILES`], in their order.
@@ -146,10 +175,7 @@ impl LatencySummary {
         let mut sum_ns = 0.0;
         let mut is_withheld = [false; PERCENTILES.len()];
         for part in parts.into_iter().filter(|part| part.samples > 0) {
-            let percentiles = PERCENTILES.into_iter().zip(part.percentiles());
-            for (is_withheld, (percentile, value)) in is_withheld.iter_mut().zip(percentiles) {
-                *is_withheld |= value.is_none() && bears_percentile(part.samples, percentile);
-            }
+            note_withheld(&mut is_withheld, part.samples, part.percentiles());
             all.merge(&decode(
                 &part.histogram_v2_base64,
                 part.min_ns,
@@ -158,16 +184,7 @@ impl LatencySummary {
             sum_ns += part.mean_ns * part.samples as f64;
         }
         let mut merged = all.summary()?;
-        let places = [
-            &mut merged.p50_ns,
-            &mut merged.p90_ns,
-            &mut merged.p99_ns,
-            &mut merged.p99_9_ns,
-            &mut merged.p99_99_ns,
-        ];
-        for (place, is_withheld) in places.into_iter().zip(is_withheld) {
-            *place = place.filter(|_| !is_withheld);
-        }
+        withhold(merged.percentiles_mut(), is_withheld);
         if merged.samples > 0 {
             merged.mean_ns = sum_ns / merged.samples as f64;
         }
@@ -178,13 +195,18 @@ impl LatencySummary {
 impl SignedSummary {
     /// See [`LatencySummary::withheld_beyond`].
     pub(crate) fn withheld_beyond(mut self, unsent_ratio: f64) -> Self {
-        let [p50, p90, p99, p99_9, p99_99] = PERCENTILES;
-        self.p50_ns = unless_beyond(self.p50_ns, p50, unsent_ratio);
-        self.p90_ns = unless_beyond(self.p90_ns, p90, unsent_ratio);
-        self.p99_ns = unless_beyond(self.p99_ns, p99, unsent_ratio);
-        self.p99_9_ns = unless_beyond(self.p99_9_ns, p99_9, unsent_ratio);
-        self.p99_99_ns = unless_beyond(self.p99_99_ns, p99_99, unsent_ratio);
+        withhold(self.percentiles_mut(), beyond_sent(unsent_ratio));
         self
+    }
+
+    fn percentiles_mut(&mut self) -> [&mut Option<i64>; PERCENTILES.len()] {
+        [
+            &mut self.p50_ns,
+            &mut self.p90_ns,
+            &mut self.p99_ns,
+            &mut self.p99_9_ns,
+            &mut self.p99_99_ns,
+        ]
     }
 
     /// The percentiles of [`PERCENTILES`], in their order.
@@ -206,12 +228,14 @@ impl SignedSummary {
     pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
         let mut all = SignedRecorder::default();
         let (mut sum_ns, mut undefined) = (0.0, 0);
+        let mut is_withheld = [false; PERCENTILES.len()];
         for part in parts {
             undefined += part.undefined;
             if part.samples == 0 {
                 continue;
             }
             sum_ns += part.mean_ns * part.samples as f64;
+            note_withheld(&mut is_withheld, part.samples, part.percentiles());
             all.merge(&SignedRecorder::of(
                 decode(
                     &part.negative_histogram_v2_base64,
@@ -226,6 +250,7 @@ impl SignedSummary {
             ));
         }
         let mut merged = all.summary(undefined)?;
+        withhold(merged.percentiles_mut(), is_withheld);
         if merged.samples > 0 {
             merged.mean_ns = sum_ns / merged.samples as f64;
         }
@@ -298,4 +323,35 @@ fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
     }
     recorder.set_ends(min, max);
     Ok(recorder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two trials: of one, 1 % of the schedule was not sent.
+    #[test]
+    fn withheld_percentiles_stay_withheld_in_a_merged_summary() {
+        let (mut delays, mut variation) = (Recorder::default(), SignedRecorder::default());
+        delays.record(1000, 200_000);
+        variation.record(-5, 200_000);
+        let (whole, whole_variation) = (delays.summary().unwrap(), variation.summary(0).unwrap());
+        let cut = whole.clone().withheld_beyond(0.01);
+        let cut_variation = whole_variation.clone().withheld_beyond(0.01);
+        let expected = [true, true, false, false, false];
+        assert_eq!(cut.percentiles().map(|it| it.is_some()), expected);
+        for parts in [[&whole, &cut], [&cut, &whole]] {
+            let merged = LatencySummary::merged(parts).unwrap();
+            assert_eq!(merged.percentiles().map(|it| it.is_some()), expected);
+        }
+        for parts in [
+            [&whole_variation, &cut_variation],
+            [&cut_variation, &whole_variation],
+        ] {
+            let merged = SignedSummary::merged(parts).unwrap();
+            assert_eq!(merged.percentiles().map(|it| it.is_some()), expected);
+        }
+        let merged = LatencySummary::merged([&whole, &whole]).unwrap();
+        assert!(merged.percentiles().iter().all(Option::is_some));
+    }
 }

@@ -5,6 +5,8 @@
 //! A frame costs a copy of its template, a store for each word that varies, the signature, and an addition and a fold
 //! for each checksum, whatever the headers are.
 
+use quietwire_packet::fold_sum;
+
 use super::draw::{ZipfTable, mix};
 use super::field::{EXPONENT, Order};
 use super::integrity::{self, Pattern};
@@ -188,7 +190,7 @@ impl Program {
         for (place, (constant, varied)) in self.places.iter().zip(sums) {
             let known = u64::from(*constant) + u64::from(*varied);
             let covered = if place.covers_payload { payload } else { 0 };
-            let checksum = match !fold(known + covered) {
+            let checksum = match !fold_sum(known + covered) {
                 // Zero says that there is none (RFC 768); all ones are the same number.
                 0 if place.is_of_udp => u16::MAX,
                 checksum => checksum,
@@ -349,14 +351,4 @@ pub(crate) fn sum(octets: &[u8]) -> u64 {
         .iter()
         .map(|word| u64::from(u16::from_be_bytes(*word)));
     sum + rest.sum::<u64>()
-}
-
-/// A sum as one word (RFC 1071). For sums under 2^48.
-#[inline(always)]
-pub(crate) fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    sum as u16
 }

@@ -18,14 +18,8 @@ use super::queues::{Queues, RxRing, TxRing};
 use crate::eal::Memory;
 use crate::port::peer::shared_memory;
 use crate::port::peers::socket::{self, Address, Kind};
-use crate::port::peers::{Control, Endpoint, LogLimit};
+use crate::port::peers::{Control, Endpoint, LogLimit, RETRY, retry_after};
 
-/// Pause between two attempts to connect: part of the time that a restarted peer seems to be away.
-const RETRY: Duration = Duration::from_millis(20);
-/// Pause after a connection that ended within [`STABLE`]: a peer that ends them as soon as they are made does not keep this side busy.
-const RETRY_AFTER_SHORT: Duration = Duration::from_millis(500);
-/// How long a connection lasts with a peer that means well.
-const STABLE: Duration = Duration::from_secs(1);
 /// How long a server may take until the rings are settled.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Messages of a server in one connection. A handshake has one for each region and ring, and a few more.
@@ -202,13 +196,10 @@ impl Client {
             tracing::info!("port '{}': disconnected: {reason}", self.queues.port);
         }
         self.queues.detach(reason);
-        let lasted = control.now.saturating_duration_since(connection.began);
-        control.wake_in(if !self.queues.collect() {
-            COLLECT
-        } else if lasted < STABLE {
-            RETRY_AFTER_SHORT
+        control.wake_in(if self.queues.collect() {
+            retry_after(control.now.saturating_duration_since(connection.began))
         } else {
-            RETRY
+            COLLECT
         });
     }
 }

@@ -20,6 +20,22 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+/// Pause between two attempts of a client to connect: part of the time that a restarted peer seems to be away.
+pub(crate) const RETRY: Duration = Duration::from_millis(20);
+/// The same after a connection of less than [`STABLE`], so that a peer that ends connections at once does not keep this side busy.
+const RETRY_AFTER_SHORT: Duration = Duration::from_millis(500);
+/// How long a connection with a sound peer lasts at least.
+const STABLE: Duration = Duration::from_secs(1);
+
+/// Returns the pause of a client after a connection of this length.
+pub(crate) fn retry_after(lasted: Duration) -> Duration {
+    if lasted < STABLE {
+        RETRY_AFTER_SHORT
+    } else {
+        RETRY
+    }
+}
+
 /// Something with sockets that the thread serves.
 pub(crate) trait Endpoint: Send {
     /// One of its descriptors can be read from, or has failed. Reads a bounded amount: what is left is announced again.

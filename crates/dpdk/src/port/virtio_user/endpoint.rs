@@ -23,14 +23,8 @@ use super::rings::{RxRing, TxRing};
 use crate::eal::Memory;
 use crate::port::peer::{Guest, Status, shared_memory};
 use crate::port::peers::socket::{self, Address, Kind};
-use crate::port::peers::{self, Control, LogLimit};
+use crate::port::peers::{self, Control, LogLimit, RETRY, retry_after};
 
-/// Pause between two attempts to connect.
-const RETRY: Duration = Duration::from_millis(20);
-/// Pause after a connection that ended within [`STABLE`]: a peer that ends them as soon as they are made does not keep this side busy.
-const RETRY_AFTER_SHORT: Duration = Duration::from_millis(500);
-/// How long a connection lasts with a peer that means well.
-const STABLE: Duration = Duration::from_secs(1);
 /// How long a back end may take until it processes the rings: Open vSwitch makes its buffers first.
 const HANDSHAKE: Duration = Duration::from_secs(15);
 /// Connections: so many at once, then one in each interval.
@@ -364,13 +358,10 @@ impl Endpoint {
         }
         self.status.down(Some(reason));
         self.queues.close();
-        let lasted = control.now.saturating_duration_since(connection.began);
         let pause = if self.listener.is_some() {
             COLLECT
-        } else if lasted < STABLE {
-            RETRY_AFTER_SHORT
         } else {
-            RETRY
+            retry_after(control.now.saturating_duration_since(connection.began))
         };
         self.pause(pause, control);
     }
