@@ -17,10 +17,16 @@ RESULTS ?= results
 # --fresh moves the store of an earlier run aside. To go on with a run that was interrupted:
 # make demo STUDY_FLAGS=--resume
 STUDY_FLAGS ?= --fresh
+# What `make bench` runs, and options of all of them: make bench BENCH_FLAGS='--huge-pages --rounds 9'
+BENCHES ?= peers bridge_scale route_scale route_add ports_scale builds pacing repeatability
+BENCH_FLAGS ?=
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 # Debian's suites that test-dpdk-versions uses; all of them by default.
 SUITES ?=
+
+# Crates whose modules must not import one another in circles.
+without_circles := base memory monitor packet switch tables
 
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 study_name := $(basename $(notdir $(STUDY)))
@@ -31,7 +37,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions lint bench fuzz mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions lint bench performance-page fuzz mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,15 +76,25 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	cargo fmt --all --check
 	@scripts/check-sources
 	@scripts/check-directions
+	@scripts/check-modules $(addprefix crates/,$(without_circles))
+	@scripts/test-check-modules
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 
-bench: setup ## Run the benchmarks, beside those peers that are there
+bench: setup ## Run the benchmarks, beside those peers that are there; ends with all goals and their verdicts
 	-@scripts/build-l3fwd
-	cargo bench -p quietwire --locked
+	@runs=$(abspath $(target_dir))/bench/$$(date -u +%Y%m%dT%H%M%SZ); failed=; \
+	for bench in $(BENCHES); do \
+	    cargo bench -p quietwire --locked --bench $$bench -- --runs $$runs $(BENCH_FLAGS) || failed+=" $$bench"; \
+	done; \
+	cargo bench -p quietwire --locked --bench page -- goals $$runs; \
+	if [ -n "$$failed" ]; then printf 'failed:%s\n' "$$failed" >&2; exit 1; fi
+
+performance-page: ## Make docs/performance.md and its figures from the runs in docs/performance/runs
+	cargo bench -p quietwire --locked --bench page -- write
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS each (needs rustup's nightly)
 	@scripts/fuzz $(FUZZ_SECONDS)

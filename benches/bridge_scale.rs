@@ -13,25 +13,34 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::ovs::{self, OpenVSwitch, Tables};
-use common::switch::{Kind, Switch};
-use common::{Load, Machine, Options, Spread, grouped, plot};
+use common::record::{Absent, Figure, Point, Run};
+use common::switch::{self, Kind, Switch};
+use common::turns::Turns;
+use common::words::grouped;
+use common::{Load, Machine, Options};
 
 /// MAC addresses in the table: the last is what Open vSwitch has room for.
 const ADDRESSES: [u32; 5] = [2, 2_000, 20_000, 200_000, ovs::MAC_TABLE];
 const ADDRESSES_QUICK: [u32; 3] = [2, 2_000, 20_000];
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 5;
+/// Addresses that take most of a second to learn.
+const MANY: u32 = 500_000;
 /// How long Open vSwitch may take to learn.
 const LEARNING: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     Quietwire(Kind),
+    /// With two addresses, whatever the size: what the others keep of its rate is a ratio within a round.
+    WithTwo(Kind),
     OpenVSwitch,
 }
 
-const DEVICES: [Device; 3] = [
+const DEVICES: [Device; 5] = [
     Device::Quietwire(Kind::Memif),
+    Device::WithTwo(Kind::Memif),
     Device::Quietwire(Kind::VhostUser),
+    Device::WithTwo(Kind::VhostUser),
     Device::OpenVSwitch,
 ];
 
@@ -39,23 +48,10 @@ impl Device {
     fn name(self) -> String {
         match self {
             Self::Quietwire(kind) => format!("quietwire, {}", kind.name()),
+            Self::WithTwo(kind) => format!("quietwire, {}, 2 addresses", kind.name()),
             Self::OpenVSwitch => "Open vSwitch, vhost-user".to_owned(),
         }
     }
-}
-
-/// One device with so many addresses.
-#[derive(Debug, serde::Serialize)]
-struct Row {
-    device: String,
-    mac_addresses: u32,
-    forwarded_pps: Spread,
-    /// Ticks of the time stamp counter that the forwarding thread spent on each frame that it received: what the device
-    /// could do where the tester is the limit.
-    cycles_a_frame: Option<Spread>,
-    /// What the peer had learned when it was measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tables: Option<Tables>,
 }
 
 /// Frames forwarded a second, and ticks for each where the device tells.
@@ -63,6 +59,7 @@ type Measured = (f64, Option<f64>);
 
 struct Bench {
     options: Options,
+    turns: Turns,
     directory: tempfile::TempDir,
     runs: u32,
 }
@@ -90,43 +87,58 @@ impl Bench {
         let directory = self.fresh();
         let more = ["--bridge", "br0=p0,p1", "--max-entries", &room];
         let switch = Switch::start(&directory, kind, 2, &more);
-        let rate = self.load([0, 1].map(|port| switch.tester_uri(port)), addresses, &[]);
+        let more: &[&str] = match addresses {
+            0..MANY => &[],
+            // The kernel takes the tester's CPU for 50 ms once in 0.95 s where other programs wait for it: so, this happens
+            // before frames are counted.
+            _ => &["--learning-time", "800ms"],
+        };
+        let rate = self.load([0, 1].map(|port| switch.tester_uri(port)), addresses, more);
         (rate, switch.cycles_a_frame())
     }
 
-    /// All devices with so many addresses, in turns.
-    fn size(&mut self, addresses: u32, devices: &[Device]) -> Vec<Row> {
-        let mut rates = vec![Vec::new(); devices.len()];
+    /// Rounds of all devices with so many addresses, in turns.
+    fn size(&mut self, run: &mut Run, addresses: u32, devices: &[Device]) {
         let peer = devices.contains(&Device::OpenVSwitch).then(|| {
             let directory = self.fresh();
             Peer::start(self, &directory, addresses)
         });
         for _ in 0..self.options.rounds(ROUNDS) {
-            for (device, rates) in devices.iter().zip(&mut rates) {
-                rates.push(match (device, &peer) {
-                    (Device::Quietwire(kind), _) => self.quietwire(*kind, addresses),
+            for device in self.turns.order(devices.len()) {
+                let device = devices[device];
+                let (rate, cycles) = match (device, &peer) {
+                    (Device::Quietwire(kind), _) => self.quietwire(kind, addresses),
+                    (Device::WithTwo(kind), _) => self.quietwire(kind, ADDRESSES[0]),
                     (Device::OpenVSwitch, Some(peer)) => peer.rate(self, addresses),
                     (Device::OpenVSwitch, None) => unreachable!("it was started above"),
-                });
+                };
+                let point = point(device, addresses);
+                run.add(&point, Figure::ForwardedPps, Some(rate));
+                run.add(&point, Figure::CyclesAFrame, cycles);
             }
         }
-        let rows = devices.iter().zip(&rates).map(|(device, rates)| Row {
-            device: device.name(),
-            mac_addresses: addresses,
-            forwarded_pps: Spread::of(&rates.iter().map(|one| one.0).collect::<Vec<_>>()),
-            cycles_a_frame: spread_of_told(rates),
-            tables: peer
-                .as_ref()
-                .filter(|_| *device == Device::OpenVSwitch)
-                .map(|peer| peer.tables),
-        });
-        rows.collect()
+        if let Some(Peer { tables, .. }) = peer {
+            let point = point(Device::OpenVSwitch, addresses);
+            run.add(&point, Figure::Learned, Some(tables.mac_addresses as f64));
+            run.add(&point, Figure::Flows, Some(tables.flows as f64));
+        }
     }
 }
 
-fn spread_of_told(measured: &[Measured]) -> Option<Spread> {
-    let told: Vec<f64> = measured.iter().filter_map(|one| one.1).collect();
-    (!told.is_empty()).then(|| Spread::of(&told))
+/// With so many addresses: the smallest size has no other to compare with.
+fn of_size(devices: &[Device], addresses: u32) -> Vec<Device> {
+    let is_needed =
+        |device: &&Device| addresses != ADDRESSES[0] || !matches!(device, Device::WithTwo(_));
+    devices.iter().filter(is_needed).copied().collect()
+}
+
+fn point(device: Device, addresses: u32) -> Point {
+    Point {
+        group: "64 B, one way, MAC addresses".to_owned(),
+        case: grouped(u64::from(addresses)),
+        size: Some(u64::from(addresses)),
+        side: device.name(),
+    }
 }
 
 /// Open vSwitch, stopped unless it is measured.
@@ -182,87 +194,43 @@ impl Peer {
 fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
+    let rounds = options.rounds(ROUNDS);
+    let seconds = options.seconds();
+    let mut run = common::begin(&options, "bridge_scale", rounds, seconds);
+    run.absent.push(common::without_vpp());
     let mut devices = DEVICES.to_vec();
     if !ovs::is_installed() {
-        eprintln!(
-            "no Open vSwitch: `apt-get install openvswitch-switch-dpdk` brings it; quietwire is measured alone"
-        );
+        run.absent.push(Absent {
+            side: Device::OpenVSwitch.name(),
+            reason: "not installed (Debian's openvswitch-switch-dpdk)".to_owned(),
+        });
         devices.retain(|device| *device != Device::OpenVSwitch);
     }
     devices.retain(|device| options.wants(&device.name()));
+    run.sides.push(switch::side("quietwire"));
+    if devices.contains(&Device::OpenVSwitch) {
+        run.sides.push(ovs::side(&Device::OpenVSwitch.name()));
+    }
     let sizes = if options.quick {
         &ADDRESSES_QUICK[..]
     } else {
         &ADDRESSES
     };
-    let circumstances = common::circumstances(&options, ROUNDS);
+    for addresses in sizes {
+        for device in of_size(&devices, *addresses) {
+            let figures = [Figure::ForwardedPps, Figure::CyclesAFrame];
+            run.expect(&point(device, *addresses), &figures);
+        }
+    }
     let mut bench = Bench {
+        turns: options.turns(),
         options: options.clone(),
         directory: tempfile::tempdir().unwrap(),
         runs: 0,
     };
-    let rows: Vec<Row> = sizes
-        .iter()
-        .flat_map(|size| bench.size(*size, &devices))
-        .collect();
-    if options.json {
-        let document =
-            serde_json::json!({ "bench": "bridge_scale", "run": circumstances, "rows": rows });
-        println!("{document:#}");
-    } else {
-        print(&rows);
+    for size in bench.turns.order(sizes.len()) {
+        let devices = of_size(&devices, sizes[size]);
+        bench.size(&mut run, sizes[size], &devices);
     }
-    if let Some(directory) = &options.svg {
-        draw(directory, &devices, &rows);
-    }
-}
-
-fn print(rows: &[Row]) {
-    println!(
-        "| 64 B, MAC addresses | device | forwarded, Mpps: median | min | max | cycles a frame: median |"
-    );
-    println!("|---|---|---|---|---|---|");
-    for row in rows {
-        let addresses = grouped(u64::from(row.mac_addresses));
-        let cycles = row.cycles_a_frame.map_or(f64::NAN, |cycles| cycles.median);
-        println!(
-            "| {addresses} | {} | {} | {cycles:.0} |",
-            row.device,
-            row.forwarded_pps.mpps()
-        );
-    }
-    for row in rows {
-        if let Some(Tables {
-            mac_addresses,
-            flows,
-        }) = row.tables
-        {
-            println!(
-                "{} of {} addresses learned by {}, {flows} flows",
-                mac_addresses, row.mac_addresses, row.device
-            );
-        }
-    }
-}
-
-fn draw(directory: &Path, devices: &[Device], rows: &[Row]) {
-    let series: Vec<plot::Series> = devices
-        .iter()
-        .map(|device| {
-            let name = device.name();
-            let of_device = rows.iter().filter(|row| row.device == name);
-            let points = of_device.map(|row| (u64::from(row.mac_addresses), row.forwarded_pps));
-            plot::Series {
-                points: points.collect(),
-                name,
-            }
-        })
-        .collect();
-    let labels = plot::Labels {
-        title: "Bridge: 64-byte frames, one forwarding CPU",
-        below: "MAC addresses",
-        left: "forwarded, Mpps",
-        unit: 1e6,
-    };
-    plot::draw(directory, "bridge_scale", &labels, &series);
+    common::finish(&options, run);
 }

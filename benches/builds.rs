@@ -8,8 +8,10 @@
 //! QUIETWIRE_OTHER_BUILD=$PWD/target/without-cycles/release/quietwire cargo bench -p quietwire --bench builds
 //! ```
 //!
+//! `QUIETWIRE_OTHER_BUILD_IS` says in a few words what the other build is, for the run that is stored.
+//!
 //! One forwarding CPU, 64-byte frames one way. The tester is that of this build for both. In each round, cases come in random
-//! order, and so do the two builds of a case, one right after the other. "Cycles a frame" are ticks of the time stamp counter
+//! order, and so do the two builds of a case, one right after the other. Without another build, nothing is measured. "Cycles a frame" are ticks of the time stamp counter
 //! that the forwarding thread spent on each frame, by the switch's own account: they count even if the tester is the limit.
 //! Requires root and a quiet machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -17,10 +19,10 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::switch::{Kind, Link, Switch};
-use common::{Load, Machine, Options, QUIETWIRE, Spread};
+use common::record::{Absent, Figure, Point, Run};
+use common::switch::{self, Kind, Link, Switch};
+use common::{Load, Machine, Options, QUIETWIRE};
 
 const ROUNDS: u32 = 9;
 
@@ -105,50 +107,8 @@ const CASES: [Case; 8] = [
     ),
 ];
 
-#[derive(Clone, Copy, Debug)]
-struct Measured {
-    forwarded_pps: f64,
-    cycles: f64,
-    port_cycles: f64,
-}
-
-#[derive(Debug, serde::Serialize)]
-struct Row {
-    case: &'static str,
-    build: &'static str,
-    forwarded_pps: Spread,
-    cycles_a_frame: Spread,
-    /// Of receiving and sending alone.
-    port_cycles_a_frame: Spread,
-    /// Medians of the rounds' ratios of this build to the other.
-    to_other: Option<Ratios>,
-}
-
-#[derive(Clone, Copy, Debug, serde::Serialize)]
-struct Ratios {
-    forwarded: Spread,
-    cycles: Spread,
-    port_cycles: Spread,
-}
-
-/// Turns whose order nobody chose: a generator of numbers whose seed is the time.
-struct Turns(u64);
-
-impl Turns {
-    fn new() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Self(now.as_nanos() as u64 | 1)
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            // Knuth's constants for 64 bits; the upper bits are the random ones.
-            let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
-            self.0 = next.wrapping_add(1_442_695_040_888_963_407);
-            items.swap(last, (self.0 >> 33) as usize % (last + 1));
-        }
-    }
-}
+/// Sides of a run.
+const BUILDS: [&str; 2] = ["this build", "other build"];
 
 struct Bench<'a> {
     options: &'a Options,
@@ -157,123 +117,76 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn measure(&mut self, binary: &Path, case: &Case) -> Measured {
+    fn measure(&mut self, run: &mut Run, binary: &Path, case: &Case, point: &Point) {
         self.runs += 1;
         let directory = self.directory.join(self.runs.to_string());
         let switch = Switch::of_build(binary, &directory, case.link, 2, case.switch_options);
-        let forwarded_pps = Load {
+        let rate = Load {
             ports: [0, 1].map(|port| switch.tester_uri(port)),
             seconds: self.options.seconds(),
             more: case.tester_options,
         }
         .rate();
-        Measured {
-            forwarded_pps,
-            cycles: switch.cycles_a_frame().unwrap(),
-            port_cycles: switch.port_cycles_a_frame().unwrap(),
-        }
+        run.add(point, Figure::ForwardedPps, Some(rate));
+        run.add(point, Figure::CyclesAFrame, switch.cycles_a_frame());
+        let of_ports = switch.port_cycles_a_frame();
+        run.add(point, Figure::PortCyclesAFrame, of_ports);
     }
 }
 
-fn spread(measured: &[Measured], value: fn(&Measured) -> f64) -> Spread {
-    let values: Vec<f64> = measured.iter().map(value).collect();
-    Spread::of(&values)
-}
-
-fn ratio(these: &[Measured], those: &[Measured], value: fn(&Measured) -> f64) -> Spread {
-    let pairs = these.iter().zip(those);
-    let ratios: Vec<f64> = pairs
-        .map(|(this, that)| value(this) / value(that))
-        .collect();
-    Spread::of(&ratios)
-}
-
-fn row(case: &Case, build: &'static str, of: &[Measured], to: Option<&[Measured]>) -> Row {
-    Row {
-        case: case.name,
-        build,
-        forwarded_pps: spread(of, |one| one.forwarded_pps),
-        cycles_a_frame: spread(of, |one| one.cycles),
-        port_cycles_a_frame: spread(of, |one| one.port_cycles),
-        to_other: to.map(|to| Ratios {
-            forwarded: ratio(of, to, |one| one.forwarded_pps),
-            cycles: ratio(of, to, |one| one.cycles),
-            port_cycles: ratio(of, to, |one| one.port_cycles),
-        }),
+fn point(case: &Case, build: &str) -> Point {
+    Point {
+        group: "64 B, one way".to_owned(),
+        case: case.name.to_owned(),
+        size: None,
+        side: build.to_owned(),
     }
 }
 
 fn main() {
     let options = Options::read();
-    let Some(other) = std::env::var_os("QUIETWIRE_OTHER_BUILD").map(PathBuf::from) else {
-        eprintln!(
-            "builds: QUIETWIRE_OTHER_BUILD names no binary to compare with; nothing was measured"
-        );
-        return;
-    };
     let _machine = Machine::prepare(&options);
+    let rounds = options.rounds(ROUNDS);
+    let seconds = options.seconds();
+    let mut run = common::begin(&options, "builds", rounds, seconds);
+    let Some(other) = std::env::var_os("QUIETWIRE_OTHER_BUILD").map(PathBuf::from) else {
+        run.absent.extend(BUILDS.map(|build| Absent {
+            side: build.to_owned(),
+            reason: "QUIETWIRE_OTHER_BUILD names no binary to compare with".to_owned(),
+        }));
+        return common::finish(&options, run);
+    };
+    run.sides.push(switch::side(BUILDS[0]));
+    let about = std::env::var("QUIETWIRE_OTHER_BUILD_IS");
+    let mut side = switch::side(BUILDS[1]);
+    side.built = about.unwrap_or_else(|_| "unknown".to_owned());
+    run.sides.push(side);
+    let cases: Vec<&Case> = CASES
+        .iter()
+        .filter(|case| options.wants(case.name))
+        .collect();
+    for case in &cases {
+        for build in BUILDS {
+            let cycles = [Figure::CyclesAFrame, Figure::PortCyclesAFrame];
+            let figures = [&[Figure::ForwardedPps], &cycles[..]].concat();
+            run.expect(&point(case, build), &figures);
+        }
+    }
     let directory = tempfile::tempdir().unwrap();
     let mut bench = Bench {
         options: &options,
         directory: directory.path().to_owned(),
         runs: 0,
     };
-    let cases: Vec<&Case> = CASES
-        .iter()
-        .filter(|case| options.wants(case.name))
-        .collect();
-    // Of each case, this build's rounds and the other's.
-    let mut measured = vec![[const { Vec::new() }; 2]; cases.len()];
-    let mut turns = Turns::new();
-    let mut order: Vec<usize> = (0..cases.len()).collect();
-    let mut builds = [0, 1];
-    for _ in 0..options.rounds(ROUNDS) {
-        turns.shuffle(&mut order);
-        for &case in &order {
-            turns.shuffle(&mut builds);
-            for build in builds {
-                let binary = [Path::new(QUIETWIRE), &other][build];
-                measured[case][build].push(bench.measure(binary, cases[case]));
+    let mut turns = options.turns();
+    let binaries = [Path::new(QUIETWIRE), &other];
+    for _ in 0..rounds {
+        for case in turns.order(cases.len()) {
+            for build in turns.order(BUILDS.len()) {
+                let point = point(cases[case], BUILDS[build]);
+                bench.measure(&mut run, binaries[build], cases[case], &point);
             }
         }
     }
-    let pairs = cases.iter().zip(&measured);
-    let rows: Vec<Row> = pairs
-        .flat_map(|(case, [this, that])| {
-            [
-                row(case, "other", that, None),
-                row(case, "this", this, Some(that)),
-            ]
-        })
-        .collect();
-    if options.json {
-        let document = serde_json::json!({
-            "bench": "builds",
-            "run": common::circumstances(&options, ROUNDS),
-            "rows": rows,
-        });
-        println!("{document:#}");
-        return;
-    }
-    print(&rows);
-}
-
-fn print(rows: &[Row]) {
-    println!(
-        "| 64 B, one way | build | forwarded, Mpps: median | min | max | to other | cycles a frame: median | to other | of those, ports: median | to other |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
-    for row in rows {
-        let [forwarded, cycles, ports] = row.to_other.map_or_else(Default::default, |to| {
-            [to.forwarded, to.cycles, to.port_cycles].map(|spread| format!("{:.3}", spread.median))
-        });
-        println!(
-            "| {} | {} | {} | {forwarded} | {:.1} | {cycles} | {:.1} | {ports} |",
-            row.case,
-            row.build,
-            row.forwarded_pps.mpps(),
-            row.cycles_a_frame.median,
-            row.port_cycles_a_frame.median,
-        );
-    }
+    common::finish(&options, run);
 }

@@ -13,7 +13,9 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Machine, Options, Spread, plot};
+use common::record::{Figure, Point, Run};
+use common::turns::Turns;
+use common::{Machine, Options, Spread, plot, switch};
 use quietwire_dpdk::PortUri;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
@@ -21,31 +23,26 @@ use quietwire_tester::{
     PERCENTILES, Preparation, Tester, TesterOptions, Trial,
 };
 
-const ROUNDS: u32 = 3;
-const SECONDS: u32 = 10;
+const ROUNDS: u32 = 5;
+const SECONDS: f64 = 10.0;
 const CPU: u32 = 0;
-/// How far the rate may be off.
-const ERROR_MAX: f64 = 1e-4;
-/// Cycles of making and checking a frame at most.
-const CYCLES_MAX: f64 = 150.0;
-
-/// What was seen at one share of the clean rate.
-#[derive(Debug, serde::Serialize)]
+const TESTER: &str = "quietwire's tester";
+/// Gaps at one share of the clean rate.
 struct Row {
     share: f64,
-    asked_pps: Spread,
-    /// Without its sign.
-    error_ratio: Spread,
-    burst_time_ns: Spread,
-    /// Gaps over the burst time, by percentile.
+    /// Over the burst time, by percentile.
     gaps: Vec<(f64, Spread)>,
-    longest_gap: Spread,
 }
 
 fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
+    let rounds = options.rounds(ROUNDS);
+    let seconds = options.seconds_or(SECONDS);
+    let mut run = common::begin(&options, "pacing", rounds, seconds);
+    run.sides.push(switch::side(TESTER));
+    let mut turns = options.turns();
     let eal = common::start_dpdk("pacing", 256);
     let socket = directory.path().join("loop.sock");
     let port = |name: &str, role: &str| {
@@ -58,6 +55,7 @@ fn main() {
         cpus: vec![CPU],
         realtime_priority: Some(50),
         ring_size: 1024,
+        receive_ring_size: quietwire_tester::RECEIVE_RING_SIZE,
         frame_size_max: 1518,
         limits: Limits::default(),
         preparation: Preparation::default(),
@@ -71,9 +69,9 @@ fn main() {
         ip: IpVersion::V4,
         traffic: None,
         search_s: 0.5,
-        pacing_s: f64::from(options.seconds_or(SECONDS)),
+        pacing_s: seconds,
     };
-    let calibrations: Vec<Calibration> = (0..options.rounds(ROUNDS))
+    let calibrations: Vec<Calibration> = (0..rounds)
         .map(|_| tester.calibrate(&wanted, |_| ()).unwrap())
         .filter(|calibration| calibration.sizes[0].clean_rate_pps > 0.0)
         .collect();
@@ -81,8 +79,58 @@ fn main() {
         !calibrations.is_empty(),
         "no rate was clean in any round: the machine is not quiet"
     );
-    let described = described(&options, &mut tester);
-    report(&options, &calibrations, &described);
+    record(&mut run, &calibrations);
+    described(&options, &mut turns, &mut run, &mut tester);
+    let shares = shares(&calibrations);
+    let rows: Vec<Row> = (0..shares).map(|share| row(&calibrations, share)).collect();
+    if let Some(directory) = &options.svg {
+        draw(directory, &rows);
+    }
+    common::finish(&options, run);
+}
+
+fn point(group: &str, case: &str) -> Point {
+    Point {
+        group: group.to_owned(),
+        case: case.to_owned(),
+        size: None,
+        side: TESTER.to_owned(),
+    }
+}
+
+/// Adds what the calibrations found, one a round.
+fn record(run: &mut Run, calibrations: &[Calibration]) {
+    let highest = point("64 B, one CPU", "as fast as is clean");
+    for calibration in calibrations {
+        let size = &calibration.sizes[0];
+        run.add(&highest, Figure::CleanPps, Some(size.clean_rate_pps));
+        run.add(&highest, Figure::GenerateCycles, Some(size.generate_cycles));
+        run.add(&highest, Figure::CheckCycles, Some(size.check_cycles));
+        let together = size.generate_cycles + size.check_cycles;
+        run.add(&highest, Figure::MakeAndCheckCycles, Some(together));
+    }
+    for share in 0..shares(calibrations) {
+        for calibration in calibrations {
+            let paced = &calibration.sizes[0].pacing[share];
+            let percent = format!("{:.0} % of that", paced.share * 100.0);
+            let point = point("64 B, one CPU, paced", &percent);
+            let far = PERCENTILES.iter().position(|it| (it - 99.9).abs() < 1e-9);
+            let far = far.and_then(|index| paced.burst_gaps.percentiles()[index]);
+            let over_burst = |gap_ns: u64| gap_ns as f64 / paced.burst_time_ns;
+            run.add(&point, Figure::RateError, Some(paced.error_ratio.abs()));
+            run.add(&point, Figure::GapP999, far.map(over_burst));
+            let longest = over_burst(paced.burst_gaps.max_ns);
+            run.add(&point, Figure::LongestGap, Some(longest));
+        }
+    }
+}
+
+/// Loads that all calibrations have.
+fn shares(calibrations: &[Calibration]) -> usize {
+    let counts = calibrations
+        .iter()
+        .map(|calibration| calibration.sizes[0].pacing.len());
+    counts.min().unwrap_or(0)
 }
 
 /// Descriptions of frames, each with its name and text.
@@ -107,16 +155,8 @@ const DESCRIBED: [(&str, &str); 5] = [
     ),
 ];
 
-/// What described frames cost the tester, as fast as it can.
-#[derive(Debug, serde::Serialize)]
-struct Described {
-    name: &'static str,
-    received_pps: Spread,
-    generate_cycles: Spread,
-    check_cycles: Spread,
-}
-
-fn described(options: &Options, tester: &mut Tester) -> Vec<Described> {
+/// Rounds of described frames, as fast as the tester can, in turns.
+fn described(options: &Options, turns: &mut Turns, run: &mut Run, tester: &mut Tester) {
     let trials = DESCRIBED.map(|(name, text)| {
         let traffic = Traffic::parse(text, Path::new(name)).expect("a description");
         let trial = Trial {
@@ -132,97 +172,32 @@ fn described(options: &Options, tester: &mut Tester) -> Vec<Described> {
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
             reflected: false,
+            rate_tolerance_pps: None,
             traffic: None,
         };
-        (name, trial.with_traffic(traffic).expect("no capture"))
+        let trial = trial.with_traffic(traffic).expect("no capture");
+        (point("described frames, as fast as possible", name), trial)
     });
-    let mut seen = vec![Vec::new(); trials.len()];
+    let figures = [
+        Figure::ReceivedPps,
+        Figure::GenerateCycles,
+        Figure::CheckCycles,
+        Figure::MakeAndCheckCycles,
+    ];
+    for (point, _) in &trials {
+        run.expect(point, &figures);
+    }
     for _ in 0..options.rounds(ROUNDS) {
-        for ((_, trial), seen) in trials.iter().zip(&mut seen) {
+        for index in turns.order(trials.len()) {
+            let (point, trial) = &trials[index];
             std::thread::sleep(Duration::from_millis(75));
             let result = tester.run_unpaced(trial).unwrap();
-            let health = &result.health;
-            seen.push([
-                result.forwarding_rate_pps,
-                health.generate_cycles,
-                health.check_cycles,
-            ]);
-        }
-    }
-    trials
-        .iter()
-        .zip(&seen)
-        .map(|((name, _), seen)| {
-            let of = |at: usize| Spread::of(&seen.iter().map(|it| it[at]).collect::<Vec<_>>());
-            Described {
-                name,
-                received_pps: of(0),
-                generate_cycles: of(1),
-                check_cycles: of(2),
+            let (make, check) = (result.health.generate_cycles, result.health.check_cycles);
+            let values = [result.forwarding_rate_pps, make, check, make + check];
+            for (figure, value) in figures.into_iter().zip(values) {
+                run.add(point, figure, Some(value));
             }
-        })
-        .collect()
-}
-
-fn print_described(rows: &[Described]) {
-    println!(
-        "| described frames | cycles to make | to check | together, of {CYCLES_MAX:.0} | Mpps: median | min | max |"
-    );
-    println!("|---|---|---|---|---|---|---|");
-    for row in rows {
-        let [make, check] = [row.generate_cycles.median, row.check_cycles.median];
-        println!(
-            "| {} | {make:.0} | {check:.0} | {:.0} | {} |",
-            row.name,
-            make + check,
-            row.received_pps.mpps()
-        );
-    }
-}
-
-fn report(options: &Options, calibrations: &[Calibration], described: &[Described]) {
-    let of = |part: fn(&Calibration) -> f64| {
-        Spread::of(&calibrations.iter().map(part).collect::<Vec<_>>())
-    };
-    let clean_pps = of(|calibration| calibration.sizes[0].clean_rate_pps);
-    let make = of(|calibration| calibration.sizes[0].generate_cycles);
-    let check = of(|calibration| calibration.sizes[0].check_cycles);
-    let hz = calibrations[0].ticks_per_second as f64;
-    let shares = calibrations
-        .iter()
-        .map(|calibration| calibration.sizes[0].pacing.len())
-        .min()
-        .unwrap_or(0);
-    let rows: Vec<Row> = (0..shares).map(|share| row(calibrations, share)).collect();
-    if options.json {
-        let document = serde_json::json!({
-            "bench": "pacing",
-            "rounds": calibrations.len(),
-            "seconds": options.seconds_or(SECONDS),
-            "clean_pps": clean_pps,
-            "generate_cycles": make,
-            "check_cycles": check,
-            "rows": rows,
-            "described": described,
-        });
-        println!("{document:#}");
-    } else {
-        println!(
-            "64 B, one CPU, clean up to {} Mpps (median | min | max)",
-            clean_pps.mpps()
-        );
-        println!(
-            "cycles a frame: {:.0} to make and {:.0} to check, {:.0} of {CYCLES_MAX:.0}; {:.0} with both drivers",
-            make.median,
-            check.median,
-            make.median + check.median,
-            hz / clean_pps.median,
-        );
-        print(&rows);
-        print_described(described);
-    }
-    if let Some(directory) = &options.svg {
-        draw(directory, &rows);
+        }
     }
 }
 
@@ -246,51 +221,7 @@ fn row(calibrations: &[Calibration], share: usize) -> Row {
         });
     Row {
         share: points().map(|point| point.share).sum::<f64>() / calibrations.len() as f64,
-        asked_pps: Spread::of(&points().map(|point| point.asked_pps).collect::<Vec<_>>()),
-        error_ratio: Spread::of(
-            &points()
-                .map(|point| point.error_ratio.abs())
-                .collect::<Vec<_>>(),
-        ),
-        burst_time_ns: Spread::of(
-            &points()
-                .map(|point| point.burst_time_ns)
-                .collect::<Vec<_>>(),
-        ),
         gaps: gaps.collect(),
-        longest_gap: over_burst(&|gaps| Some(gaps.max_ns)).expect("a gap"),
-    }
-}
-
-fn print(rows: &[Row]) {
-    println!(
-        "| load | Mpps | rate off by: median | max | of {:.2} % | 99.9 % of gaps, burst times: median | max | of 1 | longest |",
-        ERROR_MAX * 100.0
-    );
-    println!("|---|---|---|---|---|---|---|---|---|");
-    let verdict = |is_met: bool| if is_met { "met" } else { "not met" };
-    for row in rows {
-        let far = row.gaps.iter().find(|(percentile, _)| *percentile == 99.9);
-        let gaps = far.map_or_else(
-            || "too few | too few | not met".to_owned(),
-            |(_, gaps)| {
-                format!(
-                    "{:.3} | {:.3} | {}",
-                    gaps.median,
-                    gaps.max,
-                    verdict(gaps.median <= 1.0)
-                )
-            },
-        );
-        println!(
-            "| {:.0} % | {:.3} | {:.5} % | {:.5} % | {} | {gaps} | {:.1} |",
-            row.share * 100.0,
-            row.asked_pps.median / 1e6,
-            row.error_ratio.median * 100.0,
-            row.error_ratio.max * 100.0,
-            verdict(row.error_ratio.median <= ERROR_MAX),
-            row.longest_gap.median,
-        );
     }
 }
 

@@ -12,8 +12,9 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::switch::{Kind, Switch};
-use common::{DEADLINE, Machine, Options, Spread, plot};
+use common::record::{Figure, Point};
+use common::switch::{self, Kind, Switch};
+use common::{DEADLINE, Machine, Options};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortUri, StartedPort};
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
@@ -23,6 +24,7 @@ const PORTS: [usize; 5] = [2, 4, 8, 16, 32];
 const PORTS_QUICK: [usize; 2] = [2, 16];
 const ROUNDS: u32 = 5;
 const CPU: u32 = 0;
+const QUIETWIRE: &str = "quietwire";
 
 /// Between which ports frames go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,19 +45,19 @@ impl Spreading {
         }
     }
 
+    fn short(self) -> &'static str {
+        match self {
+            Self::Two => "two busy",
+            Self::All => "all busy",
+        }
+    }
+
     fn directions(self) -> Directions {
         match self {
             Self::Two => Directions::OneWay,
             Self::All => Directions::Both,
         }
     }
-}
-
-#[derive(Debug, serde::Serialize)]
-struct Row {
-    traffic: &'static str,
-    ports: usize,
-    forwarded_pps: Spread,
 }
 
 /// The tester is this very process: it holds ports that do nothing, too.
@@ -66,8 +68,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Frames forwarded a second.
-    fn rate(&mut self, directory: &Path, spreading: Spreading, ports: usize) -> f64 {
+    /// Frames forwarded a second, and cycles a frame.
+    fn rate(&mut self, directory: &Path, spreading: Spreading, ports: usize) -> (f64, Option<f64>) {
         self.runs += 1;
         let directory = directory.join(self.runs.to_string());
         let names: Vec<String> = (0..ports).map(|port| format!("p{port}")).collect();
@@ -92,7 +94,7 @@ impl Bench {
             PortOptions::new("", 1518).data_room(),
         );
         let _idle = self.connect(idle, &pool.unwrap());
-        self.offer(busy, spreading)
+        (self.offer(busy, spreading), switch.cycles_a_frame())
     }
 
     fn connect(&self, ports: &[(String, PortUri)], pool: &Mempool) -> Vec<StartedPort> {
@@ -112,6 +114,7 @@ impl Bench {
             cpus: vec![CPU],
             realtime_priority: Some(50),
             ring_size: 1024,
+            receive_ring_size: quietwire_tester::RECEIVE_RING_SIZE,
             frame_size_max: 1518,
             limits: Limits::default(),
             preparation: Preparation::default(),
@@ -122,8 +125,8 @@ impl Bench {
         let result = tester.run_unpaced(&Trial {
             // Not used, and has to be a rate.
             offered_rate_pps: 1.0,
-            duration_s: f64::from(self.options.seconds()),
-            warm_up_s: 0.5,
+            duration_s: self.options.seconds(),
+            warm_up_s: 0.2,
             drain_s: 0.2,
             frame_sizes: FrameSizes::Fixed(64),
             directions: spreading.directions(),
@@ -133,9 +136,19 @@ impl Bench {
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
             reflected: false,
+            rate_tolerance_pps: None,
             traffic: None,
         });
         result.unwrap().forwarding_rate_pps
+    }
+}
+
+fn point(spreading: Spreading, ports: usize) -> Point {
+    Point {
+        group: spreading.name().to_owned(),
+        case: format!("{ports} ports, {}", spreading.short()),
+        size: Some(ports as u64),
+        side: QUIETWIRE.to_owned(),
     }
 }
 
@@ -143,8 +156,11 @@ fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
+    let rounds = options.rounds(ROUNDS);
+    let seconds = options.seconds();
+    let mut run = common::begin(&options, "ports_scale", rounds, seconds);
+    run.sides.push(switch::side(QUIETWIRE));
     let eal = common::start_dpdk("ports-scale", 512);
-    let circumstances = common::circumstances(&options, ROUNDS);
     let sizes = if options.quick {
         &PORTS_QUICK[..]
     } else {
@@ -155,68 +171,24 @@ fn main() {
         .filter(|spreading| options.wants(spreading.name()))
         .flat_map(|spreading| sizes.iter().map(move |ports| (spreading, *ports)))
         .collect();
-    let mut rates = vec![Vec::new(); cases.len()];
-    let rounds = options.rounds(ROUNDS);
+    for (spreading, ports) in &cases {
+        let figures = [Figure::ForwardedPps, Figure::CyclesAFrame];
+        run.expect(&point(*spreading, *ports), &figures);
+    }
+    let mut turns = options.turns();
     let mut bench = Bench {
         eal,
         options: options.clone(),
         runs: 0,
     };
     for _ in 0..rounds {
-        for ((spreading, ports), rates) in cases.iter().zip(&mut rates) {
-            rates.push(bench.rate(directory.path(), *spreading, *ports));
+        for case in turns.order(cases.len()) {
+            let (spreading, ports) = cases[case];
+            let (rate, cycles) = bench.rate(directory.path(), spreading, ports);
+            let point = point(spreading, ports);
+            run.add(&point, Figure::ForwardedPps, Some(rate));
+            run.add(&point, Figure::CyclesAFrame, cycles);
         }
     }
-    let rows: Vec<Row> = cases
-        .iter()
-        .zip(&rates)
-        .map(|((spreading, ports), rates)| Row {
-            traffic: spreading.name(),
-            ports: *ports,
-            forwarded_pps: Spread::of(rates),
-        })
-        .collect();
-    if options.json {
-        let document =
-            serde_json::json!({ "bench": "ports_scale", "run": circumstances, "rows": rows });
-        println!("{document:#}");
-    } else {
-        print(&rows);
-    }
-    if let Some(directory) = &options.svg {
-        draw(directory, &rows);
-    }
-}
-
-fn print(rows: &[Row]) {
-    println!("| 64 B, ports | traffic | forwarded, Mpps: median | min | max |");
-    println!("|---|---|---|---|---|");
-    for row in rows {
-        let Row { ports, traffic, .. } = row;
-        println!("| {ports} | {traffic} | {} |", row.forwarded_pps.mpps());
-    }
-}
-
-fn draw(directory: &Path, rows: &[Row]) {
-    let series: Vec<plot::Series> = SPREADINGS
-        .into_iter()
-        .map(|spreading| {
-            let name = spreading.name();
-            let of = rows.iter().filter(|row| row.traffic == name);
-            plot::Series {
-                name: name.to_owned(),
-                points: of
-                    .map(|row| (row.ports as u64, row.forwarded_pps))
-                    .collect(),
-            }
-        })
-        .filter(|series| !series.points.is_empty())
-        .collect();
-    let labels = plot::Labels {
-        title: "Bridge: 64-byte frames, one forwarding CPU, memif",
-        below: "ports",
-        left: "forwarded, Mpps",
-        unit: 1e6,
-    };
-    plot::draw(directory, "ports_scale", &labels, &series);
+    common::finish(&options, run);
 }

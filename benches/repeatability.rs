@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How far apart searches of one and the same quiet device end, by each method.
 //!
-//! `cargo bench -p quietwire --bench repeatability` makes 20 searches for the NDR by each method, in turns, so that what
-//! changes over time meets all methods; on simulated devices, where no time passes and the same figures come out each time,
+//! `cargo bench -p quietwire --bench repeatability` makes 20 searches for the NDR by each method, in turns of random order, so that what
+//! changes over time meets all methods; on simulated devices, where no time passes and the same seed gives the same figures,
 //! and on the switch over memif. `-- simulated` or `-- switch` keeps to one kind; the simulated ones need neither root nor a
 //! quiet machine. What is asked of MLRsearch: half of the single run's deviation or less. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -12,16 +12,19 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::switch::{Kind, Switch};
+use common::record::{Figure, Point, Run, Series};
+use common::switch::{self, Kind, Switch};
+use common::turns::Turns;
+use common::words::grouped;
 use common::{Machine, Options};
 use plotters::prelude::*;
 use quietwire_search::{
     BestWorst, BestWorstConfig, Findings, LossRatio, Method, MlrGoal, MlrSearch, MlrSearchConfig,
-    Outcome, Sides, SingleRun, SingleRunConfig, Soak, SoakConfig, Statistics, Step, TrialRequest,
+    Outcome, Sides, SingleRun, SingleRunConfig, Soak, SoakConfig, Step, TrialRequest,
 };
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, SimOptions, SimulatedDevice, Tester,
-    TesterOptions, TrafficGenerator, Trial, Validity,
+    TesterOptions, TrafficGenerator, Trial,
 };
 
 const ROUNDS: u32 = 20;
@@ -41,8 +44,6 @@ const SOAK_LOSS: f64 = 1e-7;
 /// Trials that the tester itself spoils, before a search is given up.
 const INVALID_REPEATS: u32 = 20;
 const TRIALS_MAX: u32 = 2000;
-/// MLRsearch's deviation over the single run's, at most.
-const GOAL: f64 = 0.5;
 const CPU: u32 = 0;
 /// Addresses on either side of the switch: with so many, it and not the tester is the limit.
 const MAC_ADDRESSES: u32 = 10_000;
@@ -64,36 +65,13 @@ const SWITCH: &str = "switch, memif, 20,000 MAC addresses";
 const METHODS: [&str; 5] = ["single-run", "best-of-n", "worst-of-n", "mlrsearch", "soak"];
 
 /// What one search found and took.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Copy, Debug)]
 struct Search {
     /// None where it found nothing.
     ndr_pps: Option<f64>,
     trials: u32,
     /// From its beginning to its end, warm-ups and drains included.
     seconds: f64,
-}
-
-/// One method on one device.
-#[derive(Debug, serde::Serialize)]
-struct Row {
-    method: &'static str,
-    searches: Vec<Search>,
-    /// Of the rates that were found.
-    ndr_pps: Option<Statistics>,
-    deviation_ratio: Option<f64>,
-    mean_trials: f64,
-    mean_seconds: f64,
-}
-
-/// All methods on one device.
-#[derive(Debug, serde::Serialize)]
-struct Table {
-    device: String,
-    max_rate_pps: f64,
-    trial_s: f64,
-    rows: Vec<Row>,
-    /// MLRsearch's deviation over the single run's.
-    mlrsearch_to_single_run: Option<f64>,
 }
 
 /// A device with the tester before it.
@@ -108,18 +86,27 @@ struct Bench<'a> {
 
 fn main() {
     let options = Options::read();
-    let mut tables: Vec<Table> = SIMULATED
-        .into_iter()
-        .filter(|(name, _)| options.wants(name))
-        .map(|(name, written)| simulated(&options, name, written))
-        .collect();
-    if options.wants(SWITCH) {
-        tables.push(switch(&options));
+    let on_switch = options.wants(SWITCH);
+    let _machine = on_switch.then(|| Machine::prepare(&options));
+    let rounds = options.rounds(ROUNDS);
+    let mut run = common::begin(&options, "repeatability", rounds, SIMULATED_TRIAL_S);
+    run.sides.push(switch::side("quietwire"));
+    let mut turns = options.turns();
+    for (name, written) in SIMULATED {
+        if options.wants(name) {
+            simulated(rounds, &mut turns, &mut run, name, written);
+        }
     }
-    report(&options, &tables);
+    if on_switch {
+        on_the_switch(&options, &mut turns, &mut run);
+    }
+    if let Some(directory) = &options.svg {
+        draw(directory, &run);
+    }
+    common::finish(&options, run);
 }
 
-fn simulated(options: &Options, name: &str, written: &str) -> Table {
+fn simulated(rounds: u32, turns: &mut Turns, run: &mut Run, name: &str, written: &str) {
     let device: SimOptions = written.parse().expect("parameters of a simulated device");
     let max_rate_pps = device.line_rate_pps;
     let mut generator = SimulatedDevice::new(device);
@@ -129,12 +116,11 @@ fn simulated(options: &Options, name: &str, written: &str) -> Table {
         max_rate_pps,
         pause: None,
     };
-    bench.table(options, name)
+    bench.searches(rounds, turns, run, name);
 }
 
 /// The bridge with many addresses, one way.
-fn switch(options: &Options) -> Table {
-    let _machine = Machine::prepare(options);
+fn on_the_switch(options: &Options, turns: &mut Turns, run: &mut Run) {
     let directory = tempfile::tempdir().unwrap();
     let room = (MAC_ADDRESSES * 4).to_string();
     let more = ["--bridge", "br0=p0,p1", "--max-entries", &room];
@@ -148,6 +134,7 @@ fn switch(options: &Options) -> Table {
         cpus: vec![CPU],
         realtime_priority: Some(50),
         ring_size: 1024,
+        receive_ring_size: quietwire_tester::RECEIVE_RING_SIZE,
         frame_size_max: 64,
         limits: Limits::default(),
         preparation: Preparation::default(),
@@ -166,7 +153,7 @@ fn switch(options: &Options) -> Table {
         generator: &mut tester,
     };
     bench.max_rate_pps = bench.highest_rate();
-    bench.table(options, SWITCH)
+    bench.searches(options.rounds(ROUNDS), turns, run, SWITCH);
 }
 
 fn trial(duration_s: f64, warm_up_s: f64, drain_s: f64, mac_addresses: u32) -> Trial {
@@ -183,6 +170,7 @@ fn trial(duration_s: f64, warm_up_s: f64, drain_s: f64, mac_addresses: u32) -> T
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     }
 }
@@ -217,14 +205,12 @@ impl Bench<'_> {
         };
         let result = self.generator.run(&asked).unwrap();
         let around_s = asked.warm_up_s + asked.drain_s;
-        let outcome = match result.validity {
-            Validity::Valid => Outcome::Valid {
+        let outcome = match result.validity.text() {
+            None => Outcome::Valid {
                 loss_ratio: result.loss_ratio,
                 effective_duration_s: Some(result.elapsed_s + around_s),
             },
-            Validity::Invalid(reasons) => Outcome::Invalid {
-                reason: reasons.join("; "),
-            },
+            Some(reason) => Outcome::Invalid { reason },
         };
         let took_s = match self.pause {
             Some(_) => began.elapsed().as_secs_f64(),
@@ -257,31 +243,30 @@ impl Bench<'_> {
         }
     }
 
-    fn table(mut self, options: &Options, device: &str) -> Table {
-        let mut searches = vec![Vec::new(); METHODS.len()];
-        for _ in 0..options.rounds(ROUNDS) {
-            for (name, searches) in METHODS.iter().zip(&mut searches) {
-                searches.push(self.search(name));
-            }
-        }
-        let rows: Vec<Row> = METHODS
-            .into_iter()
-            .zip(searches)
-            .map(|(method, searches)| Row::of(method, searches))
-            .collect();
-        let deviation = |name: &str| {
-            let row = rows.iter().find(|row| row.method == name)?;
-            row.deviation_ratio
+    /// Searches by all methods in turns.
+    fn searches(mut self, rounds: u32, turns: &mut Turns, run: &mut Run, device: &str) {
+        let maximum = grouped(self.max_rate_pps.round() as u64);
+        let point = |method: &str| Point {
+            group: format!(
+                "trials of {} s, at most {maximum} frames/s",
+                self.trial.duration_s
+            ),
+            case: device.to_owned(),
+            size: None,
+            side: method.to_owned(),
         };
-        let single_run = deviation(METHODS[0]).filter(|deviation| *deviation > 0.0);
-        Table {
-            device: device.to_owned(),
-            max_rate_pps: self.max_rate_pps,
-            trial_s: self.trial.duration_s,
-            mlrsearch_to_single_run: deviation("mlrsearch")
-                .zip(single_run)
-                .map(|(ours, theirs)| ours / theirs),
-            rows,
+        let points = METHODS.map(point);
+        for point in &points {
+            run.expect(point, &[Figure::NdrPps, Figure::Trials, Figure::SearchS]);
+        }
+        for _ in 0..rounds {
+            for method in turns.order(METHODS.len()) {
+                let search = self.search(METHODS[method]);
+                let point = &points[method];
+                run.add(point, Figure::NdrPps, search.ndr_pps);
+                run.add(point, Figure::Trials, Some(f64::from(search.trials)));
+                run.add(point, Figure::SearchS, Some(search.seconds));
+            }
         }
     }
 }
@@ -360,116 +345,44 @@ fn found(findings: &Findings) -> Option<f64> {
     }
 }
 
-impl Row {
-    fn of(method: &'static str, searches: Vec<Search>) -> Self {
-        let rates: Vec<f64> = searches.iter().filter_map(|it| it.ndr_pps).collect();
-        let ndr_pps = Statistics::of(&rates, 0.95);
-        let mean = |of: fn(&Search) -> f64| {
-            searches.iter().map(of).sum::<f64>() / searches.len().max(1) as f64
-        };
-        Self {
-            deviation_ratio: ndr_pps.and_then(|it| Some(it.standard_deviation? / it.mean)),
-            ndr_pps,
-            mean_trials: mean(|it| f64::from(it.trials)),
-            mean_seconds: mean(|it| it.seconds),
-            method,
-            searches,
-        }
-    }
-
-    fn cells(&self, single_run: Option<f64>) -> String {
-        let Some(ndr) = &self.ndr_pps else {
-            return format!("| {} | nothing was found | | | | | | |", self.method);
-        };
-        let mpps = |rate_pps: f64| format!("{:.3}", rate_pps / 1e6);
-        let percent = self
-            .deviation_ratio
-            .map_or_else(|| "-".to_owned(), |it| format!("{:.3} %", it * 100.0));
-        let part = self.deviation_ratio.zip(single_run).map_or_else(
-            || "-".to_owned(),
-            |(it, single)| format!("{:.2}", it / single),
-        );
-        format!(
-            "| {} | {} | {} | {} | {percent} | {part} | {:.1} | {:.1} |",
-            self.method,
-            mpps(ndr.mean),
-            mpps(ndr.min),
-            mpps(ndr.max),
-            self.mean_trials,
-            self.mean_seconds,
-        )
-    }
-}
-
-fn report(options: &Options, tables: &[Table]) {
-    if options.json {
-        let document = serde_json::json!({
-            "bench": "repeatability",
-            "rounds": options.rounds(ROUNDS),
-            "goal": GOAL,
-            "tables": tables,
-        });
-        println!("{document:#}");
-    } else {
-        tables.iter().for_each(|table| print(options, table));
-    }
-    if let Some(directory) = &options.svg {
-        draw(directory, tables);
-    }
-}
-
-fn print(options: &Options, table: &Table) {
-    println!(
-        "{}: {} searches by each method, trials of {} s, maximum {:.3} Mpps",
-        table.device,
-        options.rounds(ROUNDS),
-        table.trial_s,
-        table.max_rate_pps / 1e6
-    );
-    println!(
-        "| method | NDR, Mpps: mean | min | max | standard deviation | of the single run's | trials | seconds |"
-    );
-    println!("|---|---|---|---|---|---|---|---|");
-    let single_run = table.rows[0].deviation_ratio.filter(|it| *it > 0.0);
-    for row in &table.rows {
-        println!("{}", row.cells(single_run));
-    }
-    match table.mlrsearch_to_single_run {
-        Some(ratio) => println!(
-            "mlrsearch's deviation is {ratio:.2} of the single run's, {GOAL} is asked: {}",
-            if ratio <= GOAL { "met" } else { "not met" }
-        ),
-        None => println!("the single runs all found the same: there is nothing to compare"),
-    }
-    println!();
-}
-
 /// One dot a search, by methods, as a part of the mean of all that the method found.
-fn draw(directory: &Path, tables: &[Table]) {
+fn draw(directory: &Path, run: &Run) {
     std::fs::create_dir_all(directory).expect("the directory for figures");
     let path = directory.join("repeatability.svg");
-    let area = SVGBackend::new(&path, (860, 320 * tables.len().max(1) as u32)).into_drawing_area();
+    let mut devices: Vec<&str> = Vec::new();
+    for series in &run.series {
+        if !devices.contains(&series.point.case.as_str()) {
+            devices.push(&series.point.case);
+        }
+    }
+    let parts = devices.len().max(1);
+    let area = SVGBackend::new(&path, (860, 320 * parts as u32)).into_drawing_area();
     area.fill(&WHITE).expect("the figure is drawn");
-    for (table, part) in tables
-        .iter()
-        .zip(area.split_evenly((tables.len().max(1), 1)))
-    {
-        draw_one(table, &part);
+    for (device, part) in devices.iter().zip(area.split_evenly((parts, 1))) {
+        draw_one(run, device, &part);
     }
     area.present().expect("the figure is written");
 }
 
-fn draw_one<'a>(table: &Table, area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>) {
-    let off = |row: &Row| -> Vec<f64> {
-        let mean = row.ndr_pps.map_or(1.0, |ndr| ndr.mean);
-        let rates = row.searches.iter().filter_map(|it| it.ndr_pps);
-        rates.map(|rate| (rate / mean - 1.0) * 100.0).collect()
-    };
-    let all = table.rows.iter().flat_map(off);
+fn draw_one<'a>(
+    run: &Run,
+    device: &str,
+    area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+) {
+    let off = METHODS.map(|method| -> Vec<f64> {
+        let series = run.find(device, method, Figure::NdrPps);
+        let rates = series.map_or_else(Vec::new, Series::values);
+        let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+        rates
+            .iter()
+            .map(|rate| (rate / mean - 1.0) * 100.0)
+            .collect()
+    });
+    let all = off.iter().flatten();
     let reach = all.fold(0.1, |reach: f64, it| reach.max(it.abs())) * 1.1;
-    let methods = table.rows.len() as f64;
+    let methods = METHODS.len() as f64;
     let mut chart = ChartBuilder::on(area)
-        .caption(&table.device, ("sans-serif", 18))
+        .caption(device, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(64)
@@ -478,19 +391,18 @@ fn draw_one<'a>(table: &Table, area: &DrawingArea<SVGBackend<'a>, plotters::coor
     chart
         .configure_mesh()
         .disable_x_mesh()
-        .x_labels(table.rows.len() * 2 + 1)
+        .x_labels(METHODS.len() * 2 + 1)
         .x_label_formatter(&|x| {
             let at = x.round();
             let is_method = (x - at).abs() < 1e-6 && at >= 0.0;
-            let row = table.rows.get(at as usize).filter(|_| is_method);
-            row.map_or_else(String::new, |row| row.method.to_owned())
+            let method = METHODS.get(at as usize).filter(|_| is_method);
+            method.map_or_else(String::new, |method| (*method).to_owned())
         })
         .y_desc("off the mean, %")
         .label_style(("sans-serif", 14))
         .draw()
         .expect("the axes are drawn");
-    for (at, row) in table.rows.iter().enumerate() {
-        let values = off(row);
+    for (at, values) in off.iter().enumerate() {
         let count = values.len().max(2) as f64;
         // Side by side in the order in which they were made, so that those that agree do not hide each other.
         let dots = values.iter().enumerate().map(|(index, value)| {

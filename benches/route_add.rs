@@ -17,21 +17,25 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use common::switch::{Kind, Switch};
-use common::{DEADLINE, Machine, Options, Spread, plot};
-use quietwire_dpdk::thread::{Registered, set_realtime};
+use common::record::{Figure, Point, Run};
+use common::switch::{self, Kind, Switch};
+use common::{DEADLINE, Machine, Options};
+use quietwire_dpdk::Registered;
+use quietwire_dpdk::thread::set_realtime;
 use quietwire_dpdk::{Burst, Eal, Mempool, Port, PortOptions, StartedPort, cycles};
 use quietwire_packet::{MacAddress, UdpChecksum, UdpFrame};
 use quietwire_switch::config::layer3::{RouteSetting, ViaSetting};
 use quietwire_switch::control::{Request, ask};
 
-const ROUNDS: u32 = 4;
+const ROUNDS: u32 = 5;
 const ROUTES_A_ROUND: u32 = 100;
 const ROUTES_BEFORE: u32 = 20_000;
 /// Networks that have a route from the start, and those that get one: 16.0.0.0 and 32.0.0.0.
 const BEFORE: u32 = 0x1000_0000;
 const ADDED: u32 = 0x2000_0000;
 const BURST: usize = 32;
+const QUIETWIRE: &str = "quietwire";
+const FORWARDED: &str = "first frame forwarded";
 /// How long the traffic sleeps after a burst.
 const PAUSE: Duration = Duration::from_micros(20);
 /// How long probes run before their route is asked for: many go out meanwhile, and none may come back.
@@ -244,29 +248,23 @@ fn add(switch: &Switch, shared: &Shared, network: u32) -> Sample {
     }
 }
 
-/// Percentiles over all routes, microseconds.
-#[derive(Debug, serde::Serialize)]
-struct Row {
-    until: &'static str,
-    p50_us: f64,
-    p99_us: f64,
-    max_us: f64,
-    #[serde(skip)]
-    sorted: Vec<f64>,
+/// Adds the percentiles of a round's routes.
+fn record(run: &mut Run, case: &str, times: impl Iterator<Item = f64>) {
+    let mut sorted: Vec<f64> = times.collect();
+    sorted.sort_by(f64::total_cmp);
+    let at = |share: f64| sorted[((sorted.len() as f64 * share).ceil() as usize).max(1) - 1];
+    let figures = [Figure::P50Us, Figure::P99Us, Figure::MaxUs];
+    for (figure, share) in figures.into_iter().zip([0.5, 0.99, 1.0]) {
+        run.add(&point(case), figure, Some(at(share)));
+    }
 }
 
-impl Row {
-    fn of(until: &'static str, times: impl Iterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = times.collect();
-        sorted.sort_by(f64::total_cmp);
-        let at = |share: f64| sorted[((sorted.len() as f64 * share).ceil() as usize).max(1) - 1];
-        Self {
-            until,
-            p50_us: at(0.5),
-            p99_us: at(0.99),
-            max_us: at(1.0),
-            sorted,
-        }
+fn point(case: &str) -> Point {
+    Point {
+        group: format!("from the request to, {ROUTES_A_ROUND} routes a round"),
+        case: case.to_owned(),
+        size: None,
+        side: QUIETWIRE.to_owned(),
     }
 }
 
@@ -274,78 +272,18 @@ fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
+    let rounds = options.rounds(ROUNDS);
+    let mut run = common::begin(&options, "route_add", rounds, 0.0);
+    run.sides.push(switch::side(QUIETWIRE));
     let eal = common::start_dpdk("route-add", 128);
-    let circumstances = common::circumstances(&options, ROUNDS);
-    let (mut samples, mut loads) = (Vec::new(), Vec::new());
-    for number in 0..options.rounds(ROUNDS) {
+    for number in 0..rounds {
         let own = directory.path().join(number.to_string());
-        let (of_round, load) = round(&eal, &own, number);
-        samples.extend(of_round);
-        loads.push(load);
+        let (samples, load) = round(&eal, &own, number);
+        let forwarded = samples.iter().map(|sample| sample.forwarded_us);
+        record(&mut run, FORWARDED, forwarded);
+        let answered = samples.iter().map(|sample| sample.answered_us);
+        record(&mut run, "request answered", answered);
+        run.add(&point(FORWARDED), Figure::LoadPps, Some(load));
     }
-    let rows = [
-        Row::of(
-            "first frame forwarded",
-            samples.iter().map(|sample| sample.forwarded_us),
-        ),
-        Row::of(
-            "request answered",
-            samples.iter().map(|sample| sample.answered_us),
-        ),
-    ];
-    let load = Spread::of(&loads);
-    if options.json {
-        let document = serde_json::json!({
-            "bench": "route_add", "run": circumstances, "routes": samples.len(), "load_pps": load, "rows": rows,
-        });
-        println!("{document:#}");
-    } else {
-        print(&rows, samples.len(), load);
-    }
-    if let Some(directory) = &options.svg {
-        draw(directory, &rows);
-    }
-}
-
-fn print(rows: &[Row], routes: usize, load: Spread) {
-    let mpps = load.median / 1e6;
-    println!(
-        "| {routes} routes, at {mpps:.2} Mpps: from request to | p50, µs | p99, µs | max, µs |"
-    );
-    println!("|---|---|---|---|");
-    for row in rows {
-        let Row {
-            until,
-            p50_us,
-            p99_us,
-            max_us,
-            ..
-        } = row;
-        println!("| {until} | {p50_us:.0} | {p99_us:.0} | {max_us:.0} |");
-    }
-}
-
-/// Which share of the routes took at most so long.
-fn draw(directory: &Path, rows: &[Row]) {
-    let series: Vec<plot::Series> = rows
-        .iter()
-        .map(|row| {
-            let count = row.sorted.len() as f64;
-            let points = row.sorted.iter().enumerate().map(|(index, time)| {
-                let share = (index + 1) as f64 / count * 100.0;
-                (time.round().max(1.0) as u64, Spread::of(&[share]))
-            });
-            plot::Series {
-                name: row.until.to_owned(),
-                points: points.collect(),
-            }
-        })
-        .collect();
-    let labels = plot::Labels {
-        title: "From asking for a route to its first frame, under load",
-        below: "time, µs",
-        left: "routes, %",
-        unit: 1.0,
-    };
-    plot::draw(directory, "route_add", &labels, &series);
+    common::finish(&options, run);
 }

@@ -2,8 +2,9 @@
 //! What the router forwards with many routes, and how long they take to load.
 //!
 //! `cargo bench -p quietwire --bench route_scale` prints, for 1 to 2,000,000 IPv4 routes of /24 and 1 to 500,000 IPv6 routes of
-//! /48, the forwarding rate with the smallest frames (64 octets; 84 with IPv6) to destinations drawn uniformly at random, as
-//! the median of rounds taken in turn. One forwarding CPU; memif. Beside it, where `scripts/build-l3fwd` has built it, is
+//! /48, the forwarding rate with the smallest frames (64 octets; 84 with IPv6) to destinations drawn uniformly at random. Each size
+//! has rounds of its own, in which all routers take turns in random order, quietwire with one route among them: what the others
+//! keep of its rate is a ratio within a round. One forwarding CPU; memif. Beside it, where `scripts/build-l3fwd` has built it, is
 //! `dpdk-l3fwd` with as many routes, with both of its kinds of tables. Wants root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,8 +17,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use common::l3fwd::{self, L3fwd, Lookup};
-use common::switch::{Kind, Switch};
-use common::{Load, Machine, Options, Spread, grouped, plot};
+use common::record::{Absent, Figure, Point, Run};
+use common::switch::{self, Kind, Switch};
+use common::turns::Turns;
+use common::words::grouped;
+use common::{Load, Machine, Options};
 
 const IPV4_ROUTES: [u32; 4] = [1, 20_000, 200_000, 2_000_000];
 const IPV6_ROUTES: [u32; 3] = [1, 20_000, 500_000];
@@ -94,20 +98,6 @@ impl Ip {
 
 const QUIETWIRE: &str = "quietwire";
 
-/// What was measured with so many routes.
-#[derive(Debug, serde::Serialize)]
-struct Row {
-    router: &'static str,
-    ip: &'static str,
-    routes: u32,
-    forwarded_pps: Spread,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    loaded_s: Option<Spread>,
-    /// Ticks of the time stamp counter that the forwarding thread spent on each frame it received, by its own account.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cycles_a_frame: Option<Spread>,
-}
-
 /// What one start of quietwire's router showed.
 struct Measured {
     rate: f64,
@@ -116,7 +106,7 @@ struct Measured {
 }
 
 /// Starts a router with so many routes, and has it forward.
-fn measure(directory: &Path, ip: Ip, routes: u32, seconds: u32) -> Measured {
+fn measure(directory: &Path, ip: Ip, routes: u32, seconds: f64) -> Measured {
     let switch = Switch::start(directory, Kind::Memif, 2, &[]);
     let [a, b, neighbour] = ip.addresses();
     switch.route_between([a, b], neighbour);
@@ -133,7 +123,7 @@ fn measure(directory: &Path, ip: Ip, routes: u32, seconds: u32) -> Measured {
     }
 }
 
-fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: u32) -> f64 {
+fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: f64) -> f64 {
     let destinations = routes.to_string();
     let more = ["--ip", ip.number(), "--destinations", &destinations];
     let load = Load {
@@ -144,60 +134,116 @@ fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: u32) -> f64 {
     load.rate()
 }
 
-/// The peer with so many routes, by how it looks them up.
-fn peers(directory: &Path, ip: Ip, routes: u32) -> Vec<(Lookup, L3fwd)> {
-    let Some(program) = l3fwd::program() else {
-        return Vec::new();
-    };
-    Lookup::ALL
-        .into_iter()
-        .filter(|lookup| lookup.takes(ip == Ip::V4, routes))
-        .map(|lookup| {
-            let own = directory.join(format!("l3fwd-{}-{}-{routes}", lookup.name(), ip.name()));
-            let networks = ip.networks(routes);
-            (lookup, L3fwd::start(&program, &own, lookup, networks))
-        })
-        .collect()
+/// What takes turns with so many routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Router {
+    Quietwire,
+    /// With one route, whatever the size.
+    WithOneRoute,
+    Peer(Lookup),
 }
 
-/// All routers with so many routes, in turns.
-fn size(options: &Options, directory: &Path, ip: Ip, routes: u32) -> Vec<Row> {
-    let peers = peers(directory, ip, routes);
-    let (mut rates, mut loads, mut cycles) = (Vec::new(), Vec::new(), Vec::new());
-    let mut of_peers = vec![Vec::new(); peers.len()];
-    for round in 0..options.rounds(ROUNDS) {
-        let own = directory.join(format!("{}-{routes}-{round}", ip.name()));
-        let measured = measure(&own, ip, routes, options.seconds());
-        rates.push(measured.rate);
-        loads.push(measured.loaded_s);
-        cycles.extend(measured.cycles_a_frame);
-        fs::remove_dir_all(&own).unwrap();
-        for ((_, peer), rates) in peers.iter().zip(&mut of_peers) {
-            rates.push(peer.measured(|ports| rate(ports, ip, routes, options.seconds())));
+impl Router {
+    fn side(self) -> &'static str {
+        match self {
+            Self::Quietwire => QUIETWIRE,
+            Self::WithOneRoute => "quietwire, 1 route",
+            Self::Peer(lookup) => lookup.peer(),
         }
     }
-    let row = |router, rates: &[f64], loaded_s| Row {
-        router,
-        ip: ip.name(),
-        routes,
-        forwarded_pps: Spread::of(rates),
-        loaded_s,
-        cycles_a_frame: None,
-    };
-    let own = Row {
-        cycles_a_frame: (!cycles.is_empty()).then(|| Spread::of(&cycles)),
-        ..row(QUIETWIRE, &rates, Some(Spread::of(&loads)))
-    };
-    let others = peers.iter().zip(&of_peers);
-    std::iter::once(own)
-        .chain(others.map(|((lookup, _), rates)| row(lookup.peer(), rates, None)))
-        .collect()
+
+    fn figures(self) -> &'static [Figure] {
+        match self {
+            Self::Peer(_) => &[Figure::ForwardedPps],
+            _ => &[Figure::ForwardedPps, Figure::CyclesAFrame, Figure::LoadedS],
+        }
+    }
 }
 
-fn sizes(options: &Options) -> Vec<(Ip, u32)> {
+/// How many routes of which kind, and what is measured with them.
+struct Size {
+    ip: Ip,
+    routes: u32,
+    routers: Vec<Router>,
+}
+
+impl Size {
+    fn new(ip: Ip, routes: u32, has_peer: bool) -> Self {
+        let mut routers = vec![Router::Quietwire];
+        if routes > 1 {
+            routers.push(Router::WithOneRoute);
+        }
+        let peers = Lookup::ALL.into_iter();
+        let peers = peers.filter(|lookup| has_peer && lookup.takes(ip == Ip::V4, routes));
+        routers.extend(peers.map(Router::Peer));
+        Self {
+            ip,
+            routes,
+            routers,
+        }
+    }
+
+    fn point(&self, router: Router) -> Point {
+        let (ip, routes) = (self.ip.name(), grouped(u64::from(self.routes)));
+        Point {
+            group: format!("{ip} routes, one way"),
+            case: format!("{ip}, {routes}"),
+            size: Some(u64::from(self.routes)),
+            side: router.side().to_owned(),
+        }
+    }
+
+    /// Peers load their routes once and are stopped until their turn.
+    fn peers(&self, directory: &Path) -> Vec<(Lookup, L3fwd)> {
+        let lookups = self.routers.iter().filter_map(|router| match router {
+            Router::Peer(lookup) => Some(*lookup),
+            _ => None,
+        });
+        let program = l3fwd::program();
+        let start = |lookup: Lookup| {
+            let program = program.as_deref().expect("it was there");
+            let own = directory.join(format!("{}-{}", lookup.name(), self.ip.name()));
+            let networks = self.ip.networks(self.routes);
+            (lookup, L3fwd::start(program, &own, lookup, networks))
+        };
+        lookups.map(start).collect()
+    }
+
+    fn rounds(&self, directory: &Path, options: &Options, turns: &mut Turns, run: &mut Run) {
+        let peers = self.peers(directory);
+        let Self { ip, routes, .. } = *self;
+        let seconds = options.seconds();
+        for round in 0..options.rounds(ROUNDS) {
+            for index in turns.order(self.routers.len()) {
+                let router = self.routers[index];
+                let point = self.point(router);
+                let own = directory.join(format!("{round}-{index}"));
+                let measured = match router {
+                    Router::Quietwire => measure(&own, ip, routes, seconds),
+                    Router::WithOneRoute => measure(&own, ip, 1, seconds),
+                    Router::Peer(lookup) => {
+                        let mut peers = peers.iter();
+                        let (_, peer) = peers.find(|(name, _)| *name == lookup).unwrap();
+                        let rate = peer.measured(|ports| rate(ports, ip, routes, seconds));
+                        run.add(&point, Figure::ForwardedPps, Some(rate));
+                        continue;
+                    }
+                };
+                run.add(&point, Figure::ForwardedPps, Some(measured.rate));
+                run.add(&point, Figure::CyclesAFrame, measured.cycles_a_frame);
+                run.add(&point, Figure::LoadedS, Some(measured.loaded_s));
+            }
+        }
+    }
+}
+
+fn sizes(options: &Options, has_peer: bool) -> Vec<Size> {
     let all = IPV4_ROUTES.map(|routes| (Ip::V4, routes)).into_iter();
-    all.chain(IPV6_ROUTES.map(|routes| (Ip::V6, routes)))
-        .filter(|(ip, routes)| options.wants(ip.name()) && !(options.quick && *routes > QUICK_MAX))
+    let all = all.chain(IPV6_ROUTES.map(|routes| (Ip::V6, routes)));
+    let wanted = all
+        .filter(|(ip, routes)| options.wants(ip.name()) && !(options.quick && *routes > QUICK_MAX));
+    wanted
+        .map(|(ip, routes)| Size::new(ip, routes, has_peer))
         .collect()
 }
 
@@ -205,84 +251,34 @@ fn main() {
     let options = Options::read();
     let _machine = Machine::prepare(&options);
     let directory = tempfile::tempdir().unwrap();
-    let circumstances = common::circumstances(&options, ROUNDS);
-    if l3fwd::program().is_none() {
-        eprintln!("no dpdk-l3fwd: scripts/build-l3fwd builds it; quietwire is measured alone");
-    }
-    let rows: Vec<Row> = sizes(&options)
-        .into_iter()
-        .flat_map(|(ip, routes)| size(&options, directory.path(), ip, routes))
-        .collect();
-    if options.json {
-        let document =
-            serde_json::json!({ "bench": "route_scale", "run": circumstances, "rows": rows });
-        println!("{document:#}");
-    } else {
-        print(&rows);
-    }
-    if let Some(directory) = &options.svg {
-        draw(directory, &rows);
-    }
-}
-
-fn of(rows: &[Row], router: &str, ip: Ip) -> Vec<(u32, Spread)> {
-    rows.iter()
-        .filter(|row| row.ip == ip.name() && row.router == router)
-        .map(|row| (row.routes, row.forwarded_pps))
-        .collect()
-}
-
-fn print(rows: &[Row]) {
-    for ip in [Ip::V4, Ip::V6] {
-        let name = ip.name();
-        let rows = || rows.iter().filter(|row| row.ip == name);
-        if rows().next().is_none() {
-            continue;
+    let rounds = options.rounds(ROUNDS);
+    let seconds = options.seconds();
+    let mut run = common::begin(&options, "route_scale", rounds, seconds);
+    run.sides.push(switch::side(QUIETWIRE));
+    run.absent.push(common::without_vpp());
+    let has_peer = l3fwd::program().is_some();
+    for lookup in Lookup::ALL {
+        if has_peer {
+            run.sides.push(l3fwd::side(lookup));
+        } else {
+            run.absent.push(Absent {
+                side: lookup.peer().to_owned(),
+                reason: "scripts/build-l3fwd has not built it".to_owned(),
+            });
         }
-        println!(
-            "| {name} routes | router | forwarded, Mpps: median | min | max | to one route | cycles a frame: median | loaded in, s |"
-        );
-        println!("|---|---|---|---|---|---|---|---|");
-        for row in rows() {
-            let first = rows().find(|first| first.router == row.router);
-            let one = first.map_or(f64::NAN, |first| first.forwarded_pps.median);
-            println!(
-                "| {} | {} | {} | {:.2} | {} | {} |",
-                grouped(u64::from(row.routes)),
-                row.router,
-                row.forwarded_pps.mpps(),
-                row.forwarded_pps.median / one,
-                row.cycles_a_frame
-                    .map_or(String::new(), |cycles| format!("{:.0}", cycles.median)),
-                row.loaded_s
-                    .map_or(String::new(), |loaded_s| format!("{:.2}", loaded_s.median)),
-            );
-        }
-        println!();
     }
-}
-
-fn draw(directory: &Path, rows: &[Row]) {
-    let routers = || std::iter::once(QUIETWIRE).chain(Lookup::ALL.map(Lookup::peer));
-    let series: Vec<plot::Series> = [Ip::V4, Ip::V6]
-        .into_iter()
-        .flat_map(|ip| routers().map(move |router| (router, ip)))
-        .map(|(router, ip)| {
-            let points = of(rows, router, ip).into_iter();
-            plot::Series {
-                name: format!("{router}, {}", ip.name()),
-                points: points
-                    .map(|(routes, rate)| (u64::from(routes), rate))
-                    .collect(),
-            }
-        })
-        .filter(|series| !series.points.is_empty())
-        .collect();
-    let labels = plot::Labels {
-        title: "Router: smallest frames, one forwarding CPU, memif",
-        below: "routes",
-        left: "forwarded, Mpps",
-        unit: 1e6,
-    };
-    plot::draw(directory, "route_scale", &labels, &series);
+    let sizes = sizes(&options, has_peer);
+    for size in &sizes {
+        for router in &size.routers {
+            run.expect(&size.point(*router), router.figures());
+        }
+    }
+    let mut turns = options.turns();
+    for index in turns.order(sizes.len()) {
+        let own = directory.path().join(index.to_string());
+        fs::create_dir(&own).unwrap();
+        sizes[index].rounds(&own, &options, &mut turns, &mut run);
+        fs::remove_dir_all(&own).unwrap();
+    }
+    common::finish(&options, run);
 }

@@ -410,6 +410,7 @@ fn a_firewall_lets_through_what_its_rules_say() {
     let [first, second] = [0, 1].map(|port| uris[port].as_str().unwrap());
     let output = Command::new(env!("CARGO_BIN_EXE_quietwire"))
         .args(["generate", "--port", first, "--port", second, "--json"])
+        .args(["--isolation", "none"])
         .args([
             "--rate",
             "500",

@@ -407,7 +407,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
     let place = Place::new();
     let ports = place.loop_ports();
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
-    let small = ["--memory-mib", "64", "--no-huge"];
+    let small = ["--memory-mib", "64", "--no-huge", "--isolation", "none"];
     let quick = ["--duration", "20ms", "--pacing-duration", "20ms"];
     let calibrate = [&["tester", "calibrate"], &ports[..], &small, &quick].concat();
     // A machine with much else to do may have no clean rate: then it ends with 1, and has written the file all the same.
@@ -446,12 +446,16 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
             && before.contains("100 % of the load is 0.0100 Mpps"),
         "{said}"
     );
-    assert_eq!(
-        said.matches("(more than the tester was calibrated for)")
-            .count(),
-        1,
-        "{said}"
-    );
+    // An invalid trial is made again.
+    let trials: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains(" offered"))
+        .collect();
+    assert!(trials.len() >= 2, "{said}");
+    for line in trials {
+        let is_marked = line.contains("(more than the tester was calibrated for)");
+        assert_eq!(is_marked, !line.contains("0.001 Mpps"), "{said}");
+    }
     assert!(!result.to_string().contains("\"is_simulated\":true"));
     let (_, said) = sweep("2000", &[]);
     assert!(!said.contains("calibrated"), "{said}");
@@ -512,7 +516,7 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     let place = Place::new();
     let out = place.path("out.json");
     let mut command = place.quietwire(&["generate", "--port", "null:", "--rate", "1k", "--json"]);
-    command.args(["--memory-mib", "64", "--no-huge"]);
+    command.args(["--memory-mib", "64", "--no-huge", "--isolation", "none"]);
     command.args(["--duration", "500ms", "--warm-up", "0s", "--drain", "0s"]);
     command.stdout(File::create(&out).unwrap());
     command.stderr(File::create(place.path("said")).unwrap());

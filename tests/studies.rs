@@ -95,6 +95,19 @@ fn case<'a>(summary: &'a Value, name: &str) -> &'a Value {
     cases.iter().find(|case| case["name"] == name).unwrap()
 }
 
+/// Every device told its counters, and each lost frame has a place.
+fn assert_accounted(case: &Value) {
+    let losses = &case["losses"];
+    assert!(losses["trials"].as_u64() > Some(0), "{case}");
+    assert_eq!(losses["trials_without"], 0, "{losses}");
+    assert!(losses["without_counters"].is_null(), "{losses}");
+    let count = |value: &Value| value.as_u64().unwrap();
+    let places = losses["places"].as_array().into_iter().flatten();
+    let placed: u64 = places.map(|place| count(&place["frames"])).sum();
+    let others = count(&losses["tester_frames"]) + count(&losses["unknown_frames"]);
+    assert_eq!(count(&losses["lost_frames"]), placed + others, "{losses}");
+}
+
 const SWITCHES: &str = r#"
 name = "switches"
 title = "A test"
@@ -179,6 +192,7 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
     );
     for name in ["quietwire", "quietwire-veth", "linux-bridge", "ovs-netdev"] {
         let seen = case(summary, name);
+        assert_accounted(seen);
         assert!(seen["max_rate_pps"].as_f64().unwrap() > 0.0, "{seen}");
         assert!(
             seen["highest_load"]["forwarding_pps"]["median"]
@@ -187,6 +201,10 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
                 > 0.0
         );
     }
+    // In memory nothing is lost that no counter shows.
+    let losses = &case(summary, "quietwire")["losses"];
+    assert_eq!(losses["unknown_frames"], 0, "{losses}");
+    assert!(losses["differences"].is_null(), "{losses}");
     let rows = summary["sizes"][0]["published"].as_array().unwrap();
     assert_eq!(rows[0]["measured"]["case"], "linux-bridge");
     assert!(rows[1]["unanswered"].as_str().unwrap().contains("vpp"));
@@ -276,6 +294,9 @@ fn tenants_are_added_until_the_goal_breaks_or_there_are_as_many_as_asked_for() {
     fs::write(place.path("study.toml"), TENANTS).unwrap();
     let told = place.run("study.toml", &[]);
     assert_eq!(told["summary"]["state"]["state"], "finished");
+    // The switch, and testpmd in containers.
+    let cases = told["summary"]["sizes"][0]["cases"].as_array().unwrap();
+    cases.iter().for_each(assert_accounted);
     let tenants = &told["summary"]["sizes"][0]["tenants"];
     assert_eq!(tenants["found"][0]["is_through"], true, "{tenants}");
     let rows = tenants["rows"].as_array().unwrap();

@@ -2,12 +2,16 @@
 //! The real `quietwire switch run`, its ports memif servers, frames from this process. Wants root, as the switch does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "switch_memif/account.rs"]
+mod account;
 #[path = "switch_memif/bench.rs"]
 mod bench;
 #[path = "switch_memif/changes.rs"]
 mod changes;
 #[path = "switch_memif/gateways.rs"]
 mod gateways;
+#[path = "switch_memif/load.rs"]
+mod load;
 #[path = "switch_memif/metrics.rs"]
 mod metrics;
 #[path = "switch_memif/requirements.rs"]

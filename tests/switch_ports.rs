@@ -60,13 +60,7 @@ fn carries(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2]) {
             &full(tester_uris[1]),
         ]);
         command.args(["--warm-up", "0s", "--drain", "2s", "--direction", "both"]);
-        command.args([
-            "--memory-mib",
-            "192",
-            "--no-huge",
-            "--realtime-priority",
-            "0",
-        ]);
+        command.args(["--memory-mib", "192", "--no-huge", "--isolation", "none"]);
         command.arg("--json");
         command
     });

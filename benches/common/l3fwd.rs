@@ -10,7 +10,12 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use super::placement::place_threads;
+use super::record::Side;
 use super::{DEVICE_CPU, Running, huge_pages_free, tail, wait_until};
+
+/// Frames that it receives at once: `scripts/build-l3fwd` makes it quietwire's.
+const BURST: u32 = super::switch::BURST;
 
 /// Beside loading routes, which lpm takes a minute for with 200,000, it waits nine seconds for its links before it forwards.
 const START: Duration = Duration::from_secs(240);
@@ -53,6 +58,19 @@ impl Lookup {
             Self::Fib => "dpdk-l3fwd, fib",
         }
     }
+}
+
+/// The router as a side of a run.
+pub(crate) fn side(lookup: Lookup) -> Side {
+    let built = format!("scripts/build-l3fwd: -O3 {}", super::dpdk_march());
+    super::side(
+        lookup.peer(),
+        &super::package_version("libdpdk-dev"),
+        &built,
+        BURST,
+        "rings of 1024 descriptors; parses packet types in software, as memif ports do not tell; no look at checksum and source \
+         address, no neighbours, no ICMP, no counters",
+    )
 }
 
 /// A router that runs until the value is dropped.
@@ -129,6 +147,7 @@ impl L3fwd {
             running.assert_alive(&log);
             tail(&log).contains("entering main loop")
         });
+        place_threads(&running.pid());
         running.signal("STOP");
         Self {
             running,

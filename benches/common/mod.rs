@@ -4,20 +4,36 @@
 // Each benchmark is a crate of its own, and uses a part of this.
 #![allow(dead_code)]
 
+pub(crate) mod figure;
+pub(crate) mod goals;
 pub(crate) mod l3fwd;
 pub(crate) mod ovs;
+pub(crate) mod placement;
 pub(crate) mod plot;
+pub(crate) mod record;
+pub(crate) mod spread;
 pub(crate) mod switch;
+pub(crate) mod tables;
+pub(crate) mod testpmd;
+pub(crate) mod turns;
+pub(crate) mod verdict;
+pub(crate) mod words;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use quietwire_dpdk::thread::pin;
 use quietwire_dpdk::{Eal, EalOptions, HugePages};
+
+use goals::GOALS;
+use record::{Absent, Run, Side};
+pub(crate) use spread::Spread;
+use turns::Turns;
+use words::VPP;
 
 pub(crate) const QUIETWIRE: &str = env!("CARGO_BIN_EXE_quietwire");
 /// Where the tester and everything else runs that does not forward.
@@ -27,6 +43,10 @@ pub(crate) const DEVICE_CPU: &str = "1";
 pub(crate) const RING_SIZE: &str = "1024";
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
+/// With the warm-up, less than the 0.95 s after which the kernel takes a CPU from a real-time thread for the sake of others
+/// (`fair_server` of Linux 6.12 and later).
+const SECONDS: f64 = 0.5;
+
 /// Options that all of them take, after `--`.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Options {
@@ -35,7 +55,13 @@ pub(crate) struct Options {
     rounds: Option<u32>,
     /// Seconds that each measurement counts frames; also QUIETWIRE_BENCH_SECONDS.
     #[arg(long)]
-    seconds: Option<u32>,
+    seconds: Option<f64>,
+    /// Seed of the order of turns. Default: from the clock.
+    #[arg(long)]
+    seed: Option<u32>,
+    /// Store the run as JSON in this directory. Default: bench/ below the target directory.
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
     /// Fewer sizes and two rounds: whether it works, rather than how fast it is.
     #[arg(long)]
     pub(crate) quick: bool,
@@ -58,7 +84,15 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn read() -> Self {
-        Self::parse()
+        let mut options = Self::parse();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let clock = now.map_or(1, |now| now.subsec_nanos());
+        options.seed.get_or_insert(clock);
+        options
+    }
+
+    pub(crate) fn turns(&self) -> Turns {
+        Turns::new(self.seed.unwrap_or_default())
     }
 
     /// How many rounds, where nothing was said.
@@ -70,17 +104,22 @@ impl Options {
         said.unwrap_or(usual).max(1)
     }
 
-    pub(crate) fn seconds(&self) -> u32 {
-        self.seconds_or(1)
+    /// Seconds of one measurement.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.seconds_or(SECONDS)
     }
 
-    /// Seconds of one measurement, where nothing was said.
-    pub(crate) fn seconds_or(&self, usual: u32) -> u32 {
-        let usual = if self.quick { 1 } else { usual };
+    /// Seconds of one measurement, with a default.
+    pub(crate) fn seconds_or(&self, usual: f64) -> f64 {
+        let usual = if self.quick {
+            usual.min(SECONDS)
+        } else {
+            usual
+        };
         let said = self
             .seconds
             .or_else(|| environment("QUIETWIRE_BENCH_SECONDS"));
-        said.unwrap_or(usual).max(1)
+        said.unwrap_or(usual).max(0.01)
     }
 
     pub(crate) fn wants(&self, name: &str) -> bool {
@@ -88,7 +127,7 @@ impl Options {
     }
 }
 
-fn environment(name: &str) -> Option<u32> {
+fn environment<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
@@ -165,7 +204,7 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> 
 }
 
 /// Trials before a tester that fails each time is given up.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 8;
 
 /// Why a trial was invalid, by the tester's own word.
 fn faults(result: &serde_json::Value) -> String {
@@ -176,23 +215,34 @@ fn faults(result: &serde_json::Value) -> String {
         .map_or_else(|| "invalid".to_owned(), ToString::to_string)
 }
 
+/// Whether a trial that says nothing certain of losses says how many frames a second came: what the tester may have missed is
+/// at most 1 % of what it received.
+fn measures_a_rate(result: &serde_json::Value) -> bool {
+    let health = |key: &str| result["health"][key].as_u64().unwrap_or(u64::MAX);
+    let is_clean = ["receive_drops", "excess_frames", "phantom_frames"]
+        .iter()
+        .all(|key| health(key) == 0);
+    let received = result["received_frames"].as_u64().unwrap_or(0);
+    is_clean && received > 0 && health("missed_at_most_frames").saturating_mul(100) <= received
+}
+
 /// One run of the tester: what all benchmarks ask for, and what one adds.
 pub(crate) struct Load<'a> {
     /// Where the tester sends, and where it receives.
     pub(crate) ports: [String; 2],
-    pub(crate) seconds: u32,
+    pub(crate) seconds: f64,
     pub(crate) more: &'a [&'a str],
 }
 
 impl Load<'_> {
-    /// 64-byte frames one way, as many as there is room for; the tester's result. A trial in which the tester failed says
+    /// 64-byte frames, one way unless `more` has a direction, as many as there is room for; the tester's result. A trial in which the tester failed says
     /// nothing about the device, and is tried again.
     pub(crate) fn offer(&self) -> serde_json::Value {
         for _ in 0..ATTEMPTS {
             let output = self.attempt();
             let result = serde_json::from_slice(&output.stdout);
             match result {
-                Ok(result) if output.status.success() => return result,
+                Ok(result) if output.status.success() || measures_a_rate(&result) => return result,
                 Ok(result) => eprintln!("tried again: {}", faults(&result)),
                 Err(_) => panic!(
                     "the tester failed: {}",
@@ -209,10 +259,17 @@ impl Load<'_> {
         for port in &self.ports {
             command.args(["--port", port]);
         }
-        command.args(["--rate", "max", "--direction", "one-way", "--json"]);
-        command.args(["--cpus", TESTER_CPU, "--realtime-priority", "50"]);
-        command.args(["--ring-size", RING_SIZE, "--warm-up", "500ms"]);
-        command.args(["--duration", &format!("{}s", self.seconds)]);
+        command.args(["--rate", "max", "--json"]);
+        if !self.more.contains(&"--direction") {
+            command.args(["--direction", "one-way"]);
+        }
+        if !self.more.contains(&"--cpus") {
+            command.args(["--cpus", TESTER_CPU]);
+        }
+        command.args(["--realtime-priority", placement::TESTER_PRIORITY]);
+        command.args(["--isolation", "none"]);
+        command.args(["--ring-size", RING_SIZE, "--warm-up", "200ms"]);
+        command.args(["--duration", &format!("{:.0}ms", self.seconds * 1e3)]);
         command.args(self.more).output().expect("the tester runs")
     }
 
@@ -239,45 +296,6 @@ pub(crate) fn start_dpdk(name: &str, memory_mib: u32) -> Eal {
         file_prefix: format!("quietwire-{name}-{}", std::process::id()),
     });
     started.expect("DPDK starts")
-}
-
-/// What was measured in the rounds.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Spread {
-    pub(crate) fn of(values: &[f64]) -> Self {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        Self {
-            median: f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]),
-            min: sorted[0],
-            max: sorted[sorted.len() - 1],
-        }
-    }
-
-    /// Median, smallest and largest in millions, as cells of a table.
-    pub(crate) fn mpps(self) -> String {
-        let [median, min, max] = [self.median, self.min, self.max].map(|rate| rate / 1e6);
-        format!("{median:.2} | {min:.2} | {max:.2}")
-    }
-}
-
-/// A number for people: 20,000.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A setting of the kernel's that is as it was before when the value is dropped.
@@ -339,11 +357,161 @@ pub(crate) fn huge_pages_free() -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// What a table or document is to be read with.
-pub(crate) fn circumstances(options: &Options, usual_rounds: u32) -> serde_json::Value {
-    serde_json::json!({
-        "rounds": options.rounds(usual_rounds),
-        "seconds": options.seconds(),
-        "huge_pages": huge_pages_free() > 0,
-    })
+/// Text of a file or of a program's output, on one line; empty if there is none.
+pub(crate) fn output_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+/// Version of an installed Debian package.
+pub(crate) fn package_version(name: &str) -> String {
+    output_of(
+        "dpkg-query",
+        &["--show", "--showformat", "${Version}", name],
+    )
+}
+
+/// The processor that DPDK's inline functions are compiled for, by pkg-config.
+pub(crate) fn dpdk_march() -> String {
+    let flags = output_of("pkg-config", &["--cflags", "libdpdk"]);
+    let march = flags.split(' ').find(|flag| flag.starts_with("-march="));
+    march.unwrap_or("no -march").to_owned()
+}
+
+/// A run that has measured nothing yet. Requires the machine to be prepared.
+pub(crate) fn begin(options: &Options, bench: &str, rounds: u32, seconds: f64) -> Run {
+    let run = Run {
+        bench: bench.to_owned(),
+        command: command(bench),
+        date: output_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
+        machine: machine(),
+        rounds,
+        seconds,
+        seed: options.seed.unwrap_or_default(),
+        helpers: placement::rule(),
+        sides: Vec::new(),
+        absent: Vec::new(),
+        series: Vec::new(),
+        goals: Vec::new(),
+    };
+    eprintln!("{bench}: {rounds} rounds of {seconds} s, seed {}", run.seed);
+    run
+}
+
+/// The command that repeats this run.
+fn command(bench: &str) -> String {
+    let mut words = std::env::args().skip(1).peekable();
+    let mut text = format!("cargo bench -p quietwire --bench {bench}");
+    let mut separator = " --";
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--bench" => {}
+            "--runs" | "--svg" => drop(words.next()),
+            _ => {
+                text.push_str(separator);
+                separator = "";
+                text.push_str(&if word.contains(' ') {
+                    format!(" '{word}'")
+                } else {
+                    format!(" {word}")
+                });
+            }
+        }
+    }
+    text
+}
+
+/// CPUs of the machine, whichever of them this process may use.
+pub(crate) fn cpus() -> u32 {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let lines = cpuinfo.lines().filter(|line| line.starts_with("processor"));
+    lines.count() as u32
+}
+
+fn machine() -> record::Machine {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| -> String {
+        let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        let found = fields.find(|(key, _)| key.trim() == name);
+        found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+    };
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let system = release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = meminfo.split_whitespace().nth(1);
+    let kib: u64 = kib.and_then(|kib| kib.parse().ok()).unwrap_or(0);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mhz: f64 = field("cpu MHz").parse().unwrap_or(0.0);
+    let pages = fs::read_to_string(NR_HUGE_PAGES).unwrap_or_default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    record::Machine {
+        cpu: format!(
+            "{}, family {}, model {}",
+            field("model name"),
+            field("cpu family"),
+            field("model")
+        ),
+        cpus: cpus(),
+        ghz: (mhz / 100.0).round() / 10.0,
+        memory_gib: kib.div_ceil(1 << 20),
+        is_virtual: field("flags").contains("hypervisor"),
+        system: system.unwrap_or("unknown").trim_matches('"').to_owned(),
+        kernel: kernel.trim().to_owned(),
+        dpdk: quietwire_dpdk::version().replace("DPDK ", ""),
+        huge_pages: pages.trim().parse().unwrap_or(0),
+        load: load.split(' ').next().and_then(|load| load.parse().ok()),
+    }
+}
+
+/// Names VPP as absent: the goals that compare with it say why they have no verdict.
+pub(crate) fn without_vpp() -> Absent {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_installed = std::env::split_paths(&path).any(|directory| directory.join("vpp").exists());
+    let reason = match is_installed {
+        true => "no benchmark starts VPP yet",
+        false => "`vpp` is not in PATH; Debian has no package of it",
+    };
+    Absent {
+        side: VPP.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// A side that was measured.
+pub(crate) fn side(name: &str, version: &str, built: &str, burst: u32, notes: &str) -> Side {
+    Side {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        built: built.to_owned(),
+        burst,
+        notes: notes.to_owned(),
+    }
+}
+
+/// Judges a run's goals, prints and stores the run, and draws its figures.
+pub(crate) fn finish(options: &Options, mut run: Run) {
+    run.goals = run.judge(GOALS);
+    if options.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&run).expect("a document")
+        );
+    } else {
+        println!("{}", tables::all(&run));
+    }
+    let directory = options.runs.clone().unwrap_or_else(default_runs);
+    let path = run.store(&directory).expect("the run can be stored");
+    eprintln!("stored in {}", path.display());
+    if let Some(directory) = &options.svg {
+        plot::draw_run(directory, &run);
+    }
+}
+
+/// target/release/quietwire, target/bench.
+fn default_runs() -> PathBuf {
+    let target = Path::new(QUIETWIRE).ancestors().nth(2);
+    target.expect("the target directory").join("bench")
 }

@@ -3,13 +3,14 @@
 //! system's. Ports are vhost-user servers; one thread forwards, on the same CPU as quietwire's.
 //!
 //! It is given what it asks for to look its best with many addresses: a table of MAC addresses as large as it can be,
-//! no limit on flows that matters, no ageing, and threads beside the forwarding one that come before the tester where
-//! they share a CPU, since the forwarding thread waits for locks that they hold.
+//! no limit on flows that matters, no ageing.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use super::{DEADLINE, Running, TESTER_CPU, huge_pages_free, log_into, tail, wait_until};
+use super::placement::{helper_cpu, place_threads};
+use super::record::Side;
+use super::{DEADLINE, Running, huge_pages_free, log_into, tail, wait_until};
 
 /// Of Debian's package openvswitch-switch-dpdk.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -17,9 +18,8 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const DATABASE_SERVER: &str = "/usr/sbin/ovsdb-server";
 /// The CPU that the forwarding thread has, as a mask: [`super::DEVICE_CPU`].
 const FORWARDING_MASK: &str = "0x2";
-const OTHERS_MASK: &str = "0x1";
-/// More than the tester's 50.
-const PRIORITY: &str = "60";
+/// Frames that it receives at once, at most: compiled in (`NETDEV_MAX_BURST`).
+const BURST: u32 = 32;
 /// The most that it takes.
 pub(crate) const MAC_TABLE: u32 = 1_000_000;
 const FLOW_LIMIT: &str = "4000000";
@@ -48,6 +48,17 @@ pub(crate) fn is_installed() -> bool {
         .all(|path| Path::new(path).exists())
 }
 
+/// Open vSwitch as a side of a run.
+pub(crate) fn side(name: &str) -> Side {
+    super::side(
+        name,
+        &super::package_version("openvswitch-switch-dpdk"),
+        "by Debian",
+        BURST,
+        "netdev bridge, action NORMAL; a table of 1,000,000 addresses, no ageing, flows stay; rings as its defaults are",
+    )
+}
+
 impl OpenVSwitch {
     /// With so many ports, in a new directory.
     pub(crate) fn start(directory: &Path, ports: usize) -> Self {
@@ -65,7 +76,7 @@ impl OpenVSwitch {
             ovs.asked(&["version"]).is_some()
         });
         ovs.add_bridge(ports);
-        ovs.put_first();
+        place_threads(&ovs.daemon.pid());
         ovs
     }
 
@@ -89,22 +100,6 @@ impl OpenVSwitch {
         // What it does not know yet would go to the kernel as well, which is slow and not what is compared.
         let flood = self.tool("ovs-ofctl", &["mod-port", "br0", "br0", "no-flood"]);
         assert!(flood.status.success(), "{}", said(&flood));
-    }
-
-    /// Every thread but the forwarding one comes before the tester.
-    fn put_first(&self) {
-        let tasks = format!("/proc/{}/task", self.daemon.pid());
-        for entry in std::fs::read_dir(tasks).expect("its threads").flatten() {
-            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            if name.starts_with("pmd") {
-                continue;
-            }
-            let thread = entry.file_name();
-            let mut command = Command::new("chrt");
-            command.args(["-f", "-p", PRIORITY]).arg(thread);
-            // A thread may have ended meanwhile.
-            let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        }
     }
 
     /// Where the tester finds a port.
@@ -167,6 +162,12 @@ impl OpenVSwitch {
     }
 }
 
+/// The CPU of the helpers as a mask.
+fn helpers_mask() -> String {
+    let cpu: u32 = helper_cpu().parse().expect("a CPU");
+    format!("{:#x}", 1_u64 << cpu)
+}
+
 /// The number after a text.
 fn after(text: &str, key: &str) -> u64 {
     let rest = text.split_once(key).map_or("", |(_, rest)| rest);
@@ -206,7 +207,7 @@ fn configure(directory: &Path) {
     let options = [
         "dpdk-init=true",
         &format!("dpdk-extra=\"{memory}\""),
-        &format!("dpdk-lcore-mask={OTHERS_MASK}"),
+        &format!("dpdk-lcore-mask={}", helpers_mask()),
         &format!("pmd-cpu-mask={FORWARDING_MASK}"),
         &format!("flow-limit={FLOW_LIMIT}"),
         // Milliseconds: flows stay, and are looked over seldom.
@@ -239,7 +240,7 @@ fn start_daemon(directory: &Path) -> Running {
         "--net",
         "taskset",
         "-c",
-        &format!("{TESTER_CPU},{}", super::DEVICE_CPU),
+        &format!("{},{}", helper_cpu(), super::DEVICE_CPU),
         VSWITCHD,
     ]);
     command.env("OVS_RUNDIR", directory);

@@ -6,7 +6,80 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use super::Spread;
+use super::record::{Figure, Run};
+use super::spread::Spread;
+
+/// A figure of a run's cases by their size: bench, file, group of cases, title, axis below.
+const BY_SIZE: [[&str; 5]; 4] = [
+    [
+        "bridge_scale",
+        "bridge-scale",
+        "",
+        "Bridge: 64-byte frames, one forwarding CPU",
+        "MAC addresses",
+    ],
+    [
+        "route_scale",
+        "route-scale-ipv4",
+        "IPv4",
+        "Router: 64-byte frames, one forwarding CPU, memif",
+        "IPv4 routes",
+    ],
+    [
+        "route_scale",
+        "route-scale-ipv6",
+        "IPv6",
+        "Router: 84-byte frames, one forwarding CPU, memif",
+        "IPv6 routes",
+    ],
+    [
+        "ports_scale",
+        "ports-scale",
+        "",
+        "Bridge: 64-byte frames, one forwarding CPU, memif",
+        "ports",
+    ],
+];
+
+/// Draws the figures that show a run's rates by the size of its cases.
+pub(crate) fn draw_run(directory: &Path, run: &Run) {
+    for [bench, file, group, title, below] in BY_SIZE {
+        if bench != run.bench {
+            continue;
+        }
+        let mut lines: Vec<Series> = Vec::new();
+        for series in &run.series {
+            let point = &series.point;
+            let is_drawn = series.figure == Figure::ForwardedPps && point.group.starts_with(group);
+            let values = series.values();
+            let Some(size) = point.size.filter(|_| is_drawn && !values.is_empty()) else {
+                continue;
+            };
+            let name = match bench {
+                "ports_scale" => &point.group,
+                _ => &point.side,
+            };
+            let at = lines.iter().position(|line| line.name == *name);
+            let at = at.unwrap_or_else(|| {
+                lines.push(Series {
+                    name: name.clone(),
+                    points: Vec::new(),
+                });
+                lines.len() - 1
+            });
+            lines[at].points.push((size, Spread::of(&values)));
+        }
+        let labels = Labels {
+            title,
+            below,
+            left: "forwarded, Mpps",
+            unit: 1e6,
+        };
+        if !lines.is_empty() {
+            draw(directory, file, &labels, &lines);
+        }
+    }
+}
 
 /// A line of a figure.
 pub(crate) struct Series {
@@ -54,7 +127,7 @@ pub(crate) fn draw(directory: &Path, name: &str, labels: &Labels<'_>, series: &[
         .configure_mesh()
         .x_desc(labels.below)
         .y_desc(labels.left)
-        .x_label_formatter(&|x| super::grouped(x.round() as u64))
+        .x_label_formatter(&|x| super::words::grouped(x.round() as u64))
         .label_style(("sans-serif", 15))
         .draw()
         .expect("the axes are drawn");

@@ -4,9 +4,22 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{
-    DEADLINE, DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, TESTER_CPU, log_into, wait_until,
-};
+use super::placement::{helper_cpu, place_threads};
+use super::record::Side;
+use super::{DEADLINE, DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, log_into, wait_until};
+
+/// Frames that quietwire receives at once, at most.
+pub(crate) const BURST: u32 = quietwire_dpdk::BURST_MAX as u32;
+
+/// quietwire as a side of a run.
+pub(crate) fn side(name: &str) -> Side {
+    let march = super::dpdk_march();
+    let built = format!(
+        "Cargo's bench profile: opt-level 3, thin LTO, target-cpu x86-64-v2; DPDK's inline functions: -O3 {march}"
+    );
+    let version = env!("CARGO_PKG_VERSION");
+    super::side(name, version, &built, BURST, "rings of 1024 descriptors")
+}
 
 /// What a port of the switch is, and how the tester reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +108,8 @@ impl Switch {
         std::fs::create_dir(directory).expect("a new directory");
         let mut command = Command::new(binary);
         command.args(["switch", "run", "--forwarding-cpus", DEVICE_CPU]);
-        command.args(["--service-cpus", TESTER_CPU, "--control-cpus", TESTER_CPU]);
+        let helper = helper_cpu();
+        command.args(["--service-cpus", helper, "--control-cpus", helper]);
         command.args(["--rx-ring-size", RING_SIZE, "--tx-ring-size", RING_SIZE]);
         command.args(more);
         for number in 0..ports {
@@ -113,6 +127,7 @@ impl Switch {
             running.assert_alive(&log);
             control.exists() && command_of(&control, &["show", "threads"])
         });
+        place_threads(&running.pid());
         Self {
             _running: running,
             directory: directory.to_owned(),

@@ -6,12 +6,12 @@
 use libfuzzer_sys::fuzz_target;
 use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::{MacAddress, VlanId};
-use quietwire_switch::bridge::{
+use quietwire_tables::bridge::{
     BridgePort, BridgeTables, Clock, Decisions, Flooding, Ingress, Interface, OverLimit, PortVlans,
     ReferenceBridge, Settings, Storm, StormLimits, TagType, Trunk, Tunnel, VlanSet, carry_out,
     decide_with,
 };
-use quietwire_switch::fdb::{Fdb, Key, Selection};
+use quietwire_tables::fdb::{Fdb, Key, Selection};
 
 const AGEING_S: u32 = 3;
 const ENTRIES_MAX: u32 = 20;

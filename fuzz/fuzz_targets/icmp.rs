@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, Network, Transport, checksum, parse};
-use quietwire_switch::icmp::{Error, echo_reply, error};
+use quietwire_tables::icmp::{Error, echo_reply, error};
 
 const ERRORS: [Error; 8] = [
     Error::NetUnreachable,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use quietwire_packet::{MacAddress, checksum, parse};
-use quietwire_switch::neighbour::{Action, Facts, Limits, Neighbours};
+use quietwire_tables::neighbour::{Action, Facts, Limits, Neighbours};
 
 const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 const LIMITS: Limits = Limits {

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, checksum};
-use quietwire_switch::fib::{Ipv4Routes, Ipv6Routes};
-use quietwire_switch::route::{
+use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
+use quietwire_tables::route::{
     Adjacency, Decision, Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter,
     Router, Urpf, Vrf, decide, fragments, rewrite,
 };

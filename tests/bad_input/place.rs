@@ -150,7 +150,7 @@ impl Place {
 
     /// `quietwire generate` with little memory.
     pub(crate) fn generate(&self, arguments: &[&str]) -> Command {
-        let mut command = self.quietwire(&["generate", "--no-huge"]);
+        let mut command = self.quietwire(&["generate", "--no-huge", "--isolation", "none"]);
         if !arguments.contains(&"--memory-mib") {
             command.args(["--memory-mib", "64"]);
         }

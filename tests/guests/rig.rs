@@ -175,8 +175,8 @@ impl Rig {
                     "--memory-mib",
                     "192",
                     "--no-huge",
-                    "--realtime-priority",
-                    "0",
+                    "--isolation",
+                    "none",
                     "--json",
                 ])
                 .output()

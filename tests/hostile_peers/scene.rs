@@ -155,7 +155,7 @@ impl Scene {
         command.args(["--rate", &rate.to_string(), "--warm-up", "0s"]);
         command.args(["--direction", "both", "--drain", "1s"]);
         command.args(["--memory-mib", "96", "--no-huge"]);
-        command.args(["--realtime-priority", "0", "--json"]);
+        command.args(["--isolation", "none", "--json"]);
         command.args(["--duration", &format!("{}ms", time.as_millis())]);
         command
     }

@@ -91,16 +91,36 @@ fn verified(mut machine: Machine, worker: u32, plane: DataPlane) {
     assert_eq!(settings(), machine.before);
 }
 
+/// DPDK's directory of a program, which is ended by a signal and leaves it. Removed when dropped.
+struct DpdkDirectory(String);
+
+impl DpdkDirectory {
+    fn of(program: &str) -> Self {
+        Self(format!("qwpart-{program}-{}", std::process::id()))
+    }
+}
+
+impl Drop for DpdkDirectory {
+    fn drop(&mut self) {
+        let removed = fs::remove_dir_all(Path::new("/run/dpdk").join(&self.0));
+        if let Err(error) = removed {
+            eprintln!("/run/dpdk/{}: {error}", self.0);
+        }
+    }
+}
+
 #[test]
 fn testpmd_runs_as_it_is_printed_and_is_recognised() {
+    // Before the machine, which ends the program when it is dropped.
+    let dpdk = DpdkDirectory::of("testpmd");
     // It keeps buffers for many queues, however few it has.
     let mut machine = Machine::new(240);
     done(&["apply", "--plan", machine.plan()]);
     let line = rendered(&machine, "testpmd");
     let (options, own) = line.trim().split_once(" -- ").unwrap();
     let command = format!(
-        "{options} --file-prefix=qwpart{} --single-file-segments --vdev=net_null0 --huge-dir={} -- {own}",
-        std::process::id(),
+        "{options} --file-prefix={} --single-file-segments --vdev=net_null0 --huge-dir={} -- {own}",
+        dpdk.0,
         machine.directory.path().join("pages").display()
     );
     let directory = machine.directory.path().to_owned();
@@ -114,6 +134,7 @@ fn testpmd_runs_as_it_is_printed_and_is_recognised() {
 fn open_vswitch_runs_as_it_is_told_and_is_recognised() {
     const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
     const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+    let dpdk = DpdkDirectory::of("ovs");
     let mut machine = Machine::new(160);
     done(&["apply", "--plan", machine.plan()]);
     let directory = machine.directory.path().to_owned();
@@ -148,7 +169,8 @@ fn open_vswitch_runs_as_it_is_told_and_is_recognised() {
     // The file is a script, and what the machine has no hardware for is added to it.
     run("sh", &["-c", &rendered(&machine, "ovs")]);
     let extra = format!(
-        "other_config:dpdk-extra=\"--no-pci --single-file-segments --huge-dir={}\"",
+        "other_config:dpdk-extra=\"--no-pci --file-prefix={} --single-file-segments --huge-dir={}\"",
+        dpdk.0,
         at("pages")
     );
     run(

@@ -260,6 +260,7 @@ fn measure(place: &Workplace, arguments: &[&str]) -> Command {
         command.args(["--port", &uri]);
     }
     command.args(["--no-huge", "--memory-mib", "96", "--json"]);
+    command.args(["--isolation", "none"]);
     command
 }
 

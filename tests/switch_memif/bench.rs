@@ -312,7 +312,7 @@ impl Bench {
                 "one-way",
                 "--no-huge",
             ])
-            .args(["--memory-mib", "128", "--realtime-priority", "0"])
+            .args(["--memory-mib", "128", "--isolation", "none"])
             .stdin(Stdio::null())
             .stdout(self.log())
             .stderr(self.log())

@@ -459,17 +459,17 @@ ELSEWHERE = {
     "4291 2.5.5.2": "the_kernel_gets_what_the_obvious_filter_gives_it",
 }
 
-ROOMS = ["route", "icmp", "neighbour", "layer3", "fib"]
+FOLDERS = ["tables/src/route", "tables/src/icmp", "tables/src/neighbour", "tables/src/fib", "switch/src/layer3"]
 SECTION = r"[0-9A-Z]+(?:\.[0-9]+)*(?: \([a-z](?:\.[0-9])?\))?"
 NAMED = re.compile(rf"RFC (\d+)(?:, (?:sections?|appendix) ({SECTION}(?:(?:,| to| and) {SECTION})*))?")
 
 
-def named(sources):
+def named(crates):
     """Requirements that the code names, tests left aside."""
     found = set()
-    for room in ROOMS:
-        files = [file for file in pathlib.Path(sources, room).rglob("*.rs") if "tests" not in file.parts]
-        assert files, f"no sources of {room} in {sources}"
+    for folder in FOLDERS:
+        files = [file for file in pathlib.Path(crates, folder).rglob("*.rs") if "tests" not in file.parts]
+        assert files, f"no sources in {crates}/{folder}"
         for file in files:
             text = re.sub(r"\n\s*//[/!]? ?", " ", file.read_text())
             for match in NAMED.finditer(text):
@@ -478,8 +478,8 @@ def named(sources):
     return found
 
 
-def tests_there(sources):
-    text = "".join(file.read_text() for file in pathlib.Path(sources).rglob("*.rs"))
+def tests_there(crates):
+    text = "".join(file.read_text() for file in pathlib.Path(crates).rglob("*.rs"))
     return {name for name in ELSEWHERE.values() if f"fn {name}(" in text}
 
 

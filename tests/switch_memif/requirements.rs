@@ -136,7 +136,7 @@ fn document() -> Document {
     let text = output(
         Command::new(python)
             .arg(root.join("tests/switch_memif/requirements.py"))
-            .arg(root.join("crates/switch/src")),
+            .arg(root.join("crates")),
     );
     serde_json::from_str(&text).unwrap()
 }

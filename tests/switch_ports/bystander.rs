@@ -56,7 +56,7 @@ impl Scene {
         command.args(["generate", "--port", &ports[0], "--port", &ports[1]]);
         command.args(["--rate", "2000", "--warm-up", "0s", "--drain", "2s"]);
         command.args(["--direction", "both", "--memory-mib", "96", "--no-huge"]);
-        command.args(["--realtime-priority", "0", "--json", "--duration", duration]);
+        command.args(["--isolation", "none", "--json", "--duration", duration]);
         command
     }
 

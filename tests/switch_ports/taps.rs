@@ -182,13 +182,7 @@ fn interfaces_that_vanish_cost_their_own_ports_only() {
         }
         command.args(["--rate", "2000", "--duration", "500ms", "--json"]);
         command.args(["--warm-up", "0s", "--drain", "2s", "--direction", "both"]);
-        command.args([
-            "--memory-mib",
-            "96",
-            "--no-huge",
-            "--realtime-priority",
-            "0",
-        ]);
+        command.args(["--memory-mib", "96", "--no-huge", "--isolation", "none"]);
         command
     });
     switch.change(&["del", "port", "tap"]);

@@ -151,13 +151,23 @@ mod tests {
     #[test]
     fn a_target_that_panics_is_reported() {
         let calls = Cell::new(0);
+        let name = format!("planted-{}", std::process::id());
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            run("planted", Path::new("/nonexistent"), |_| {
+            run(&name, Path::new("/nonexistent"), |_| {
                 calls.set(calls.get() + 1);
                 assert!(calls.get() < 3, "planted");
             })
         }));
         assert!(outcome.is_err());
         assert_eq!(calls.get(), 3);
+        // The input that it keeps.
+        let prefix = format!("quietwire-fuzz-{name}-");
+        let kept: Vec<_> = fs::read_dir(std::env::temp_dir())
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .collect();
+        assert_eq!(kept.len(), 1);
+        fs::remove_file(kept[0].path()).unwrap();
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every other crate may need: whose fault an error is, deadlines, rate limits, a fuzzer for tests.
+//! What every other crate may need: whose fault an error is, deadlines, rate limits, the size of a burst, a fuzzer for tests.
 //!
 //! Must not know anything above it: no packets, no DPDK, no machine.
 
@@ -12,3 +12,6 @@ mod rate;
 pub use deadline::Deadline;
 pub use fault::Fault;
 pub use rate::RateLimit;
+
+/// The most frames that are handled together.
+pub const BURST_MAX: usize = 64;

@@ -3,9 +3,11 @@
 
 pub(crate) mod application;
 pub(crate) mod chosen_tester;
+mod device;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod host;
+mod isolation;
 pub(crate) mod lab;
 pub(crate) mod measure;
 mod own_tester;

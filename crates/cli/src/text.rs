@@ -34,16 +34,18 @@ pub(crate) fn say(text: impl Display) {
 }
 
 /// A text over as many lines as it needs, each of at most `width` columns; those after the first are indented. A word
-/// that is longer than a line stays whole, and text that fits stays as it is.
+/// that is longer than a line stays whole; text that fits, and the spaces at its beginning, stay as they are.
 pub(crate) fn fold(text: &str, width: usize, indent: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    let words = text.trim_start_matches(' ');
+    let leading = text.len() - words.len();
+    let mut lines = vec![" ".repeat(leading)];
+    for word in words.split(' ') {
         let line = lines.last().map_or("", String::as_str);
         let used = line.chars().count();
-        let is_begun = used > if lines.len() == 1 { 0 } else { indent };
+        let is_begun = used > if lines.len() == 1 { leading } else { indent };
         if is_begun && used + 1 + word.chars().count() > width {
             lines.push(" ".repeat(indent) + word);
         } else if let Some(line) = lines.last_mut() {
@@ -64,6 +66,7 @@ mod tests {
     fn text_is_folded_between_words() {
         assert_eq!(fold("as it  is", 80, 4), "as it  is");
         assert_eq!(fold("one two three", 8, 2), "one two\n  three");
+        assert_eq!(fold("  one two three", 9, 4), "  one two\n    three");
         assert_eq!(fold("abcdefghijkl m n o", 5, 1), "abcdefghijkl\n m n\n o");
         let folded = fold(&"word ".repeat(60), 40, 7);
         assert!(

@@ -6,10 +6,11 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::{ptr, slice};
 
+use crate::BURST_MAX;
 use crate::eal::Eal;
 use crate::mempool::Mempool;
+use crate::sys;
 use crate::sys::field;
-use crate::{segment, sys};
 
 /// Octets of two MAC addresses, and of a VLAN tag behind them.
 const ADDRESSES: usize = 12;
@@ -28,9 +29,6 @@ fn write_tag(octets: &mut [u8], tpid: u16, tci: u16) -> bool {
         None => false,
     }
 }
-
-/// Frames in one burst at most.
-pub const BURST_MAX: usize = 64;
 
 /// Up to [`BURST_MAX`] frames, owned. Frames left in it when it is dropped go back to their pool.
 #[derive(Debug)]
@@ -239,7 +237,7 @@ impl Burst {
         // SAFETY: the buffers are owned by this burst.
         self.held()
             .iter()
-            .any(|mbuf| unsafe { *field::ol_flags(*mbuf) } & segment::UNCUT != 0)
+            .any(|mbuf| unsafe { *field::ol_flags(*mbuf) } & sys::UNCUT != 0)
     }
 
     /// Asks the processor to load the first cache line of each frame.

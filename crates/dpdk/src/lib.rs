@@ -13,13 +13,13 @@ mod burst;
 pub mod cycles;
 mod eal;
 mod error;
-mod memory;
 mod mempool;
 mod pcap;
 pub mod pci;
 mod place;
 mod port;
 mod promiscuity;
+mod registered;
 pub mod ring;
 mod segment;
 mod sys;
@@ -28,13 +28,14 @@ mod testing;
 pub mod thread;
 mod uri;
 
-pub use burst::{BURST_MAX, Blank, Burst, Drain, Mbuf};
+pub use burst::{Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
-pub use memory::prefer_huge_pages;
 pub use mempool::Mempool;
 pub use port::{Guest, Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
+pub use quietwire_base::BURST_MAX;
 pub use quietwire_base::Fault;
+pub use registered::Registered;
 pub use segment::HeaderLengths;
 pub use uri::{PortUri, Role, UriError};
 
@@ -45,22 +46,4 @@ pub fn version() -> String {
     unsafe { std::ffi::CStr::from_ptr(sys::rte_version()) }
         .to_string_lossy()
         .into_owned()
-}
-
-/// Asks the processor to load the first cache line of `value`. Changes nothing but the cache.
-#[inline(always)]
-pub fn prefetch<T>(value: &T) {
-    prefetch_address(std::ptr::from_ref(value).cast());
-}
-
-/// The same for whatever is at an address, or nothing.
-#[inline(always)]
-pub fn prefetch_address(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch touches nothing and never faults, whatever the address is.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch(address.cast(), core::arch::x86_64::_MM_HINT_T0);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

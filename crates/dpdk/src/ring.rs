@@ -4,7 +4,8 @@
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::burst::{BURST_MAX, Burst};
+use crate::BURST_MAX;
+use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::sys;
 
@@ -66,6 +67,12 @@ impl FrameReceiver {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// True once the writing end is gone: what is in the ring is the last.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.frames.is_abandoned()
     }
 
     /// Takes out at most `most` frames into an empty burst; returns how many. Nothing happens when it is not empty.

@@ -5,11 +5,6 @@ use crate::burst::{Mbuf, first_segment};
 use crate::mempool::Mempool;
 use crate::sys::{self, field};
 
-/// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: what a driver sets beside the size of segments; a macro that bindgen cannot read.
-pub(crate) const UNCUT: u64 = 1 << 16;
-/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: the port that sends the frame cuts it, or leaves that to its peer. A macro, too.
-pub(crate) const TO_CUT: u64 = 1 << 50;
-
 /// Lengths of the headers of a frame that is handed on uncut, octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderLengths {
@@ -28,7 +23,7 @@ impl Mbuf<'_> {
     pub fn segment_size(&self) -> Option<u16> {
         // SAFETY: owned by this value; plain integers.
         unsafe {
-            if *field::ol_flags(self.mbuf) & UNCUT == 0 {
+            if *field::ol_flags(self.mbuf) & sys::UNCUT == 0 {
                 return None;
             }
             Some(sys::qw_segment_size(self.mbuf)).filter(|size| *size > 0)

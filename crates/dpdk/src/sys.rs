@@ -47,3 +47,8 @@ pub(crate) mod field {
         hash_usr: u32 = QW_MBUF_HASH_USR;
     }
 }
+
+/// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: what a driver sets beside the size of segments; a macro that bindgen cannot read.
+pub(crate) const UNCUT: u64 = 1 << 16;
+/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: the port that sends the frame cuts it, or leaves that to its peer. A macro, too.
+pub(crate) const TO_CUT: u64 = 1 << 50;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calling thread: its CPUs, its priority, and DPDK's knowledge of it.
 
-use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
 use nix::libc;
@@ -9,11 +8,9 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
-use crate::eal::Eal;
-use crate::error::{self, Error};
-use crate::sys;
+use crate::error::Error;
 
-fn failed(what: String, cause: impl ToString) -> Error {
+pub(crate) fn failed(what: String, cause: impl ToString) -> Error {
     Error::Thread {
         what,
         cause: cause.to_string(),
@@ -86,7 +83,7 @@ fn schedule(policy: i32, priority: i32) -> Result<(), Error> {
 
 /// Leaves the process's signals to its other threads. DPDK's tap driver has the kernel send one whenever a frame
 /// comes, and a handler may run in any thread that does not refuse.
-fn refuse_signals() -> Result<(), Error> {
+pub(crate) fn refuse_signals() -> Result<(), Error> {
     let mut signals = SigSet::all();
     // These say that the thread itself is at fault.
     for own in [
@@ -152,42 +149,4 @@ pub(crate) fn take_realtime_signals() -> Result<(), Error> {
         .map_err(|cause| failed("making the thread that takes signals".to_owned(), cause))?;
     *taken = true;
     Ok(())
-}
-
-/// The calling thread as one that DPDK knows, with a buffer cache of its own. Ends with the value.
-#[derive(Debug)]
-pub struct Registered {
-    _eal: Eal,
-    // The registration belongs to the thread: the value cannot leave it.
-    _not_send: PhantomData<*const ()>,
-}
-
-impl Registered {
-    /// Registers the calling thread (`rte_thread_register`). From then on the process's signals go to its other
-    /// threads.
-    ///
-    /// # Errors
-    /// [`Error::Thread`] when DPDK has no room for more threads (RTE_MAX_LCORE).
-    pub fn new(eal: &Eal) -> Result<Self, Error> {
-        refuse_signals()?;
-        // SAFETY: the EAL is started; the thread is not registered twice through this type
-        // (a second registration is refused by DPDK).
-        if unsafe { sys::rte_thread_register() } < 0 {
-            return Err(failed(
-                "registering a thread with DPDK".to_owned(),
-                error::last(),
-            ));
-        }
-        Ok(Self {
-            _eal: eal.clone(),
-            _not_send: PhantomData,
-        })
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        // SAFETY: registered by `new` in this very thread.
-        unsafe { sys::rte_thread_unregister() }
-    }
 }

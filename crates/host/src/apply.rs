@@ -4,72 +4,28 @@
 
 mod classes;
 mod cpusets;
+mod outcome;
+mod setting;
 mod settings;
 mod state;
 mod step;
+mod target;
 #[cfg(test)]
 mod tests;
 mod threads;
 
-use std::io;
-use std::path::{Path, PathBuf};
-
 use serde::Serialize;
 
-use crate::files::Files;
 use crate::journal::{self, Change, Undone};
 use crate::partition::Plan;
 
 pub(crate) use cpusets::PREFIX as SET_PREFIX;
+pub use outcome::{Difference, Outcome};
 pub use state::{Pending, STATE_DIRECTORY, Status, applied_plan, status};
-pub use step::{Difference, Outcome, Step};
+pub use step::Step;
+pub use target::{ApplyError, Target};
 
 use state::State;
-
-/// Why a plan could not be applied or taken back at all.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// Somebody else is at it.
-    #[error(
-        "process {owner} is applying a partition or taking one back just now; wait until it has ended"
-    )]
-    Busy {
-        /// The process.
-        owner: String,
-    },
-    /// A file of the state.
-    #[error("{}: {what}: {cause}", path.display())]
-    State {
-        /// Which.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        cause: io::Error,
-    },
-}
-
-/// Where a plan is applied.
-#[derive(Clone, Debug)]
-pub struct Target<'a> {
-    /// Its files.
-    pub files: &'a dyn Files,
-    /// Where `/proc` and `/sys` are.
-    pub root: PathBuf,
-    /// Where the journal is kept; the same for all who apply to this machine.
-    pub state_directory: PathBuf,
-}
-
-impl Target<'_> {
-    /// Whether it is the running machine, whose threads can be moved.
-    pub(crate) fn is_live(&self) -> bool {
-        self.root == Path::new("/")
-    }
-
-    pub(crate) fn path(&self, below: &str) -> PathBuf {
-        self.root.join(below)
-    }
-}
 
 /// One difference with what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -93,7 +49,7 @@ pub struct ApplyReport {
 }
 
 impl ApplyReport {
-    /// How many changes failed, or came to less than was wanted.
+    /// How many changes failed, came to less than was wanted, or were left since something else changed the value.
     #[must_use]
     pub fn failures(&self) -> usize {
         let failed = |applied: &&Applied| {
@@ -102,7 +58,9 @@ impl ApplyReport {
                 Outcome::Failed { .. } | Outcome::Partly { .. }
             )
         };
-        let not_undone = |(_, undone): &&(Change, Undone)| matches!(undone, Undone::Failed(_));
+        let not_undone = |(_, undone): &&(Change, Undone)| {
+            matches!(undone, Undone::Failed(_) | Undone::ChangedSince(_))
+        };
         self.applied.iter().filter(failed).count() + self.undone.iter().filter(not_undone).count()
     }
 }

@@ -2,6 +2,7 @@
 //! CPU sets: who may run where. Version 1 (cpuset(7)) and version 2 (Documentation/admin-guide/cgroup-v2.rst) of
 //! the kernel's control groups.
 
+mod residents;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,11 @@ use crate::CpuList;
 use crate::journal::{Change, Journal, TaskAffinity, TasksOnUndo};
 use crate::process::{ProcessId, is_bound};
 use crate::threads::allowed_cpus;
+
+pub use residents::Residents;
+
+/// The group that libvirt puts guests into: theirs to place.
+pub(crate) const GUESTS: &str = "machine.slice";
 
 /// Which interface the kernel offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

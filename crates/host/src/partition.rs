@@ -10,6 +10,7 @@ mod plan;
 mod solve;
 mod wishes;
 
+pub(crate) use derive::USER_SPACE_DRIVERS;
 pub use derive::derive;
 
 pub use plan::{

@@ -2,6 +2,7 @@
 //! Classes of service for the last level cache and memory bandwidth: Intel RDT, AMD's and Arm's likes, by the kernel's
 //! resctrl (Documentation/filesystems/resctrl.rst).
 
+mod check;
 #[cfg(any(test, feature = "machines"))]
 pub mod fake;
 mod groups;

@@ -5,6 +5,8 @@ pub(crate) mod quietwire;
 
 use std::path::PathBuf;
 
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 use serde::{Deserialize, Serialize};
 
 use crate::cycles::CycleCount;
@@ -66,6 +68,9 @@ pub(crate) trait Adapter: std::fmt::Debug {
 
     /// Its counters.
     fn counters(&self, places: &Places) -> Result<serde_json::Value, String>;
+
+    /// Its counters of frames.
+    fn frames(&self, places: &Places, deadline: Deadline) -> Result<ElementCounts, String>;
 
     /// Frames that came in at these ports since it was started.
     fn received(&self, places: &Places, ports: &[&str]) -> Result<u64, String>;

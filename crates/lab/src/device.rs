@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use quietwire_base::Deadline;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
 use quietwire_host::process::wait_until;
 use quietwire_host::roles::Roles;
 use quietwire_host::threads::{ThreadCpus, threads_of};
+use quietwire_tester::account::ElementCounts;
 use serde::{Deserialize, Serialize};
 
 use crate::adapters::{Adapter, DeviceThread, NEIGHBOUR_PORTS, Places};
@@ -245,6 +247,11 @@ impl Device {
         self.adapter
             .counters(&self.places)
             .map_err(|why| self.failed(format!("does not show its counters: {why}")))
+    }
+
+    /// Its counters of frames.
+    pub(crate) fn frames(&self, deadline: Deadline) -> Result<ElementCounts, String> {
+        self.adapter.frames(&self.places, deadline)
     }
 
     /// Frames that came in at its ports for neighbours.

@@ -7,7 +7,7 @@ mod command;
 pub mod console;
 mod image;
 mod kvm;
-mod lines;
+pub(crate) mod lines;
 mod qmp;
 mod running;
 mod spec;

@@ -2,21 +2,25 @@
 //! A lab that is up: one at a time on a machine, with one case at a time in it.
 
 mod beside;
+mod running;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use quietwire_base::Deadline;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
 use quietwire_host::inventory::Inventory;
 use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
 use quietwire_host::partition::Plan;
 use quietwire_host::settings;
+use quietwire_tester::account::DeviceCounts;
 
 use crate::adapters::{DeviceThread, NEIGHBOUR_PORTS, Places, quietwire::Quietwire};
 use crate::clean;
+use crate::counts::PATIENCE;
 use crate::cycles::CycleCount;
 use crate::device::{Device, DeviceSpec};
 use crate::error::{LabError, io_error};
@@ -312,12 +316,14 @@ impl Lab {
         Ok(())
     }
 
-    /// Applies a partition for the case; the CPU set that its device is to be in, whose CPUs these are.
+    /// Applies a partition for the case; the CPU set that its device is to be in, whose CPUs these are. `tasks` says what
+    /// becomes of those in a set that the partition has not.
     fn isolate(
         &mut self,
         plan: &Plan,
         cpus: &CpuList,
         tag: &str,
+        tasks: TasksOnUndo,
         commands: &mut Vec<String>,
     ) -> Result<Cpuset, LabError> {
         let name = format!("case-{:04}{MARKER}", self.cases);
@@ -333,7 +339,7 @@ impl Lab {
                 &mut running.journal,
                 &format!("{tag}-device"),
                 cpus,
-                TasksOnUndo::Kill,
+                tasks,
             )?),
         }
     }
@@ -372,7 +378,8 @@ impl Lab {
         }
         if let Some(plan) = &case.partition {
             let cpus = case.device.roles().all();
-            device_set = Some(self.isolate(plan, &cpus, &tag, &mut commands)?);
+            let tasks = TasksOnUndo::Kill;
+            device_set = Some(self.isolate(plan, &cpus, &tag, tasks, &mut commands)?);
         }
         let running = being_entered(&mut self.running)?;
         let journal = &mut running.journal;
@@ -494,6 +501,20 @@ impl Lab {
             .and_then(|running| running.device.as_ref())
             .ok_or("no case is up")?
             .cycles()
+    }
+
+    /// Counters of frames of the running case's device, as an element of this name. A deadline of 2 s holds.
+    #[must_use]
+    pub fn frames(&self, name: &str) -> DeviceCounts {
+        let running = self.running.as_ref();
+        let device = running.and_then(|running| running.device.as_ref());
+        let frames = match device {
+            Some(device) => device.frames(Deadline::after(PATIENCE)),
+            None => Err("no case is up".to_owned()),
+        };
+        DeviceCounts {
+            elements: [(name.to_owned(), frames)].into(),
+        }
     }
 
     /// Counters of the running case's device.

@@ -5,10 +5,14 @@
 //! Judges no results and knows no packets.
 
 mod adapters;
+mod around;
 mod clean;
+mod control;
+mod counts;
 mod cycles;
 mod device;
 mod error;
+mod guard;
 pub mod guest;
 pub mod iperf;
 mod isolation;
@@ -23,11 +27,16 @@ pub mod topology;
 pub mod up;
 
 pub use adapters::{DeviceThread, Places};
+pub use around::{IsolationRecord, IsolationRequest, RunningIsolation, TESTER_PRIORITY};
 pub use clean::{CleanReport, clean};
+pub use counts::RunningSwitch;
 pub use cycles::CycleCount;
 pub use device::{DeviceSpec, ForwardingMode};
 pub use error::{Fault, LabError};
-pub use isolation::{Applied, IsolationCase, IsolationPart, Setup, isolation_cases};
+pub use guard::clean_when_orphaned;
+pub use isolation::{
+    Applied, IsolationCase, IsolationLevel, IsolationPart, Setup, isolation_cases,
+};
 pub use lab::{Begun, Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
 pub use neighbours::{
     AtWork, Intensity, NeighbourKind, NeighbourPlace, NeighbourSpec, NetworkNeighbour, Placement,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use quietwire_memif::message::Direction;
-use quietwire_memif::ring::{Layout, Put, Receiver, Sender};
+use quietwire_memif::ring::{Layout, Put, Receiver, RingSizes, Sender};
 use quietwire_memory::Mapping;
 
 const BURST: usize = 32;
@@ -19,7 +19,7 @@ const FRAME: usize = 2112;
 type Frame = [u8; FRAME];
 
 fn ends(direction: Direction) -> (Sender, Receiver) {
-    let layout = Layout::new(1, 1, LOG2_SIZE, BUFFER).unwrap();
+    let layout = Layout::new(1, 1, RingSizes::both(LOG2_SIZE), BUFFER).unwrap();
     let (mapping, _) = Mapping::create("memif-bench", layout.region_size()).unwrap();
     let mapping = Arc::new(mapping);
     layout.write(&mapping).unwrap();

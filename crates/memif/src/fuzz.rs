@@ -8,7 +8,9 @@ use quietwire_memory::Mapping;
 use crate::message::{
     Direction, Hello, Init, MESSAGE_LEN, Message, Name, Reason, RingPlace, Secret, VERSION,
 };
-use crate::ring::{Layout, MAX_FRAME, MAX_PIECES, Put, Received, Receiver, Sender, ring_octets};
+use crate::ring::{
+    Layout, MAX_FRAME, MAX_PIECES, Put, Received, Receiver, RingSizes, Sender, ring_octets,
+};
 use crate::session::{
     Action, Actions, Client, ClientConfig, Greeting, Limits, Offer, Server, ServerConfig,
     SessionError,
@@ -298,7 +300,7 @@ impl ServerRun {
 /// A client's session.
 struct ClientRun {
     client: Client<u32>,
-    wanted: (u16, u16, u8),
+    wanted: (u16, u16, RingSizes),
     is_offering: bool,
     sent: usize,
     /// The last message that was sent.
@@ -311,11 +313,14 @@ impl ClientRun {
         let config = ClientConfig {
             c2s_rings: input.small() % 4,
             s2c_rings: input.small() % 4,
-            log2_ring_size: input.u8() % 4,
+            sizes: RingSizes {
+                c2s: input.u8() % 4,
+                s2c: input.u8() % 4,
+            },
             ..ClientConfig::default()
         };
         Self {
-            wanted: (config.c2s_rings, config.s2c_rings, config.log2_ring_size),
+            wanted: (config.c2s_rings, config.s2c_rings, config.sizes),
             client: Client::new(config),
             is_offering: input.u8() != 255,
             sent: 0,
@@ -353,13 +358,13 @@ impl ClientRun {
                 Action::Allocate {
                     c2s_rings,
                     s2c_rings,
-                    log2_ring_size,
+                    sizes,
                 } => {
                     assert!(c2s_rings <= self.wanted.0);
                     assert!(s2c_rings <= self.wanted.1);
-                    assert!(log2_ring_size <= self.wanted.2);
+                    assert!(sizes.c2s <= self.wanted.2.c2s && sizes.s2c <= self.wanted.2.s2c);
                     if self.is_offering {
-                        self.offer(c2s_rings, s2c_rings, log2_ring_size);
+                        self.offer(c2s_rings, s2c_rings, sizes);
                     }
                 }
                 Action::Send(message, files) => {
@@ -379,8 +384,8 @@ impl ClientRun {
         }
     }
 
-    fn offer(&mut self, c2s_rings: u16, s2c_rings: u16, log2_ring_size: u8) {
-        let Some(layout) = Layout::new(c2s_rings, s2c_rings, log2_ring_size, 64) else {
+    fn offer(&mut self, c2s_rings: u16, s2c_rings: u16, sizes: RingSizes) {
+        let Some(layout) = Layout::new(c2s_rings, s2c_rings, sizes, 64) else {
             return;
         };
         let offer = Offer {
@@ -422,7 +427,7 @@ struct Ends {
 
 impl Ends {
     fn new(log2_size: u8, buffer_size: u32) -> Option<Self> {
-        let layout = Layout::new(1, 1, log2_size, buffer_size)?;
+        let layout = Layout::new(1, 1, RingSizes::both(log2_size), buffer_size)?;
         let (mapping, _) = Mapping::create("memif-fuzz", layout.region_size()).ok()?;
         let mapping = Arc::new(mapping);
         layout.write(&mapping).ok()?;

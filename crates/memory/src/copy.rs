@@ -84,9 +84,9 @@ unsafe fn copy_wide(from: *const u8, to: *mut u8, length: usize) {
     store(length - 16, back.3);
 }
 
-/// Asks the processor to load the cache line at an address.
+/// Asks the processor to load the cache line at an address. Changes nothing but the cache, whatever the address.
 #[inline(always)]
-pub(crate) fn prefetch(address: *const u8) {
+pub fn prefetch_address(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch changes nothing but the cache and never faults, whatever the address.
     unsafe {
@@ -94,6 +94,12 @@ pub(crate) fn prefetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Asks the processor to load the first cache line of a value. Changes nothing but the cache.
+#[inline(always)]
+pub fn prefetch<T>(value: &T) {
+    prefetch_address(std::ptr::from_ref(value).cast());
 }
 
 /// Asks the processor to load the cache line at an address in order to write to it.

@@ -12,13 +12,15 @@
 mod copy;
 mod doorbell;
 pub mod gate;
+mod huge;
 mod mapping;
 mod sigbus;
 mod slice;
 mod span;
 
-pub use copy::is_short;
+pub use copy::{is_short, prefetch, prefetch_address};
 pub use doorbell::Doorbell;
+pub use huge::prefer_huge_pages;
 pub use mapping::{MapError, Mapping, Sealing};
 pub use slice::{SharedSlice, Word};
 pub use span::Span;

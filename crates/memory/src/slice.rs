@@ -62,7 +62,7 @@ impl<W: Word> SharedSlice<W> {
     /// Asks the processor to load the cache line of word `index`. Nothing comes of a word that is not there.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
-        copy::prefetch(self.start.as_ptr().wrapping_add(index).cast());
+        copy::prefetch_address(self.start.as_ptr().wrapping_add(index).cast());
     }
 
     /// As [`Self::prefetch`], for writing.

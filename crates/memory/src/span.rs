@@ -6,16 +6,15 @@ use std::ptr::NonNull;
 
 use crate::CACHE_LINE;
 use crate::copy;
-use crate::mapping::Mapping;
 
-/// Consecutive octets within a mapping. Made by [`Mapping::span`], which checks the bounds.
+/// Consecutive octets within a mapping. Made by [`crate::Mapping::span`], which checks the bounds.
 ///
 /// Copies are the only access: another process may change the octets between two looks.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'mapping> {
     start: NonNull<u8>,
     len: usize,
-    _mapping: PhantomData<&'mapping Mapping>,
+    _mapping: PhantomData<&'mapping [u8]>,
 }
 
 impl<'mapping> Span<'mapping> {
@@ -106,14 +105,14 @@ impl<'mapping> Span<'mapping> {
     #[inline(always)]
     pub fn prefetch(&self, limit: usize) {
         for offset in (0..self.len.min(limit)).step_by(CACHE_LINE) {
-            copy::prefetch(self.start.as_ptr().wrapping_add(offset));
+            copy::prefetch_address(self.start.as_ptr().wrapping_add(offset));
         }
     }
 
     /// Asks the processor to load the cache line of octet `offset`, even if the span has no such octet: nothing can come of that.
     #[inline(always)]
     pub fn prefetch_at(&self, offset: usize) {
-        copy::prefetch(self.start.as_ptr().wrapping_add(offset));
+        copy::prefetch_address(self.start.as_ptr().wrapping_add(offset));
     }
 
     /// As [`Self::prefetch_at`], for writing.

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
 use crate::cpus::{self, CpuActivity, CpuTicks};
 use crate::interrupts::{self, InterruptCount};
 use crate::threads::{self, ThreadActivity, ThreadSeen};
+use crate::ticks::{difference, ticks_per_second};
 
 /// Why a snapshot could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -50,15 +50,6 @@ pub struct Activity {
     pub interrupts: Vec<InterruptCount>,
     /// Counters that went backwards, or other things that should not be; one sentence each.
     pub anomalies: Vec<String>,
-}
-
-/// USER_HZ where the system does not tell (man 5 proc: it is 100 on all architectures of interest).
-const TICKS_PER_SECOND: f64 = 100.0;
-
-/// Ticks in which the kernel counts CPU time, each second (sysconf(3), _SC_CLK_TCK).
-pub(crate) fn ticks_per_second() -> f64 {
-    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
-    ticks.map_or(TICKS_PER_SECOND, |ticks| ticks as f64)
 }
 
 impl Snapshot {
@@ -168,14 +159,6 @@ impl Activity {
             anomalies,
         }
     }
-}
-
-/// `now - then`; a counter that went backwards counts as not moved, and is told.
-pub(crate) fn difference(what: &str, then: u64, now: u64, anomalies: &mut Vec<String>) -> u64 {
-    now.checked_sub(then).unwrap_or_else(|| {
-        anomalies.push(format!("{what} went backwards, from {then} to {now}"));
-        0
-    })
 }
 
 #[cfg(test)]

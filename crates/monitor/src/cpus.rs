@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::activity::difference;
+use crate::ticks::difference;
 
 /// States in the order of the file.
 const STATES: usize = 10;
@@ -80,7 +80,7 @@ pub(crate) fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
 /// Time of each CPU in each state since the machine was booted, from the text of `/proc/stat`.
 #[must_use]
 pub fn cpu_times(stat: &str) -> Vec<CpuActivity> {
-    let ticks_per_second = crate::activity::ticks_per_second();
+    let ticks_per_second = crate::ticks::ticks_per_second();
     // Nothing is before zero.
     let mut anomalies = Vec::new();
     let since_boot = |(cpu, ticks): (u32, CpuTicks)| {

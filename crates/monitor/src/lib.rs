@@ -6,6 +6,7 @@ mod activity;
 mod cpus;
 mod interrupts;
 mod threads;
+mod ticks;
 
 pub use activity::{Activity, MonitorError, Snapshot};
 pub use cpus::{CpuActivity, cpu_times};

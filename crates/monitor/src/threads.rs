@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::activity::difference;
+use crate::ticks::difference;
 
 /// What one thread did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

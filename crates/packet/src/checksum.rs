@@ -83,7 +83,7 @@ pub fn native_sum(bytes: &[u8]) -> u64 {
 }
 
 /// Returns a sum of words as one word of 16 bits, without a branch: four steps are enough for any sum.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub const fn fold_sum(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers, times and dates as people read them.
 
+use quietwire_tester::is_bound;
+
 /// Between groups of three digits, and between a number and its unit: narrow, and no line breaks there.
 pub(crate) const THIN: char = '\u{202f}';
 
@@ -82,6 +84,16 @@ pub(crate) fn loss(ratio: f64) -> String {
     }
 }
 
+/// What a goal allows.
+pub(crate) fn allows(loss_ratio: f64) -> String {
+    if loss_ratio == 0.0 {
+        "no loss".to_owned()
+    } else {
+        // Written as it was chosen: 0.5 %, not 0.500 %.
+        format!("loss up to {}{THIN}%", (loss_ratio * 1e8).round() / 1e6)
+    }
+}
+
 /// A time from nanoseconds, with the unit that suits it.
 pub(crate) fn time_ns(time_ns: f64) -> String {
     let (value, unit) = match time_ns {
@@ -91,6 +103,16 @@ pub(crate) fn time_ns(time_ns: f64) -> String {
         ns => (ns, "ns"),
     };
     format!("{}{THIN}{unit}", number(value))
+}
+
+/// A time from nanoseconds, marked as an upper bound if too much of it may be the tester's own part.
+pub(crate) fn latency_ns(latency_ns: f64, own_ns: Option<f64>) -> String {
+    let time = time_ns(latency_ns);
+    if own_ns.is_some_and(|own_ns| is_bound(latency_ns, own_ns)) {
+        format!("<{THIN}{time}")
+    } else {
+        time
+    }
 }
 
 /// A length of time in seconds, for people.
@@ -160,6 +182,9 @@ mod tests {
         assert_eq!(plain(time_ns(2_400.0)), "2.40_µs");
         assert_eq!(plain(time_ns(310_000.0)), "310_µs");
         assert_eq!(plain(duration_s(418.2)), "6_min 58_s");
+        assert_eq!(plain(latency_ns(2_400.0, None)), "2.40_µs");
+        assert_eq!(plain(latency_ns(2_400.0, Some(240.0))), "2.40_µs");
+        assert_eq!(plain(latency_ns(2_400.0, Some(241.0))), "<_2.40_µs");
     }
 
     #[test]

@@ -7,22 +7,12 @@ use quietwire_search::{CriticalLoad, SoakFindings, Statistics};
 use quietwire_study::StepKind;
 
 use crate::format::{self, THIN};
+use crate::method_table::FurtherTable;
 use crate::summary::{
-    LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates, SizeSummary, soak_end,
+    LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates, RoundTrip,
+    SizeSummary, soak_end,
 };
 use crate::tenants;
-
-/// A table of one method, over all cases and rounds.
-pub(crate) struct FurtherTable {
-    /// Heading.
-    pub(crate) title: &'static str,
-    /// What the figures mean, one or two sentences.
-    pub(crate) lead: &'static str,
-    /// Heads of the columns behind case and round.
-    pub(crate) head: &'static [&'static str],
-    /// Case, round, and a text for each column.
-    pub(crate) rows: Vec<Vec<String>>,
-}
 
 type Rows = fn(&MethodFigures) -> Option<Vec<Vec<String>>>;
 
@@ -225,20 +215,20 @@ fn losses(rate: &LossesAtRate) -> Vec<String> {
 
 fn latency(load: &LatencyAtLoad) -> Vec<String> {
     let trip = load.round_trip.as_ref();
-    let percentiles = trip.iter().flat_map(|trip| &trip.percentiles).map(|value| {
-        let time = format::time_ns(value.latency_ns as f64);
-        format!("p{}: {time}", value.percentile)
-    });
+    let percentiles = trip
+        .iter()
+        .flat_map(|trip| &trip.percentiles)
+        .map(|value| format!("p{}: {}", value.percentile, value.text()));
     vec![
         load.stands_for.join(", "),
         format::mpps(load.rate_pps),
         load.loss_ratio
             .map_or_else(|| "the tester failed".to_owned(), format::loss),
         trip.map_or_else(|| "0".to_owned(), |trip| format::grouped(trip.frames)),
-        or_none(trip.map(|trip| trip.min_ns as f64), format::time_ns),
-        or_none(trip.map(|trip| trip.mean_ns), format::time_ns),
+        trip.map_or_else(|| NONE.to_owned(), RoundTrip::min_text),
+        trip.map_or_else(|| NONE.to_owned(), RoundTrip::mean_text),
         percentiles.collect::<Vec<_>>().join(", "),
-        or_none(trip.map(|trip| trip.max_ns as f64), format::time_ns),
+        trip.map_or_else(|| NONE.to_owned(), RoundTrip::max_text),
     ]
 }
 

@@ -10,6 +10,7 @@ mod chart;
 mod error;
 mod format;
 mod further;
+mod method_table;
 mod page;
 mod summary;
 mod table;
@@ -19,16 +20,16 @@ mod tests;
 
 use std::path::Path;
 
-use quietwire_study::StudyResults;
+use quietwire_study::{CaseEntry, StudyResults};
 
 pub use error::ReportError;
 pub use page::html;
 pub use summary::{
     Applications, CaseSummary, CpuShare, CyclesPerFrame, GoalSummary, Health, HighestLoad,
-    LatencyAtLoad, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures, MethodResult,
-    NeighbourShare, PercentileValue, PublishedRow, Reckoned, RepeatedRates, RoundTrip,
-    SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt, TenantsFound,
-    TenantsSummary, ThreadShare, UnavailableCase,
+    LatencyAtLoad, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures,
+    MethodResult, NeighbourShare, OwnPart, PercentileValue, PublishedRow, Reckoned, RepeatedRates,
+    RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt,
+    TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
 };
 pub use table::text_table;
 
@@ -65,11 +66,35 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
             })
         })
         .collect();
+    let last = results.entries.last();
     Ok(serde_json::json!({
         "schema": JSON_SCHEMA,
         "study_file_sha256": results.file_sha256,
         "runs": runs,
         "summary": summary,
+        "isolation": last.and_then(CaseEntry::isolation),
+        "calibration_missing": last.map(CaseEntry::calibration_missing).unwrap_or_default(),
+        "loss_accounts": loss_accounts(results),
         "consoles": results.consoles,
     }))
+}
+
+/// The account of each trial that lost frames, or in which counters differ.
+fn loss_accounts(results: &StudyResults) -> Vec<serde_json::Value> {
+    let accounts = results.trials().filter_map(|(step, trial)| {
+        let account = trial.result.loss_places()?;
+        let is_told = account.lost_frames > 0 || !account.differences.is_empty();
+        is_told.then(|| {
+            serde_json::json!({
+                "case": step.case_name,
+                "round": step.round,
+                "frame_size": step.frame_size,
+                "step": step.kind.to_string(),
+                "sequence": trial.sequence,
+                "is_valid": trial.result.is_valid(),
+                "account": account,
+            })
+        })
+    });
+    accounts.collect()
 }

@@ -4,7 +4,8 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::format;
-use crate::further::{FurtherTable, tables};
+use crate::further::tables;
+use crate::method_table::FurtherTable;
 use crate::page::application::sentence;
 use crate::page::published::bounds;
 use crate::page::words;
@@ -72,7 +73,7 @@ fn of_size(size: &SizeSummary, width: u16) -> String {
         header.push(format!(
             "{} ({}), Mpps",
             goal.name,
-            words::allows(goal.loss_ratio)
+            format::allows(goal.loss_ratio)
         ));
     }
     header.extend(["forwarded at the highest load, Mpps", "mean round trip"].map(str::to_owned));

@@ -2,9 +2,8 @@
 //! How many tenants there may be, in words and as a table.
 
 use crate::format;
-use crate::further::FurtherTable;
-use crate::page::words;
-use crate::summary::{TenantsAt, TenantsFound, TenantsSummary};
+use crate::method_table::FurtherTable;
+use crate::summary::{CyclesPerFrame, TenantsAt, TenantsFound, TenantsSummary};
 
 const HEAD: &[&str] = &[
     "tenants",
@@ -42,7 +41,9 @@ fn row(at: &TenantsAt) -> Vec<String> {
             (false, None) => "the tester failed",
         }
         .to_owned(),
-        words::cycles(at.cycles.as_ref()),
+        at.cycles
+            .as_ref()
+            .map_or_else(|| "–".to_owned(), CyclesPerFrame::text),
         at.cycles_per_tenant_hz
             .as_ref()
             .map_or_else(none, |each| million(each.median)),
@@ -66,7 +67,7 @@ fn sentence(summary: &TenantsSummary, found: &TenantsFound) -> String {
     let goal = format!(
         "{} each ({})",
         format::rate(summary.rate_pps),
-        words::allows(summary.loss_ratio)
+        format::allows(summary.loss_ratio)
     );
     let tenants = |count: u32| match count {
         1 => "1 tenant".to_owned(),

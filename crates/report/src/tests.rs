@@ -11,6 +11,8 @@ use quietwire_study::{
     CaseLeftOut, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults, TrialEvent,
     run_study,
 };
+use quietwire_tester::account::Accounted;
+use quietwire_tester::{CitedCalibration, InvalidCause, LatencySummary};
 
 const STUDY: &str = include_str!("../../../studies/noisy-neighbours.toml");
 
@@ -158,6 +160,7 @@ fn rates_are_those_recomputed_from_the_trials() {
     let (summary, page) = checked(&results);
     for (case, spec) in summary.sizes[0].cases.iter().zip(&results.file.cases) {
         for goal in &case.goals {
+            assert_eq!(goal.readings.len(), goal.outcomes.len());
             let of_search = |name: &str, round: u32| {
                 let goals = &results.file.search.as_ref().unwrap().goals;
                 let limit = goals.iter().find(|it| it.name == name).unwrap().loss_ratio;
@@ -171,7 +174,7 @@ fn rates_are_those_recomputed_from_the_trials() {
                     .filter(move |trial| {
                         trial.result.is_valid() && trial.result.loss_ratio <= limit
                     })
-                    .map(|trial| trial.request.offered_rate_pps)
+                    .map(|trial| trial.result.achieved_rate_pps)
                     .fold(0.0, f64::max)
             };
             // What held for a stricter goal holds for this one.
@@ -225,12 +228,13 @@ fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
             .map(|(_, trial)| trial.result.forwarding_rate_pps)
             .collect();
         let seen = case.highest_load.as_ref().unwrap();
-        assert_eq!(seen.offered_pps, top);
+        let achieved = sweep().map(|(_, trial)| trial.result.achieved_rate_pps);
+        assert_eq!(seen.offered_pps, achieved.fold(0.0, f64::max));
         assert_eq!(seen.forwarding_pps.median, lower_median(forwarded));
         assert_eq!(case.sweep.len(), loads);
         for point in &case.sweep {
             let losses: Vec<f64> = sweep()
-                .filter(|(_, trial)| trial.request.offered_rate_pps == point.offered_pps)
+                .filter(|(_, trial)| trial.request.offered_rate_pps == point.load_pps)
                 .map(|(_, trial)| trial.result.loss_ratio)
                 .collect();
             let median = point.loss_ratio.as_ref().unwrap().median;
@@ -429,7 +433,97 @@ fn invalid_trials_are_counted_and_their_reasons_told_once() {
     for case in &summary.sizes[0].cases {
         assert!(case.health.reasons.len() <= 1, "{:?}", case.health.reasons);
     }
-    assert!(page.contains(&format!("In {invalid} of {} trials", summary.trials)));
+    let by_cause: usize = summary.invalid_causes.iter().map(|(_, count)| count).sum();
+    assert_eq!(by_cause, invalid);
+    assert_eq!(summary.invalid_causes[0].0, InvalidCause::RateMissed);
+    let told = format!(
+        "{invalid} of {} trials are invalid because the tester failed ({invalid}: the tester missed the rate)",
+        summary.trials
+    );
+    assert!(page.contains(&told), "{told}");
+}
+
+#[test]
+fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
+    let mut results = whole();
+    let (summary, page) = checked(&results);
+    let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
+    assert_eq!(trip.own, None);
+    assert!(page.contains("there is no calibration of it"));
+    // Over a tenth of the smallest and of the mean, under a tenth of the largest.
+    let own = LatencySummary {
+        samples: 100_000,
+        min_ns: trip.min_ns / 10 + 1,
+        mean_ns: trip.mean_ns / 10.0 + 1.0,
+        max_ns: trip.max_ns / 10 - 1,
+        ..LatencySummary::default()
+    };
+    let name = summary.sizes[0].cases[0].name.clone();
+    let steps = results
+        .steps
+        .iter_mut()
+        .filter(|step| step.case_name == name);
+    for trial in steps.flat_map(|step| &mut step.trials) {
+        trial.result.calibration = Some(CitedCalibration {
+            measured_unix_ns: 1,
+            clean_rate_pps: 1e9,
+            latency_floor_ns: own.min_ns,
+            own: Some(own.clone()),
+            is_exceeded: false,
+        });
+    }
+    let (summary, page) = checked(&results);
+    let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
+    assert!(trip.min_text().starts_with('<') && trip.mean_text().starts_with('<'));
+    assert!(!trip.max_text().starts_with('<'));
+    // The percentiles that the calibration does not bear count with its largest.
+    let percentile = trip.percentiles[0];
+    assert_eq!(percentile.own_ns, Some(own.max_ns));
+    assert!(percentile.text().starts_with('<'));
+    assert!(page.contains("by its calibration"));
+    let shown = page.replace("&lt;", "<");
+    assert!(shown.contains(&trip.mean_text()));
+}
+
+#[test]
+fn what_invalid_trials_may_have_changed_is_told() {
+    let results = whole();
+    let (summary, _) = checked(&results);
+    let mut told = 0;
+    for case in &summary.sizes[0].cases {
+        for goal in &case.goals {
+            for (outcome, readings) in goal.outcomes.iter().zip(&goal.readings) {
+                let readings = readings.unwrap();
+                assert!(
+                    readings.all_lost_pps <= readings.all_held_pps,
+                    "{readings:?}"
+                );
+                let (SearchOutcome::Held { rate_pps, .. } | SearchOutcome::AtLeast { rate_pps }) =
+                    *outcome
+                else {
+                    continue;
+                };
+                // The readings are of intended rates, the outcome is of the achieved one.
+                let half = readings.width_pps / 2.0;
+                assert!(
+                    readings.all_held_pps.unwrap() >= rate_pps - half,
+                    "{readings:?}"
+                );
+                assert!(
+                    readings.all_lost_pps.unwrap_or(0.0) <= rate_pps + half,
+                    "{readings:?}"
+                );
+                if readings.invalid_trials == 0 {
+                    assert_eq!(readings.all_lost_pps, readings.all_held_pps);
+                }
+                told += usize::from(readings.differ());
+            }
+        }
+    }
+    assert!(told > 0, "no invalid trial of the simulated tester matters");
+    let text = text_table(&summary, 200);
+    let sentence = "if the invalid trials counted, all of them as lost or all as held, ";
+    assert!(text.contains(sentence), "{text}");
 }
 
 #[test]
@@ -883,4 +977,65 @@ fn consoles_are_on_the_page_and_in_the_document() {
     let said = told["consoles"][0]["said"].as_str().unwrap();
     assert_eq!(said.lines().count(), 201);
     assert!(!checked(&whole()).1.contains("What guests' consoles said"));
+}
+
+#[test]
+fn losses_are_told_by_their_places() {
+    let results = whole();
+    let summary = Summary::of(&results).unwrap();
+    let lossy = |case: &&CaseSummary| {
+        case.losses
+            .as_ref()
+            .is_some_and(|it| it.account.lost_frames > 0)
+    };
+    let case = summary.sizes[0].cases.iter().find(lossy).unwrap();
+    let losses = case.losses.as_ref().unwrap();
+    let placed: u64 = losses.account.places.iter().map(|place| place.frames).sum();
+    assert_eq!(placed, losses.account.lost_frames);
+    let valid = results.trials().filter(|(step, trial)| {
+        step.case_name == case.name
+            && step.frame_size.to_string() == "64"
+            && trial.result.is_valid()
+    });
+    let lost: u64 = valid.map(|(_, trial)| trial.result.lost_frames).sum();
+    assert_eq!(losses.account.lost_frames, lost);
+    let page = html(&results).unwrap();
+    assert_well_formed(&page);
+    let table = page.split("Where frames were lost").nth(1).unwrap();
+    assert!(table.contains("S p1: tx_full") && table.contains("neither sent nor counted"));
+    let document = json(&results).unwrap();
+    let accounts = document["loss_accounts"].as_array().unwrap();
+    assert!(
+        accounts
+            .iter()
+            .all(|it| it["account"]["lost_frames"].as_u64() > Some(0))
+    );
+    assert!(
+        accounts
+            .iter()
+            .any(|it| it["account"]["places"][0]["reason"] == "tx_full")
+    );
+
+    // Trials without an account, and of stores of earlier versions.
+    let mut silent = whole();
+    for (index, trial) in silent
+        .steps
+        .iter_mut()
+        .flat_map(|step| &mut step.trials)
+        .enumerate()
+    {
+        let why = Accounted::Unavailable("it was busy".to_owned());
+        trial.result.loss_account = (index > 0).then_some(why);
+    }
+    let page = html(&silent).unwrap();
+    assert!(page.contains("have no account: it was busy.") && page.contains("not known"));
+    let trials = silent.steps.iter_mut().flat_map(|step| &mut step.trials);
+    trials.for_each(|trial| trial.result.loss_account = None);
+    assert!(!html(&silent).unwrap().contains("Where frames were lost"));
+    assert_eq!(
+        json(&silent).unwrap()["loss_accounts"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
 }

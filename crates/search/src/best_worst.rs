@@ -277,6 +277,10 @@ impl Method for BestWorst {
         "best-worst-of-n"
     }
 
+    fn width_pps(&self, _rate_pps: f64) -> Option<f64> {
+        Some(self.config.search.resolution_pps)
+    }
+
     fn step(&mut self) -> Step {
         let needs = self
             .sides()

@@ -144,11 +144,60 @@ pub enum RecordError {
     },
 }
 
+/// Returns `value` if it is a level of confidence: between 0 and 1, both excluded.
+pub(crate) fn confidence(value: f64) -> Result<f64, ConfigError> {
+    if value > 0.0 && value < 1.0 {
+        Ok(value)
+    } else {
+        Err(ConfigError::Confidence(value))
+    }
+}
+
+/// Checks that the lowest rate is not over the highest one.
+pub(crate) fn ordered(min_rate_pps: f64, max_rate_pps: f64) -> Result<(), ConfigError> {
+    if min_rate_pps <= max_rate_pps {
+        Ok(())
+    } else {
+        Err(ConfigError::BoundsCrossed {
+            min_rate_pps,
+            max_rate_pps,
+        })
+    }
+}
+
 /// `value` when it is finite and above zero.
 pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64, ConfigError> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
     } else {
         Err(ConfigError::NotPositive { name, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_of_confidence_is_between_0_and_1() {
+        for good in [1e-9, 0.5, 0.95, 1.0 - 1e-9] {
+            assert_eq!(confidence(good), Ok(good));
+        }
+        for bad in [-1.0, 0.0, 1.0, 2.0, f64::INFINITY] {
+            assert_eq!(confidence(bad), Err(ConfigError::Confidence(bad)));
+        }
+        assert!(confidence(f64::NAN).is_err());
+    }
+
+    #[test]
+    fn bounds_may_meet_but_not_cross() {
+        assert_eq!((ordered(1.0, 2.0), ordered(2.0, 2.0)), (Ok(()), Ok(())));
+        assert_eq!(
+            ordered(2.1, 2.0),
+            Err(ConfigError::BoundsCrossed {
+                min_rate_pps: 2.1,
+                max_rate_pps: 2.0
+            })
+        );
     }
 }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::positive;
+use crate::error::{ordered, positive};
 use crate::{
     Attempt, ConfigError, Findings, LossSweep, LossSweepConfig, Method, Outcome, RecordError,
     SearchResult, Step, SweepValue,
@@ -26,15 +26,8 @@ pub struct ForwardingRateConfig {
 impl ForwardingRateConfig {
     fn sweep(&self) -> Result<LossSweep, ConfigError> {
         let max_rate_pps = positive("max_rate_pps", self.max_rate_pps)?;
-        if let Some(rate_pps) = self
-            .lower_rates_pps
-            .iter()
-            .find(|rate| **rate > max_rate_pps)
-        {
-            return Err(ConfigError::BoundsCrossed {
-                min_rate_pps: *rate_pps,
-                max_rate_pps,
-            });
+        for rate_pps in &self.lower_rates_pps {
+            ordered(*rate_pps, max_rate_pps)?;
         }
         let lower = self.lower_rates_pps.iter().copied();
         LossSweep::new(LossSweepConfig {

@@ -9,8 +9,19 @@ use crate::{
     SearchResult, Step, SweepValue,
 };
 
-/// Parts of PDR at which latency is measured, percent.
-const PDR_PERCENTS: [u8; 3] = [10, 50, 90];
+/// Parts of a rate at which latency is measured, percent.
+const PERCENTS: [u8; 3] = [10, 50, 90];
+
+/// Of which rate parts are offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartsOf {
+    /// The highest rate without loss.
+    Ndr,
+    /// The highest rate with no more loss than stated.
+    #[default]
+    Pdr,
+}
 
 /// What a load stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +35,11 @@ pub enum LatencyLoad {
     StepUnderNdr,
     /// The last step of the linear phase under PDR.
     StepUnderPdr,
+    /// A part of NDR.
+    PartOfNdr {
+        /// Percent.
+        percent: u8,
+    },
     /// A part of PDR.
     PartOfPdr {
         /// Percent.
@@ -50,6 +66,7 @@ pub fn latency_plan(
     pdr_pps: Option<f64>,
     start_rate_pps: f64,
     start_step_pps: f64,
+    parts_of: PartsOf,
 ) -> Result<Vec<LatencyPoint>, ConfigError> {
     positive("start_rate_pps", start_rate_pps)?;
     positive("start_step_pps", start_step_pps)?;
@@ -74,11 +91,19 @@ pub fn latency_plan(
             loads.push((step_pps, under));
         }
     }
-    if let Some(pdr_pps) = pdr_pps {
-        for percent in PDR_PERCENTS {
-            let rate_pps = pdr_pps * f64::from(percent) / 100.0;
-            loads.push((rate_pps, LatencyLoad::PartOfPdr { percent }));
-        }
+    let whole_pps = match parts_of {
+        PartsOf::Ndr => ndr_pps,
+        PartsOf::Pdr => pdr_pps,
+    };
+    for (percent, whole_pps) in PERCENTS
+        .into_iter()
+        .flat_map(|percent| Some((percent, whole_pps?)))
+    {
+        let load = match parts_of {
+            PartsOf::Ndr => LatencyLoad::PartOfNdr { percent },
+            PartsOf::Pdr => LatencyLoad::PartOfPdr { percent },
+        };
+        loads.push((whole_pps * f64::from(percent) / 100.0, load));
     }
     loads.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut points: Vec<LatencyPoint> = Vec::new();
@@ -204,13 +229,9 @@ impl Method for LatencyTrials {
 
 /// The highest of `start`, `start + step`, … that is under the rate.
 fn step_under(rate_pps: f64, start_pps: f64, step_pps: f64) -> Option<f64> {
-    let steps = ((rate_pps - start_pps) / step_pps).ceil() - 1.0;
-    // Rounding may have made a step of the rate itself.
-    [steps + 1.0, steps, steps - 1.0]
-        .into_iter()
-        .filter(|steps| *steps >= 0.0)
-        .map(|steps| start_pps + steps * step_pps)
-        .find(|step| *step < rate_pps)
+    // A hair less, so that rounding does not make a step of the rate itself.
+    let steps = ((rate_pps - start_pps) / step_pps - 1e-9).ceil() - 1.0;
+    (steps >= 0.0).then_some(start_pps + steps * step_pps)
 }
 
 #[cfg(test)]
@@ -221,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_plan_by_hand() {
-        let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0).unwrap();
+        let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0, PartsOf::Pdr).unwrap();
         let rates: Vec<f64> = plan.iter().map(|point| point.rate_pps).collect();
         assert_eq!(rates, [2.2, 11.0, 18.0, 19.0, 19.8, 22.0]);
         // 22 is itself a step: the one under it is 18, the same as under 19.
@@ -240,8 +261,19 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_of_the_rate_that_they_are_asked_of() {
+        let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0, PartsOf::Ndr).unwrap();
+        let rates: Vec<f64> = plan.iter().map(|point| point.rate_pps).collect();
+        assert_eq!(rates, [1.9, 9.5, 17.1, 18.0, 19.0, 22.0]);
+        assert_eq!(plan[1].stands_for, [LatencyLoad::PartOfNdr { percent: 50 }]);
+        let without = latency_plan(None, Some(22.0), 10.0, 4.0, PartsOf::Ndr).unwrap();
+        let rates: Vec<f64> = without.iter().map(|point| point.rate_pps).collect();
+        assert_eq!(rates, [18.0, 22.0]);
+    }
+
+    #[test]
     fn trials_of_a_plan_tell_the_loss_at_each_load() {
-        let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0).unwrap();
+        let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0, PartsOf::Pdr).unwrap();
         let mut trials = LatencyTrials::new(plan, 5.0, 0).unwrap();
         let result = loop {
             match trials.step() {
@@ -273,12 +305,15 @@ mod tests {
 
     #[test]
     fn what_was_not_found_is_left_out() {
-        assert_eq!(latency_plan(None, None, 10.0, 4.0), Ok(vec![]));
+        assert_eq!(
+            latency_plan(None, None, 10.0, 4.0, PartsOf::Ndr),
+            Ok(vec![])
+        );
         // No step is under the first one.
-        let plan = latency_plan(Some(10.0), None, 10.0, 4.0).unwrap();
+        let plan = latency_plan(Some(10.0), None, 10.0, 4.0, PartsOf::Pdr).unwrap();
         assert_eq!(plan.len(), 1);
-        assert!(latency_plan(Some(f64::NAN), None, 10.0, 4.0).is_err());
-        assert!(latency_plan(Some(10.0), None, 10.0, 0.0).is_err());
+        assert!(latency_plan(Some(f64::NAN), None, 10.0, 4.0, PartsOf::Pdr).is_err());
+        assert!(latency_plan(Some(10.0), None, 10.0, 0.0, PartsOf::Pdr).is_err());
     }
 
     proptest! {
@@ -287,7 +322,7 @@ mod tests {
             rate in 1.0..1e8f64, start in 1.0..1e8f64, step in 1e3..1e7f64,
         ) {
             match step_under(rate, start, step) {
-                None => prop_assert!(start >= rate),
+                None => prop_assert!(start >= rate * (1.0 - 1e-9)),
                 Some(found) => {
                     prop_assert!(found < rate && found >= start);
                     prop_assert!(found + step >= rate * (1.0 - 1e-12));

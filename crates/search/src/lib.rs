@@ -49,6 +49,7 @@ mod method;
 mod mlrsearch;
 mod most;
 pub mod procedure;
+mod readings;
 mod repeat;
 mod single_run;
 mod soak;
@@ -65,8 +66,8 @@ pub use forwarding_rate::{
     Forwarded, ForwardingRate, ForwardingRateConfig, ForwardingRateFindings,
 };
 pub use latency_plan::{
-    LatencyLoad, LatencyPlanFindings, LatencyPlanPoint, LatencyPoint, LatencyTrials, latency_plan,
-    latency_trials,
+    LatencyLoad, LatencyPlanFindings, LatencyPlanPoint, LatencyPoint, LatencyTrials, PartsOf,
+    latency_plan, latency_trials,
 };
 pub use loss_distribution::{
     LossDistribution, LossDistributionConfig, LossDistributionFindings, RateLosses,
@@ -79,6 +80,7 @@ pub use mlrsearch::{
     MlrIrregularity, MlrSearch, MlrSearchConfig,
 };
 pub use most::Most;
+pub use readings::Readings;
 pub use repeat::{Repeat, RepeatConfig, RepeatFindings, Repeated, RepeatedRun};
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
 pub use soak::{CriticalLoad, Soak, SoakConfig, SoakEnd, SoakFindings};

@@ -97,5 +97,11 @@ mod tests {
             0.25
         );
         assert!(serde_json::from_str::<LossRatio>("1.0").is_err());
+        let quarter = LossRatio::new(0.25).unwrap();
+        assert_eq!(serde_json::to_string(&quarter).unwrap(), "0.25");
+        assert_eq!(
+            (f64::from(quarter), quarter.to_string()),
+            (0.25, "0.25".to_owned())
+        );
     }
 }

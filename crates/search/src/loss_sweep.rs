@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::positive;
+use crate::error::{ordered, positive};
 use crate::ledger::{Ledger, Verdict};
 use crate::{
     Attempt, ConfigError, Findings, Method, Outcome, RecordError, SearchResult, Step, TrialRequest,
@@ -44,12 +44,7 @@ impl LossSweepConfig {
         positive("last_percent", last_percent)?;
         positive("step_percent", step_percent)?;
         let percent = |part: f64| line_rate_pps * part / 100.0;
-        if first_percent > last_percent {
-            return Err(ConfigError::BoundsCrossed {
-                min_rate_pps: percent(first_percent),
-                max_rate_pps: percent(last_percent),
-            });
-        }
+        ordered(percent(first_percent), percent(last_percent))?;
         // A hair more than exact, so that 1 to 100 in steps of 0.1 does not lose its last point to rounding.
         let steps = ((last_percent - first_percent) / step_percent + 1e-9).floor();
         if steps >= f64::from(RATES_MAX) {

@@ -125,6 +125,11 @@ pub trait Method {
     /// request (if any) still pending.
     fn record(&mut self, outcome: Outcome) -> Result<(), RecordError>;
 
+    /// Returns the width to which the search finds a rate near this one, frames per second. None if it does not search for one.
+    fn width_pps(&self, _rate_pps: f64) -> Option<f64> {
+        None
+    }
+
     /// Trials recorded so far.
     fn history(&self) -> &[Attempt];
 }

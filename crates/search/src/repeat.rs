@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::confidence;
 use crate::ledger::Ledger;
 use crate::{
     Attempt, BestWorst, BestWorstConfig, ConfigError, Findings, Method, MlrSearch, MlrSearchConfig,
@@ -53,9 +54,7 @@ impl RepeatConfig {
         if self.runs == 0 {
             return Err(ConfigError::Zero { name: "runs" });
         }
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            return Err(ConfigError::Confidence(self.confidence));
-        }
+        confidence(self.confidence)?;
         self.search.search().map(|_| ())
     }
 }
@@ -93,6 +92,14 @@ enum Search {
 }
 
 impl Search {
+    fn as_method(&self) -> &dyn Method {
+        match self {
+            Self::SingleRun(search) => search,
+            Self::BestWorst(search) => search,
+            Self::MlrSearch(search) => search,
+        }
+    }
+
     fn method(&mut self) -> &mut dyn Method {
         match self {
             Self::SingleRun(search) => search,
@@ -190,6 +197,10 @@ fn results(findings: &Findings) -> Vec<Option<f64>> {
 impl Method for Repeat {
     fn name(&self) -> &'static str {
         "repeat"
+    }
+
+    fn width_pps(&self, rate_pps: f64) -> Option<f64> {
+        self.search.as_method().width_pps(rate_pps)
     }
 
     fn step(&mut self) -> Step {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::positive;
+use crate::error::{ordered, positive};
 use crate::ledger::{Ledger, Verdict};
 use crate::walk::{Walk, WalkEnd};
 use crate::{
@@ -57,12 +57,7 @@ impl SingleRunConfig {
                 return Err(ConfigError::Zero { name });
             }
         }
-        if self.min_rate_pps > self.max_rate_pps {
-            return Err(ConfigError::BoundsCrossed {
-                min_rate_pps: self.min_rate_pps,
-                max_rate_pps: self.max_rate_pps,
-            });
-        }
+        ordered(self.min_rate_pps, self.max_rate_pps)?;
         if !(self.min_rate_pps..=self.max_rate_pps).contains(&self.start_rate_pps) {
             return Err(ConfigError::StartOutsideBounds {
                 start_rate_pps: self.start_rate_pps,
@@ -270,6 +265,10 @@ impl SingleRun {
 impl Method for SingleRun {
     fn name(&self) -> &'static str {
         "single-run"
+    }
+
+    fn width_pps(&self, _rate_pps: f64) -> Option<f64> {
+        Some(self.config.resolution_pps)
     }
 
     fn step(&mut self) -> Step {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mean, sample standard deviation, and Student's confidence interval of the mean.
 
-use std::f64::consts::PI;
+use std::f64::consts::{FRAC_PI_2, PI};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,21 +54,18 @@ impl Statistics {
 
 /// The value that Student's t with these degrees of freedom is under with this probability, from 0.5 to under 1.
 fn student_t_quantile(probability: f64, degrees: u32) -> f64 {
-    // Upwards until it is passed, then halved to the last digit.
-    let mut high = 1.0;
-    while student_t_below(high, degrees) < probability && high < 1e300 {
-        high *= 2.0;
-    }
-    let mut low = 0.0;
-    for _ in 0..200 {
+    // Every t is the tangent of an angle under a right one; the angle is halved to the last digit.
+    let (mut low, mut high) = (0.0, FRAC_PI_2);
+    let t = |angle: f64| f64::from(degrees).sqrt() * angle.tan();
+    for _ in 0..100 {
         let middle = (low + high) / 2.0;
-        if student_t_below(middle, degrees) < probability {
-            low = middle;
-        } else {
+        if probability <= student_t_below(t(middle), degrees) {
             high = middle;
+        } else {
+            low = middle;
         }
     }
-    (low + high) / 2.0
+    t(high)
 }
 
 /// Probability that Student's t is under `t`, which is not negative: the finite sums for whole degrees of freedom

@@ -2,13 +2,15 @@
 //! What a study is run on: whoever has the device, the neighbours and the tester implements [`Bench`].
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_tester::{CitedCalibration, LatencySummary, Trial, TrialResult};
+use quietwire_tester::{CitedCalibration, LatencySummary, MissingCalibration, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::file::{ApplicationPlan, Case, FrameSize};
+use crate::pause;
 
 /// What can go wrong on a bench; told to people as it is.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
@@ -136,6 +138,18 @@ pub trait Bench {
     /// frames. Called in a case.
     fn cited(&self, _trial: &Trial, _rate_pps: f64) -> Option<CitedCalibration> {
         None
+    }
+
+    /// The tester's calibration that a trial cannot cite, as there is none of this tester or of these frames; none if nothing is
+    /// missing. Called in a case.
+    fn missing_calibration(&self, _trial: &Trial) -> Option<MissingCalibration> {
+        None
+    }
+
+    /// How long to leave the machine alone before a trial that follows so many invalid ones. Default: a pause that grows from
+    /// 100 ms to 5 s, in which what disturbed the tester may pass.
+    fn pause_after_invalid(&self, in_a_row: u32) -> Duration {
+        pause::after_invalid(in_a_row)
     }
 
     /// Runs one trial. One in which the tester failed is a result that says so, not an error.

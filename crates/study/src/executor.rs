@@ -113,11 +113,9 @@ pub(crate) fn act(
 }
 
 fn unless_invalid(validity: Validity, seen: Observation) -> Observation {
-    match validity {
-        Validity::Valid => seen,
-        Validity::Invalid(reasons) => Observation::Invalid {
-            reason: reasons.join("; "),
-        },
+    match validity.text() {
+        None => seen,
+        Some(reason) => Observation::Invalid { reason },
     }
 }
 

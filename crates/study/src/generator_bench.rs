@@ -5,16 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use quietwire_lab::{IsolationRecord, RunningSwitch};
 use quietwire_search::procedure::Action;
-use quietwire_tester::{CitedCalibration, GeneratorIdentity, TesterError, TrafficGenerator, Trial};
+use quietwire_tester::{
+    CitedCalibration, GeneratorIdentity, MissingCalibration, TesterError, TrafficGenerator, Trial,
+    leave_cpu,
+};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::executor::{Device, act};
-use crate::file::{FrameSize, NeighboursIn, StudyFile};
+use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
+use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, CLEAN_SHARE, Pace, kept_rate};
+use crate::pause;
 
-/// How long the highest rate is looked for, seconds.
-const CALIBRATION_S: f64 = 0.5;
 /// How often an end that was asked for is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -23,9 +28,23 @@ pub struct GeneratorBench {
     generator: Box<dyn TrafficGenerator>,
     identity: GeneratorIdentity,
     ageing_s: Option<f64>,
+    /// The device, if its counters are to be read.
+    device: Option<RunningSwitch>,
     file: StudyFile,
+    /// What was isolated around it; none where it is not on this machine.
+    isolation: Option<IsolationRecord>,
     /// What is offered in the case that is entered; none between cases.
     frames: Option<Trial>,
+}
+
+/// What is stored of a case.
+#[derive(Serialize)]
+struct Settings<'a> {
+    case: &'a str,
+    generator: &'a GeneratorIdentity,
+    #[serde(flatten)]
+    isolation: Option<&'a IsolationRecord>,
+    calibration_missing: Vec<MissingCalibration>,
 }
 
 /// Nobody here can restart a device that is simulated, but its generator does that by itself; one of somebody else's is
@@ -87,7 +106,7 @@ impl GeneratorBench {
         file: &StudyFile,
         mut generator: Box<dyn TrafficGenerator>,
     ) -> Result<Self, TesterError> {
-        let has_neighbours = |case: &&crate::Case| case.neighbours != NeighboursIn::None;
+        let has_neighbours = |case: &&Case| case.neighbours != NeighboursIn::None;
         if let Some(case) = file.cases.iter().find(has_neighbours) {
             return Err(TesterError::BadTrial(format!(
                 "case '{}' has neighbours, which only the lab can start; run it with the built-in tester, or write neighbours = \"none\"",
@@ -102,9 +121,43 @@ impl GeneratorBench {
             identity,
             generator,
             ageing_s: file.ageing_s(),
+            device: None,
             file: file.clone(),
+            isolation: None,
             frames: None,
         })
+    }
+
+    /// The bench, with what was isolated around generator and device for its record.
+    #[must_use]
+    pub fn isolated(self, isolation: IsolationRecord) -> Self {
+        Self {
+            isolation: Some(isolation),
+            ..self
+        }
+    }
+
+    /// Calibrations that trials of a case cannot cite, by frame sizes.
+    fn missing_calibrations(&self, case: &Case) -> Vec<MissingCalibration> {
+        let sizes = self.file.traffic.frame_sizes.iter();
+        let frames = sizes.map(|size| crate::run::frames(&self.file, case, *size));
+        frames
+            .filter_map(|frames| self.generator.missing_calibration(&frames))
+            .collect()
+    }
+
+    /// Leaves the tester's CPU to others for a while, unless nothing is measured.
+    fn leave_cpu(&self) {
+        if !self.identity.is_simulated {
+            leave_cpu();
+        }
+    }
+
+    /// Has trials account for their losses by the counters of this switch, which is the device.
+    #[must_use]
+    pub fn with_device(mut self, device: Option<RunningSwitch>) -> Self {
+        self.device = device;
+        self
     }
 
     /// Which generator it is.
@@ -143,7 +196,12 @@ impl Bench for GeneratorBench {
         }
         let size = FrameSize::default();
         self.frames = Some(crate::run::frames(&self.file, &case.case, size));
-        Ok(json!({ "case": case.case.name, "generator": self.identity }))
+        Ok(serde_json::to_value(Settings {
+            case: &case.case.name,
+            generator: &self.identity,
+            isolation: self.isolation.as_ref(),
+            calibration_missing: self.missing_calibrations(&case.case),
+        })?)
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {
@@ -160,29 +218,64 @@ impl Bench for GeneratorBench {
             duration_s: CALIBRATION_S,
             ..frames.clone()
         };
-        let unpaced_pps = self.generator.run_unpaced(&trial)?.achieved_rate_pps;
         // A rate at which the tester was seen to be clean says more than the most it can push out.
-        let cited = self.generator.cited(&trial, unpaced_pps);
+        let cited = self.generator.cited(&trial, trial.offered_rate_pps);
         let clean_pps = cited
             .map(|cited| cited.clean_rate_pps)
             .filter(|clean_pps| *clean_pps > 0.0);
-        Ok(clean_pps
-            .map_or(unpaced_pps, |clean_pps| clean_pps.min(unpaced_pps))
-            .max(1.0))
+        if self.identity.is_simulated {
+            let unpaced_pps = self.generator.run_unpaced(&trial)?.achieved_rate_pps;
+            let most_pps = clean_pps.map_or(unpaced_pps, |clean_pps| clean_pps.min(unpaced_pps));
+            return Ok(most_pps.max(1.0));
+        }
+        let generator = &mut self.generator;
+        let mut run = |trial: &Trial, pace: Pace| {
+            leave_cpu();
+            match pace {
+                Pace::Unpaced => generator.run_unpaced(trial),
+                Pace::Scheduled => generator.run(trial),
+            }
+        };
+        // What the tester can push out differs from run to run; a calibrated rate keeps 100 % of the load the same.
+        Ok(match clean_pps {
+            Some(clean_pps) => kept_rate(&mut run, trial, clean_pps * CLEAN_SHARE)?,
+            None => {
+                let unpaced_pps = run(&trial, Pace::Unpaced)?.achieved_rate_pps;
+                kept_rate(&mut run, trial, unpaced_pps)? * CALIBRATION_MARGIN
+            }
+        })
+    }
+
+    fn pause_after_invalid(&self, in_a_row: u32) -> Duration {
+        if self.identity.is_simulated {
+            return Duration::ZERO;
+        }
+        pause::after_invalid(in_a_row)
     }
 
     fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
         self.generator.cited(trial, rate_pps)
     }
 
+    fn missing_calibration(&self, trial: &Trial) -> Option<MissingCalibration> {
+        self.generator.missing_calibration(trial)
+    }
+
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
+        self.leave_cpu();
+        let before = self.device.as_ref().map(RunningSwitch::counts);
+        let mut result = self.generator.run(trial)?;
+        if let Some((device, before)) = self.device.as_ref().zip(before) {
+            result.account_for(device.layout(), &before, &device.counts());
+        }
         Ok(Measured {
-            result: self.generator.run(trial)?,
+            result,
             activity: Value::Null,
         })
     }
 
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
+        self.leave_cpu();
         let mut device = NoDevice {
             is_simulated: self.identity.is_simulated,
             ageing_s: self.ageing_s,

@@ -17,14 +17,15 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
-use quietwire_lab::up::known;
+use quietwire_lab::up::check_none_up;
 use quietwire_lab::{
     Applied, Case, DeviceSpec, Fault, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
-    NeighbourSpec, Place, Setup, Stop,
+    NeighbourSpec, Place, Setup, Stop, TESTER_PRIORITY,
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
-    Calibrations, CitedCalibration, Limits, Preparation, Tester, TesterOptions, Trial,
+    Calibrations, CitedCalibration, Limits, MissingCalibration, Preparation, RECEIVE_RING_SIZE,
+    Tester, TesterOptions, Trial, leave_cpu,
 };
 use serde_json::{Value, json};
 
@@ -35,6 +36,7 @@ use crate::bench::{
 };
 use crate::executor::act;
 use crate::file::{ApplicationPlan, FrameSize, Idle, Mode, NeighboursIn, StudyFile, Switch};
+use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
 use crate::run::frames;
 use demand::{addresses, frame_size_max, memory_mib, neighbours};
 use subject::{LabDevice, Look, NotAlone, Subject, told};
@@ -72,21 +74,6 @@ const HUGE_PAGE_MIB: u32 = 2;
 const PORTS: u8 = 2;
 const PORTS_WITH_MONITOR: u8 = 3;
 const LINK_DEADLINE: Duration = Duration::from_secs(15);
-const REALTIME_PRIORITY: u8 = 50;
-/// How long the highest rate is looked for, seconds.
-const CALIBRATION_S: f64 = 0.5;
-/// By how much the rate is lowered when the tester cannot keep to it, and how often at most.
-const CALIBRATION_STEP: f64 = 0.9;
-const CALIBRATION_TRIALS_MAX: u32 = 20;
-/// How often it is tried without a schedule while nothing at all comes through.
-const UNPACED_TRIALS_MAX: u32 = 5;
-/// At less than so many frames a second nothing is looked for.
-const LEAST_PPS: f64 = 500.0;
-/// Share of that rate which is 100 % of the load: what a virtual machine can do changes from minute to minute, and a
-/// rate that the tester itself cannot keep says nothing about the device.
-const CALIBRATION_MARGIN: f64 = 0.8;
-/// How far over what the device forwards at most there is anything to see.
-const DEVICE_SHARE: f64 = 1.25;
 
 impl LabBench {
     /// Brings up the lab and the tester's EAL for a study. A device that comes up is given up once `stop` is wanted.
@@ -111,7 +98,7 @@ impl LabBench {
         }
         let mut lab = Lab::open(options.clone())?;
         if partitions {
-            check_no_lab_is_up(&options.state_directory)?;
+            check_none_up(&options.state_directory)?;
         }
         if file.tester.huge_pages_mib > 0 {
             reserve(&mut lab, file.tester.huge_pages_mib)?;
@@ -228,22 +215,21 @@ impl LabBench {
         let (Some(tester), Some(frames)) = (&mut self.tester, &self.frames) else {
             return Err(LabBenchError::NoCase);
         };
-        let mut trial = Trial {
+        let trial = Trial {
             duration_s: CALIBRATION_S,
             frame_sizes: frame_size.0,
             ..frames.clone()
         };
         let place = &self.place;
-        let mut rate_pps = rate_of_both(tester, place, &mut trial)?;
-        for _ in 0..CALIBRATION_TRIALS_MAX {
-            trial.offered_rate_pps = rate_pps.max(1.0);
-            pause();
-            if place.enter(|| tester.run(&trial))??.is_valid() {
-                break;
-            }
-            rate_pps *= CALIBRATION_STEP;
-        }
-        Ok((rate_pps * CALIBRATION_MARGIN).max(1.0))
+        let mut run = |trial: &Trial, pace: Pace| {
+            leave_cpu();
+            Ok::<_, LabBenchError>(place.enter(|| match pace {
+                Pace::Unpaced => tester.run_unpaced(trial),
+                Pace::Scheduled => tester.run(trial),
+            })??)
+        };
+        let rate_pps = rate_of_both(&mut run, trial.clone())?;
+        Ok((kept_rate(&mut run, trial, rate_pps)? * CALIBRATION_MARGIN).max(1.0))
     }
 
     fn do_deed(&mut self, action: &Action, frames: &Trial) -> Result<Seen, LabBenchError> {
@@ -251,7 +237,7 @@ impl LabBench {
             return Err(LabBenchError::NoCase);
         };
         subject.check(&mut self.lab)?;
-        pause();
+        leave_cpu();
         let at_work = self.lab.neighbours_at_work()?;
         let before = Look::take(subject, &self.lab)?;
         let observation = if let Subject::Alone(entered) = subject {
@@ -276,11 +262,13 @@ impl LabBench {
             return Err(LabBenchError::NoCase);
         };
         subject.check(&mut self.lab)?;
-        pause();
+        leave_cpu();
         let at_work = self.lab.neighbours_at_work()?;
+        let frames = subject.frames(&self.lab);
         let before = Look::take(subject, &self.lab)?;
-        let result = self.place.enter(|| tester.run(trial))??;
+        let mut result = self.place.enter(|| tester.run(trial))??;
         let after = Look::take(subject, &self.lab)?;
+        result.account_for(&subject.layout(), &frames, &subject.frames(&self.lab));
         subject.check(&mut self.lab)?;
         let activity = told(&self.lab, subject, (&before, &after), at_work)?;
         Ok(Measured { result, activity })
@@ -390,7 +378,7 @@ impl LabBench {
     }
 
     fn tester_record(&self, uris: &[String]) -> Value {
-        let priority = self.file.tester.realtime.then_some(REALTIME_PRIORITY);
+        let priority = self.file.tester.realtime.then_some(TESTER_PRIORITY);
         let has_huge_pages = self.eal.memory() == Memory::HugePages;
         topology::tester_record(&self.file, uris, priority, has_huge_pages)
     }
@@ -428,49 +416,6 @@ impl LabBench {
     }
 }
 
-/// What tester and device reach together: as fast as the tester can, and where nothing of that comes through, at half of it again
-/// and again. A device that takes more frames than it can pass on may pass on none (receive livelock).
-fn rate_of_both(
-    tester: &mut Tester,
-    place: &Place,
-    trial: &mut Trial,
-) -> Result<f64, LabBenchError> {
-    let mut tester_pps: f64 = 1.0;
-    // A device that was not let to work just then says nothing.
-    for _ in 0..UNPACED_TRIALS_MAX {
-        pause();
-        let unpaced = place.enter(|| tester.run_unpaced(trial))??;
-        tester_pps = unpaced.achieved_rate_pps;
-        if unpaced.forwarding_rate_pps > 0.0 {
-            return Ok(tester_pps.min(unpaced.forwarding_rate_pps * DEVICE_SHARE));
-        }
-    }
-    let mut rate_pps = tester_pps / 2.0;
-    while rate_pps > LEAST_PPS {
-        pause();
-        trial.offered_rate_pps = rate_pps;
-        let paced = place.enter(|| tester.run(trial))??;
-        if paced.forwarding_rate_pps > 0.0 {
-            return Ok(rate_pps.min(paced.forwarding_rate_pps * DEVICE_SHARE));
-        }
-        rate_pps /= 2.0;
-    }
-    Ok(tester_pps)
-}
-
-/// A partition would take their CPUs from labs that are up.
-fn check_no_lab_is_up(state_directory: &Path) -> Result<(), LabError> {
-    let labs = known(state_directory)?.into_iter();
-    let up: Vec<String> = labs
-        .filter(|lab| lab.owner.is_some())
-        .map(|lab| lab.name)
-        .collect();
-    match up.is_empty() {
-        true => Ok(()),
-        false => Err(LabError::LabsUp(up.join(", "))),
-    }
-}
-
 /// A text of several lines as one, its lines apart by bars.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -492,8 +437,9 @@ fn open_tester(
         .collect::<Result<Vec<_>, quietwire_dpdk::Error>>()?;
     let options = TesterOptions {
         cpus: numbers(&file.tester.cpu),
-        realtime_priority: file.tester.realtime.then_some(REALTIME_PRIORITY),
+        realtime_priority: file.tester.realtime.then_some(TESTER_PRIORITY),
         ring_size: file.device.rx_ring_size,
+        receive_ring_size: file.device.tx_ring_size.max(RECEIVE_RING_SIZE),
         frame_size_max: frame_size_max(file),
         limits: Limits::default(),
         preparation,
@@ -544,6 +490,10 @@ impl Bench for LabBench {
         self.tester.as_ref()?.cited(trial, rate_pps)
     }
 
+    fn missing_calibration(&self, trial: &Trial) -> Option<MissingCalibration> {
+        self.tester.as_ref()?.missing_calibration(trial)
+    }
+
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
         self.measure(trial)
             .map_err(|error| self.of_case(error, false))
@@ -559,24 +509,13 @@ impl Bench for LabBench {
     }
 }
 
-/// Leaves the tester's CPU to whatever waits for it. From Linux 6.12 on the kernel takes the CPU from a real-time thread
-/// for 50 ms once others have waited for almost a second (the fair server of kernel/sched/deadline.c), which no setting
-/// but one of debugfs keeps it from; a trial shorter than that, after a pause longer than that, is never interrupted.
-fn pause() {
-    const FAIR_SERVER_SHARE: Duration = Duration::from_millis(75);
-    std::thread::sleep(FAIR_SERVER_SHARE);
-}
-
 /// Has trials cite the tester's calibration, where `quietwire tester calibrate` kept one.
 fn cite_calibration(tester: &mut Tester) {
     let Some(path) = Calibrations::usual_path() else {
         return;
     };
-    match Calibrations::read(&path) {
-        Ok(calibrations) => {
-            tester.cite(&calibrations);
-        }
-        Err(error) => tracing::warn!("trials cite no calibration: {error}"),
+    if let Err(error) = tester.cite_file(&path, false) {
+        tracing::warn!("trials cite no calibration: {error}");
     }
 }
 

@@ -12,8 +12,10 @@ mod bench;
 mod executor;
 mod file;
 mod generator_bench;
+mod highest_rate;
 mod lab_bench;
 mod outlook;
+mod pause;
 mod plan;
 mod progress;
 mod quick;
@@ -40,7 +42,7 @@ pub use file::{
 };
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
-pub use quietwire_lab::Intensity;
+pub use quietwire_lab::{Intensity, RunningSwitch};
 
 pub use outlook::{CaseOutlook, Outlook};
 pub use plan::{Estimate, StepKind, StepPlan};

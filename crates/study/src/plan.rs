@@ -461,9 +461,17 @@ pub(crate) enum Machine {
     Nothing,
 }
 
+/// A trial that a step asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: TrialRequest,
+    /// How far the achieved rate may be from the requested one, frames per second: half of the width of a search.
+    pub(crate) tolerance_pps: Option<f64>,
+}
+
 /// What a step wants next.
 pub(crate) enum Next {
-    Run(TrialRequest),
+    Run(Asked),
     Do(Action),
     Apply(ApplicationPlan),
     /// Nothing more.
@@ -482,7 +490,10 @@ impl Machine {
     pub(crate) fn next(&mut self) -> Next {
         match self {
             Self::Method(method) => match method.step() {
-                Step::Run(request) => Next::Run(request),
+                Step::Run(request) => Next::Run(Asked {
+                    request,
+                    tolerance_pps: method.width_pps(request.rate_pps).map(|width| width / 2.0),
+                }),
                 Step::Done(result) => Next::Done(Found::Search(result.findings)),
             },
             Self::Procedure(procedure) => match procedure.step() {
@@ -493,7 +504,10 @@ impl Machine {
             Self::Application(_, Some(seen)) => Next::Done(Found::Application(seen.clone())),
             Self::Nothing => Next::Done(Found::Nothing),
             Self::Repeats(repeats) if repeats.left == 0 => Next::Done(Found::Nothing),
-            Self::Repeats(repeats) => Next::Run(repeats.request),
+            Self::Repeats(repeats) => Next::Run(Asked {
+                request: repeats.request,
+                tolerance_pps: None,
+            }),
         }
     }
 

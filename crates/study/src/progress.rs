@@ -2,7 +2,7 @@
 //! Who is told what goes on in a study, and what they are told.
 
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_tester::{CitedCalibration, TrialResult};
+use quietwire_tester::{CitedCalibration, MissingCalibration, TrialResult};
 
 use crate::bench::CaseSpec;
 use crate::file::FrameSize;
@@ -63,6 +63,8 @@ pub trait Progress {
         _cited: &CitedCalibration,
     ) {
     }
+    /// Trials cite no calibration of the tester, though there are calibrations. Told once.
+    fn uncalibrated(&mut self, _missing: &MissingCalibration) {}
     /// A trial is through.
     fn trial(&mut self, _event: &TrialEvent<'_>) {}
     /// Something was done for a procedure.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a store holds, read back.
 
-use quietwire_search::Findings;
+use quietwire_lab::IsolationRecord;
 use quietwire_search::procedure::{Action, Observation, ProcedureResult};
-use quietwire_tester::{Trial, TrialResult};
-use serde::Serialize;
+use quietwire_search::{Attempt, Findings, Outcome, TrialRequest};
+use quietwire_tester::{MissingCalibration, Trial, TrialResult};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::bench::{ApplicationSeen, Environment};
@@ -87,6 +88,9 @@ pub(crate) const UNAVAILABLE: &str = "unavailable";
 /// Stands beside it: whether the case did not come up or stay up, where the machine lacks nothing.
 pub(crate) const FAILED: &str = "failed";
 
+/// Stands among the settings of a case: calibrations that its trials could not cite.
+const CALIBRATION_MISSING: &str = "calibration_missing";
+
 /// One time that a case was set up, or that it was found out that the machine cannot have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseEntry {
@@ -105,6 +109,18 @@ impl CaseEntry {
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.settings.get(UNAVAILABLE)?.as_str()
+    }
+
+    /// What was isolated around a device that runs already; none for a device of the lab's.
+    #[must_use]
+    pub fn isolation(&self) -> Option<IsolationRecord> {
+        IsolationRecord::deserialize(&self.settings).ok()
+    }
+
+    /// Calibrations of the tester that trials could not cite.
+    #[must_use]
+    pub fn calibration_missing(&self) -> Vec<MissingCalibration> {
+        Vec::deserialize(&self.settings[CALIBRATION_MISSING]).unwrap_or_default()
     }
 
     /// Whether the case could not be had for another reason than that the machine lacks something: its device did not come up, or
@@ -159,6 +175,23 @@ pub struct TrialRecord {
     pub activity: Value,
 }
 
+/// Returns what a trial is to a search.
+pub(crate) fn outcome(result: &TrialResult) -> Outcome {
+    match result.validity.text() {
+        None => Outcome::Valid {
+            loss_ratio: result.loss_ratio,
+            effective_duration_s: effective_duration_s(result),
+        },
+        Some(reason) => Outcome::Invalid { reason },
+    }
+}
+
+/// What a trial counts for where durations are summed up: the time that it took, warm-up and drain included.
+fn effective_duration_s(result: &TrialResult) -> Option<f64> {
+    let around_s = result.trial.warm_up_s + result.trial.drain_s;
+    Some(result.elapsed_s + around_s).filter(|it| it.is_finite() && *it > 0.0)
+}
+
 /// Whether the loss goal of `[tenants]` held in these trials, which are those of one number of tenants.
 pub(crate) fn holds(plan: &TenantsPlan, trials: &[TrialRecord]) -> bool {
     let is_good =
@@ -181,6 +214,21 @@ pub struct DeedRecord {
     pub observation: Observation,
     /// What the machine did meanwhile, as the monitor tells it.
     pub activity: Value,
+}
+
+impl StepRecord {
+    /// Returns the trials as a search sees them, in order.
+    #[must_use]
+    pub fn attempts(&self) -> Vec<Attempt> {
+        let attempt = |trial: &TrialRecord| Attempt {
+            request: TrialRequest {
+                rate_pps: trial.request.offered_rate_pps,
+                duration_s: trial.request.duration_s,
+            },
+            outcome: outcome(&trial.result),
+        };
+        self.trials.iter().map(attempt).collect()
+    }
 }
 
 impl StudyResults {

@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quietwire_lab::topology::Encapsulation;
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_search::{ConfigError, Findings, Outcome, RecordError, TrialRequest};
+use quietwire_search::{ConfigError, Findings, RecordError, TrialRequest};
 use quietwire_tester::traffic::Traffic as Description;
-use quietwire_tester::{IpVersion, LOW_RATE_PPS, Trial, TrialResult, Validity};
+use quietwire_tester::{IpVersion, LOW_RATE_PPS, MissingCalibration, Trial, TrialResult};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Seen};
 use crate::file::{Case, FrameSize, MaxRate, StudyFile};
-use crate::plan::{Found, Machine, Next, StepKind, StepPlan};
+use crate::pause;
+use crate::plan::{Asked, Found, Machine, Next, StepKind, StepPlan};
 use crate::progress::{DeedEvent, Progress, TrialEvent};
-use crate::results::RunEnd;
+use crate::results::{RunEnd, outcome};
 use crate::store::{Store, StoreError};
 
 /// How a study ended that did not fail.
@@ -114,7 +115,9 @@ pub fn run_study(
         entered: None,
         relearn: None,
         compared: Vec::new(),
+        missing: Vec::new(),
         unavailable: Vec::new(),
+        invalid_in_a_row: 0,
     };
     let done = runner.rounds();
     let left = runner.leave();
@@ -162,8 +165,12 @@ struct Runner<'a> {
     /// Frame sizes, with the case that their maximum rate belongs to, for which that was compared with the tester's
     /// calibration.
     compared: Vec<(Option<String>, FrameSize)>,
+    /// Calibrations that were told to be missing.
+    missing: Vec<MissingCalibration>,
     /// Positions of the cases that the machine cannot have.
     unavailable: Vec<usize>,
+    /// Trials and deeds since the last one in which the tester did not fail.
+    invalid_in_a_row: u32,
 }
 
 impl Runner<'_> {
@@ -220,13 +227,14 @@ impl Runner<'_> {
                 }
                 next => next,
             };
+            self.pause_after_invalid();
             if self.is_stopped() {
                 return Ok(StudyEnd::Interrupted);
             }
             self.enter(spec)?;
             self.compare(spec, frame_size, max_rate_pps);
             match next {
-                Next::Run(request) => self.run_trial(&place, sequence, request, &mut machine)?,
+                Next::Run(asked) => self.run_trial(&place, sequence, asked, &mut machine)?,
                 Next::Do(action) => self.do_deed(&place, sequence, action, &mut machine)?,
                 Next::Apply(plan) => {
                     let seen = self.bench.apply(&plan);
@@ -244,15 +252,19 @@ impl Runner<'_> {
         &mut self,
         place: &Place<'_>,
         sequence: u32,
-        request: TrialRequest,
+        asked: Asked,
         machine: &mut Machine,
     ) -> Result<(), RunError> {
         let (spec, step) = (place.spec, place.step);
-        let trial = self.trial(spec, request, place.frame_size);
+        let trial = Trial {
+            rate_tolerance_pps: asked.tolerance_pps,
+            ..self.trial(spec, asked.request, place.frame_size)
+        };
         let measured = self
             .bench
             .run(&trial)
             .map_err(|source| of_bench(spec, "running a trial", source))?;
+        self.count_invalid(!measured.result.is_valid());
         self.store
             .add_trial(place.step_id, sequence, &trial, &measured)?;
         self.tell(
@@ -298,6 +310,7 @@ impl Runner<'_> {
             Some(failed) => failed,
             None => act(&action)?,
         };
+        self.count_invalid(matches!(seen.observation, Observation::Invalid { .. }));
         self.store.add_deed(
             place.step_id,
             sequence,
@@ -371,7 +384,14 @@ impl Runner<'_> {
         for stored in self.store.trials_of(step_id)? {
             let is_same = stored.sequence == sequence
                 && match machine.next() {
-                    Next::Run(request) => self.trial(spec, request, frame_size) == stored.request,
+                    Next::Run(asked) => {
+                        let trial = Trial {
+                            // Says what is valid, not what is sent; an earlier version may have stored another one.
+                            rate_tolerance_pps: stored.request.rate_tolerance_pps,
+                            ..self.trial(spec, asked.request, frame_size)
+                        };
+                        trial == stored.request
+                    }
                     Next::Do(_) | Next::Apply(_) | Next::Done(_) => false,
                 };
             if !is_same {
@@ -423,7 +443,8 @@ impl Runner<'_> {
         Ok(Some(rate_pps))
     }
 
-    /// Tells, once for each maximum rate, where searches may offer more than the tester was calibrated for.
+    /// Tells, once for each maximum rate, where searches may offer more than the tester was calibrated for, and which calibration
+    /// is missing.
     fn compare(&mut self, spec: &CaseSpec, frame_size: FrameSize, max_rate_pps: f64) {
         let scale = self.file.scale_of(&spec.case);
         let rate = (scale.map(|case| case.name.clone()), frame_size);
@@ -435,9 +456,13 @@ impl Runner<'_> {
             rate_pps: max_rate_pps,
             duration_s: self.file.trials.duration_s,
         };
-        let cited = self
-            .bench
-            .cited(&self.trial(spec, request, frame_size), max_rate_pps);
+        let trial = self.trial(spec, request, frame_size);
+        let missing = self.bench.missing_calibration(&trial);
+        if let Some(missing) = missing.filter(|missing| !self.missing.contains(missing)) {
+            self.progress.uncalibrated(&missing);
+            self.missing.push(missing);
+        }
+        let cited = self.bench.cited(&trial, max_rate_pps);
         if let Some(cited) = cited.filter(|cited| cited.is_exceeded) {
             self.progress
                 .exceeds_calibration(frame_size, max_rate_pps, &cited);
@@ -446,6 +471,17 @@ impl Runner<'_> {
 
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    fn count_invalid(&mut self, is_invalid: bool) {
+        let more = self.invalid_in_a_row.saturating_add(1);
+        self.invalid_in_a_row = if is_invalid { more } else { 0 };
+    }
+
+    /// Leaves the machine alone after invalid trials, unless the end is wanted.
+    fn pause_after_invalid(&self) {
+        let pause = self.bench.pause_after_invalid(self.invalid_in_a_row);
+        pause::wait(pause, self.stop);
     }
 
     fn trial(&self, spec: &CaseSpec, request: TrialRequest, frame_size: FrameSize) -> Trial {
@@ -550,24 +586,6 @@ fn observe(
         })
 }
 
-fn outcome(result: &TrialResult) -> Outcome {
-    match &result.validity {
-        Validity::Valid => Outcome::Valid {
-            loss_ratio: result.loss_ratio,
-            effective_duration_s: effective_duration_s(result),
-        },
-        Validity::Invalid(reasons) => Outcome::Invalid {
-            reason: reasons.join("; "),
-        },
-    }
-}
-
-/// What a trial counts for where durations are summed up: the time that it took, warm-up and drain included.
-fn effective_duration_s(result: &TrialResult) -> Option<f64> {
-    let around_s = result.trial.warm_up_s + result.trial.drain_s;
-    Some(result.elapsed_s + around_s).filter(|it| it.is_finite() && *it > 0.0)
-}
-
 /// What the file says of the frames of all trials of a case. Rate and duration are each trial's own.
 pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Trial {
     let traffic = file.traffic_of(case);
@@ -589,6 +607,7 @@ pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Tr
         },
         low_rate_pps: LOW_RATE_PPS,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: described.map(Box::new),
     }
 }

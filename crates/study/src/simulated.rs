@@ -3,6 +3,7 @@
 //! inventory that it is one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,9 +11,10 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_search::procedure::Action;
+use quietwire_tester::account::{Accounted, LossAccount, LossReason, Place};
 use quietwire_tester::{
-    DelayVariation, LOW_RATE_PPS, LatencySummary, LowRateStreams, PortResult, SignedSummary,
-    TesterHealth, Trial, TrialResult, Validity, bears_percentile,
+    DelayVariation, InvalidCause, LOW_RATE_PPS, LatencySummary, LowRateStreams, PortResult,
+    SignedSummary, TesterHealth, Trial, TrialResult, Validity, bears_percentile,
 };
 use serde_json::{Value, json};
 
@@ -65,6 +67,27 @@ fn chance(seed: u64, index: u64) -> f64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Most is lost where it is to be sent, and a little within.
+fn account(lost_frames: u64) -> LossAccount {
+    let place = |port: &str, reason: &str, frames| Place {
+        element: "S".to_owned(),
+        port: port.to_owned(),
+        reason: reason.to_owned(),
+        frames,
+    };
+    let within = lost_frames / 10;
+    let mut places = vec![
+        place("p1", "tx_full", lost_frames - within),
+        place("p0", LossReason::NotSent.name(), within),
+    ];
+    places.retain(|place| place.frames > 0);
+    LossAccount {
+        lost_frames,
+        places,
+        ..LossAccount::default()
+    }
 }
 
 impl SimulatedBench {
@@ -166,11 +189,11 @@ impl SimulatedBench {
                 ..TesterHealth::default()
             },
             calibration: None,
+            loss_account: Some(Accounted::Account(account(lost.min(offered)))),
             validity: if is_invalid {
-                Validity::Invalid(vec![
-                    "the tester offered too few frames of its schedule: the rate was missed by 5.000 %, and 1.000 % is the limit"
-                        .to_owned(),
-                ])
+                Validity::Invalid(vec![InvalidCause::RateMissed.because(
+                    "the tester offered too few frames of its schedule: the rate was missed by 5.000 %, and 1.000 % is the limit",
+                )])
             } else {
                 Validity::Valid
             },
@@ -365,6 +388,10 @@ impl Bench for SimulatedBench {
             .take()
             .map(|_| ())
             .ok_or_else(|| "no case was entered".into())
+    }
+
+    fn pause_after_invalid(&self, _in_a_row: u32) -> Duration {
+        Duration::ZERO
     }
 
     fn calibrate(&mut self, _frame_size: FrameSize) -> Result<f64, BenchError> {

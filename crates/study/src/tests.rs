@@ -282,6 +282,9 @@ impl Bench for Waiting {
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError> {
         self.bench.calibrate(frame_size)
     }
+    fn pause_after_invalid(&self, in_a_row: u32) -> Duration {
+        self.bench.pause_after_invalid(in_a_row)
+    }
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
         if self.left == 0 {
             std::io::stdin().read_to_end(&mut Vec::new())?;

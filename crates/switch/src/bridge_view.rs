@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::bridge::BridgeTables;
 use crate::counters::{Counter, PortCounters};
-use crate::fdb::{Fdb, Key, Selection, StaticError};
+use quietwire_tables::bridge::BridgeTables;
+use quietwire_tables::fdb::{Fdb, Key, Selection, StaticError};
 
 /// A bridge's name and tables.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::route::{DropReason, Punt, Tally};
+use quietwire_tables::route::{DropReason, Punt, Tally};
 
 /// Numbers that ports can have: DPDK's own limit (RTE_MAX_ETHPORTS as Debian builds it).
 pub(crate) const PORTS_MAX: usize = 32;

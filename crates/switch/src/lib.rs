@@ -5,34 +5,24 @@
 //! [`config::Settings`] become a [`config::Plan`], a plan becomes a running [`Switch`], and [`control::ask`] asks a
 //! running one what it sees.
 
-mod arena;
-pub mod bridge;
 mod bridge_view;
 pub mod config;
 pub mod control;
 mod counters;
 mod engine;
 mod error;
-pub mod fdb;
-pub mod fib;
-pub(crate) mod filter;
 mod forward;
-pub mod icmp;
 mod kernel;
 mod layer3;
 mod metrics;
-pub mod neighbour;
 pub mod observe;
 pub mod report;
-pub mod route;
-#[cfg(test)]
-mod scapy;
 mod service;
 mod show;
 mod switch;
 mod threads;
 
-pub use engine::Rules;
+pub use config::rebalance::Rules;
 pub use error::SwitchError;
 pub use metrics::MetricsServer;
 pub use switch::Switch;

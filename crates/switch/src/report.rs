@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::packets::{EtherType, Ports, Protocol};
 use crate::config::rules::Action;
-use crate::neighbour::{Origin, State};
-use crate::route::rib::Source;
+use quietwire_tables::neighbour::{Origin, State};
+use quietwire_tables::route::rib::Source;
 
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

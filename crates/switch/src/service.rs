@@ -8,9 +8,9 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use crate::bridge_view::BridgeView;
-use crate::fdb::Fdb;
 use crate::forward::Shared;
 use crate::layer3::SharedLayer3;
+use quietwire_tables::fdb::Fdb;
 
 /// Time between two turns.
 const TURN: Duration = Duration::from_millis(100);

@@ -4,52 +4,20 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use quietwire_dpdk::{PortHandle, cycles};
+use quietwire_dpdk::cycles;
 use quietwire_packet::VlanId;
 
-use crate::bridge::{BridgePort, PortVlans, VlanSet};
-use crate::bridge_view::{BridgeView, SUMMED, Sums};
+use crate::bridge_view::BridgeView;
 use crate::config::Group;
-use crate::counters::{Counter, PortCounters, RouterCounters, Step, ThreadCounters};
+use crate::counters::{Counter, RouterCounters, Step, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
     BridgeCounts, CyclesReport, Drops, FdbReport, FlappingReport, GuestReport, MoveReport,
     PortCounts, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts, ThreadCounts,
     ThreadCycles, VlanReport,
 };
-use crate::route::{DropReason, Punt};
-
-/// A counter of a driver's, which may begin at 0 again when its peer is replaced, made one that only grows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Growing {
-    total: u64,
-    last: u64,
-}
-
-impl Growing {
-    fn update(&mut self, seen: u64) -> u64 {
-        self.total += seen.checked_sub(self.last).unwrap_or(seen);
-        self.last = seen;
-        self.total
-    }
-}
-
-/// What a driver lost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DriverDrops {
-    no_buffers: Growing,
-    rx_missed: Growing,
-    rx_errors: Growing,
-}
-
-impl DriverDrops {
-    fn update(&mut self, handle: &PortHandle) {
-        let seen = handle.stats();
-        self.no_buffers.update(seen.rx_no_buffers);
-        self.rx_missed.update(seen.rx_missed);
-        self.rx_errors.update(seen.rx_errors);
-    }
-}
+use quietwire_tables::bridge::{BridgePort, PortVlans, VlanSet};
+use quietwire_tables::route::{DropReason, Punt};
 
 impl Engine {
     /// Ports, as people see them.
@@ -76,7 +44,7 @@ impl Engine {
             slot.driver.update(&slot.handle);
         }
         self.ports()
-            .map(|(number, slot)| since(&counted(self, number), slot))
+            .map(|(number, slot)| since(&self.counted(number), slot))
             .collect()
     }
 
@@ -207,15 +175,7 @@ impl Engine {
 
     /// Queues that were moved, oldest first.
     pub(crate) fn move_reports(&self) -> Vec<MoveReport> {
-        self.moved
-            .iter()
-            .map(|moved| moved.report.clone())
-            .collect()
-    }
-
-    /// What is summed up for bridges, of one port.
-    pub(crate) fn sums_of(&self, port: u16) -> Sums {
-        SUMMED.map(|counter| sum(self, port, counter))
+        self.moved.clone()
     }
 
     fn bridge_counts(&self, bridge: &BridgeView) -> BridgeCounts {
@@ -346,39 +306,6 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
     }
 }
 
-/// What all threads counted at ports of this number since the switch started.
-pub(crate) fn counted(engine: &Engine, port: u16) -> PortCounts {
-    let sum = |counter| sum(engine, port, counter);
-    PortCounts {
-        name: String::new(),
-        rx_frames: sum(|c| &c.rx_frames),
-        rx_octets: sum(|c| &c.rx_octets),
-        tx_frames: sum(|c| &c.tx_frames),
-        tx_octets: sum(|c| &c.tx_octets),
-        uncut: sum(|c| &c.uncut),
-        segmented: sum(|c| &c.segmented),
-        drops: Drops {
-            short: sum(|c| &c.short),
-            filtered: sum(|c| &c.filtered),
-            reserved_address: sum(|c| &c.reserved),
-            no_output: sum(|c| &c.no_output),
-            tx_full: sum(|c| &c.tx_full),
-            not_segmented: sum(|c| &c.not_segmented),
-            frame_type: sum(|c| &c.frame_type),
-            not_member: sum(|c| &c.not_member),
-            no_member: sum(|c| &c.no_member),
-            split_horizon: sum(|c| &c.split_horizon),
-            not_flooded: sum(|c| &c.not_flooded),
-            storm_unknown_unicast: sum(|c| &c.storm_unknown_unicast),
-            storm_broadcast: sum(|c| &c.storm_broadcast),
-            storm_multicast: sum(|c| &c.storm_multicast),
-            over_limit: sum(|c| &c.over_limit),
-            denied: sum(|c| &c.denied),
-            ..Drops::default()
-        },
-    }
-}
-
 /// What was counted since the port was opened.
 fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
     let base = &slot.base;
@@ -409,21 +336,11 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
             storm_multicast: all.drops.storm_multicast - base.drops.storm_multicast,
             over_limit: all.drops.over_limit - base.drops.over_limit,
             denied: all.drops.denied - base.drops.denied,
-            no_buffers: driver.no_buffers.total,
-            rx_missed: driver.rx_missed.total,
-            rx_errors: driver.rx_errors.total,
+            no_buffers: driver.no_buffers(),
+            rx_missed: driver.rx_missed(),
+            rx_errors: driver.rx_errors(),
         },
     }
-}
-
-fn sum(engine: &Engine, port: u16, counter: fn(&PortCounters) -> &Counter) -> u64 {
-    let of = |counters: &ThreadCounters| {
-        counters
-            .ports
-            .get(usize::from(port))
-            .map_or(0, |port| counter(port).get())
-    };
-    engine.counters().map(of).sum()
 }
 
 fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
@@ -454,19 +371,4 @@ fn step_counts(counters: &ThreadCounters) -> Vec<StepCounts> {
         }
     });
     counts.to_vec()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_that_begins_again_still_grows() {
-        let mut growing = Growing::default();
-        let seen: Vec<u64> = [3, 5, 5, 0, 2, 1]
-            .into_iter()
-            .map(|n| growing.update(n))
-            .collect();
-        assert_eq!(seen, [3, 5, 5, 5, 7, 8]);
-    }
 }

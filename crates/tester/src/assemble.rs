@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the lanes and threads saw, put together into one result.
 
+use crate::account::PortTotals;
 use crate::engine::{LoopHealth, Timetable};
 use crate::lane::{Lane, Sent, TX_BURST};
 use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
 use crate::seen::Seen;
 use crate::tester::peer_of;
-use crate::trial::{FlowResult, PortResult, TesterHealth, Trial, TrialResult, Validity};
+use crate::trial::{FlowResult, PortResult, TesterHealth, Trial, TrialResult};
+use crate::validity::Validity;
 use crate::watch::Slices;
 
 /// Flows listed in a result at most.
@@ -30,37 +32,80 @@ pub(crate) struct LaneResult {
 
 impl LaneResult {
     pub(crate) fn from_lane(mut lane: Lane<'_>) -> Self {
-        // A device's ring that never took these: they were never offered.
         let given_up = lane.give_up();
-        let (scheduled, unsent) = lane
-            .pacer
-            .as_ref()
-            .map_or((0, 0), |pacer| (pacer.scheduled(), pacer.unsent()));
-        let sends = lane.pacer.is_some();
-        let offered = if sends {
-            lane.writer.written().saturating_sub(given_up)
-        } else {
-            0
-        };
-        let flows = if sends { lane.seen.flows - 1 } else { 0 };
-        let low_rate = sends.then(|| lane.writer.low_rate_written());
         if let Some(slices) = &mut lane.slices {
             slices.take_back(given_up);
         }
+        let offer = Offer::of(&lane, given_up);
         Self {
             port: lane.role.port,
-            offered_of_flow: (0..flows)
-                .map(|flow| lane.writer.written_of_flow(flow as u16))
-                .chain(low_rate)
-                .collect(),
-            unsent: unsent + lane.sent.no_buffers + given_up,
-            scheduled,
-            offered,
+            offered_of_flow: offer
+                .of_flows(lane.seen.flows, |flow| lane.writer.written_of_flow(flow)),
+            unsent: offer.unsent(),
+            scheduled: offer.schedule.map_or(0, |schedule| schedule.frames),
+            offered: offer.frames(),
             link_losses: lane.link_losses(),
             seen: lane.seen,
             sent: lane.sent,
             slices: lane.slices,
         }
+    }
+}
+
+/// What a lane made of its schedule.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    /// `None` if the lane sends learning frames only.
+    schedule: Option<Schedule>,
+    /// Frames written, and those of the low-rate stream among them.
+    written: u64,
+    low_rate: u64,
+    /// Frames that were not written, because no buffer was free.
+    no_buffers: u64,
+    /// Frames written that a device's ring never took: they were never offered.
+    given_up: u64,
+}
+
+/// The pacer's account.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    frames: u64,
+    unsent: u64,
+}
+
+impl Offer {
+    fn of(lane: &Lane<'_>, given_up: u64) -> Self {
+        Self {
+            schedule: lane.pacer.as_ref().map(|pacer| Schedule {
+                frames: pacer.scheduled(),
+                unsent: pacer.unsent(),
+            }),
+            written: lane.writer.written(),
+            low_rate: lane.writer.low_rate_written(),
+            no_buffers: lane.sent.no_buffers,
+            given_up,
+        }
+    }
+
+    /// Returns the frames offered to the device.
+    fn frames(&self) -> u64 {
+        self.schedule
+            .map_or(0, |_| self.written.saturating_sub(self.given_up))
+    }
+
+    /// Returns the frames that were due and not offered.
+    fn unsent(&self) -> u64 {
+        let unsent = self.schedule.map_or(0, |schedule| schedule.unsent);
+        unsent + self.no_buffers + self.given_up
+    }
+
+    /// Returns the frames of each of `flows` flows, the last of which is the low-rate stream. Empty if nothing was sent.
+    fn of_flows(&self, flows: usize, of_load: impl Fn(u16) -> u64) -> Vec<u64> {
+        if self.schedule.is_none() {
+            return Vec::new();
+        }
+        let load = (0..flows.saturating_sub(1)).map(|flow| of_load(flow as u16));
+        load.chain([self.low_rate]).collect()
     }
 }
 
@@ -123,6 +168,7 @@ pub(crate) fn assemble(
         },
         flows: flows.eventful(),
         calibration: None,
+        loss_account: None,
         validity: Validity::Valid,
     })
 }
@@ -247,6 +293,7 @@ fn port_result(
         misdirected_frames,
         // Every lane of a port sees the same link.
         link_losses: own().map(|lane| lane.link_losses).max().unwrap_or(0),
+        totals: PortTotals::default(),
     }
 }
 
@@ -377,3 +424,6 @@ fn health(
         ..TesterHealth::default()
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of received frames: those that the tester wrote, verified over every octet that they cover.
 
-use quietwire_packet::{IpProtocol, fold_sum, native_sum};
+use quietwire_packet::{IpProtocol, fold_sum};
 
 use crate::traffic::Cover;
 use crate::trial::IpVersion;
@@ -31,9 +31,9 @@ impl Checksums {
 
     /// Checksums of the tester's plain frames: IPv4 header and UDP, or UDP alone over IPv6.
     pub(crate) fn of_plain(ip: IpVersion) -> Self {
-        let (addresses, udp) = match ip {
-            IpVersion::V4 => (26..34, 34),
-            IpVersion::V6 => (22..54, 54),
+        let (addresses, udp, is_plain_v4) = match ip {
+            IpVersion::V4 => (26..34, 34, true),
+            IpVersion::V6 => (22..54, 54, false),
         };
         let of_udp = Cover::Rest {
             from: udp,
@@ -41,12 +41,12 @@ impl Checksums {
             protocol: IpProtocol::UDP.0,
         };
         let mut covers = vec![of_udp];
-        if ip == IpVersion::V4 {
+        if is_plain_v4 {
             covers.push(Cover::Header(ETHERNET..udp));
         }
         Self {
             covers,
-            is_plain_v4: ip == IpVersion::V4,
+            is_plain_v4,
         }
     }
 
@@ -75,10 +75,10 @@ fn is_right_plain_v4(frame: &[u8]) -> bool {
     {
         return false;
     }
-    let total = native_sum(&head[ETHERNET..UDP])
-        + native_sum(&head[26..UDP])
-        + native_sum(&head[UDP..])
-        + native_sum(rest)
+    let total = sum(&head[ETHERNET..UDP])
+        + sum(&head[26..UDP])
+        + sum(&head[UDP..])
+        + sum(rest)
         + u64::from(u16::from_ne_bytes(length))
         + u64::from(u16::from(IpProtocol::UDP.0).to_be());
     fold_sum(total) == u16::MAX
@@ -89,7 +89,7 @@ fn is_right(cover: &Cover, frame: &[u8]) -> bool {
     match cover {
         Cover::Header(range) => frame
             .get(range.clone())
-            .is_some_and(|header| fold_sum(native_sum(header)) == u16::MAX),
+            .is_some_and(|header| fold_sum(sum(header)) == u16::MAX),
         Cover::Rest {
             from,
             addresses,
@@ -107,8 +107,8 @@ fn is_right(cover: &Cover, frame: &[u8]) -> bool {
                 return false;
             };
             let length = (covered.len() as u16).to_be();
-            let total = native_sum(covered)
-                + native_sum(addresses)
+            let total = sum(covered)
+                + sum(addresses)
                 + u64::from(length)
                 + u64::from(u16::from(*protocol).to_be());
             fold_sum(total) == u16::MAX
@@ -127,8 +127,28 @@ fn covered_by_udp(datagram: &[u8]) -> Option<&[u8]> {
     datagram.get(..usize::from(u16::from_be_bytes([high, low])))
 }
 
+/// The sum of 16-bit words in the order of memory: the ones' complement sum is the same in either order (RFC 1071, section 2).
+/// Under 2^46 for frames of up to 64 KiB.
+///
+/// In the loop over received frames, [`quietwire_packet::native_sum`] takes longer for frames of 64 octets.
+#[inline(always)]
+fn sum(octets: &[u8]) -> u64 {
+    let (chunks, rest) = octets.as_chunks::<4>();
+    let of_chunks: u64 = chunks
+        .iter()
+        .map(|chunk| u64::from(u32::from_ne_bytes(*chunk)))
+        .sum();
+    let mut last = [0; 4];
+    for (octet, from) in last.iter_mut().zip(rest) {
+        *octet = *from;
+    }
+    of_chunks + u64::from(u32::from_ne_bytes(last))
+}
+
 #[cfg(test)]
 mod tests {
+    mod verified;
+
     use std::net::Ipv4Addr;
 
     use proptest::prelude::*;

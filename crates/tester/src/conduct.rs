@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quietwire_dpdk::{PortStats, cycles};
 
+use crate::account::PortTotals;
 use crate::assemble::{LaneResult, assemble};
 use crate::clock::{ClockCheck, ticks_per_second};
 use crate::engine::{self, Signals, Timetable};
@@ -18,7 +19,7 @@ use crate::pacer::{Pace, dealt};
 use crate::room::Room;
 use crate::tester::{Preparation, Ready, Tester};
 use crate::threads::{guard_realtime, run_threads};
-use crate::trial::{Trial, TrialResult};
+use crate::trial::{PortResult, Trial, TrialResult};
 use crate::watch::{Arrivals, Pulse, Slices};
 
 /// What ports send, and what is looked at beside the counts.
@@ -168,7 +169,7 @@ impl Tester {
             ports: used,
             paired,
             ready: self.ready.as_ref(),
-            ring_size: self.options.ring_size,
+            receive_ring_size: self.options.receive_ring_size,
         };
         let mut lanes = Vec::new();
         for (index, port) in self.ports.iter_mut().take(used).enumerate() {
@@ -212,6 +213,7 @@ impl Tester {
             .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         result.health.realtime = realtime;
         result.health.receive_drops = self.receive_drops(&before);
+        self.set_totals(&mut result, &before, &lanes);
         result.health.clock_error_ratio = clock_error_ratio;
         self.judge(&mut result, course);
         Ok(Conducted {
@@ -242,6 +244,16 @@ impl Tester {
         result.validity = judge(result, limits, &links_down);
     }
 
+    /// Notes what each port counted over the whole trial.
+    fn set_totals(&self, result: &mut TrialResult, before: &[PortStats], lanes: &[LaneResult]) {
+        let ports = result.ports.iter_mut().zip(&self.ports).zip(before);
+        for (index, ((result, port), before)) in ports.enumerate() {
+            let own: Vec<&LaneResult> = lanes.iter().filter(|lane| lane.port == index).collect();
+            let now = port.port.handle.stats();
+            result.totals = totals((before, &now), &own, result);
+        }
+    }
+
     fn check(&self, trial: &Trial) -> Result<(), TesterError> {
         trial.validate().map_err(TesterError::BadTrial)?;
         if trial.frame_size_largest() > self.options.frame_size_max {
@@ -252,6 +264,28 @@ impl Tester {
             )));
         }
         Ok(())
+    }
+}
+
+/// What a port's counters grew by. `lanes` and `result` are the counted part's.
+fn totals(
+    (before, now): (&PortStats, &PortStats),
+    lanes: &[&LaneResult],
+    result: &PortResult,
+) -> PortTotals {
+    let grown = |of: fn(&PortStats) -> u64| of(now).saturating_sub(of(before));
+    let sent_frames = grown(|stats| stats.tx_frames);
+    let send_error_frames = grown(|stats| stats.tx_errors);
+    let received_frames = grown(|stats| stats.rx_frames);
+    let counted: u64 = lanes.iter().map(|lane| lane.seen.counted()).sum();
+    let accepted = result.offered_frames.saturating_sub(result.refused_frames);
+    PortTotals {
+        sent_frames,
+        sent_before_frames: (sent_frames + send_error_frames).saturating_sub(accepted),
+        received_frames,
+        received_before_frames: received_frames.saturating_sub(counted),
+        send_error_frames,
+        receive_drop_frames: grown(|stats| stats.rx_missed + stats.rx_no_buffers + stats.rx_errors),
     }
 }
 

@@ -2,7 +2,8 @@
 //! Results from counts alone: what a generator tells that does not see every frame by itself.
 
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
-use crate::trial::{PortResult, TesterHealth, Trial, TrialResult, Validity};
+use crate::trial::{PortResult, TesterHealth, Trial, TrialResult};
+use crate::validity::Validity;
 
 impl TrialResult {
     /// A valid result of a trial in which so many frames were offered and so many came back, in one port's name. More
@@ -51,6 +52,7 @@ impl TrialResult {
             health: TesterHealth::default(),
             validity: Validity::Valid,
             calibration: None,
+            loss_account: None,
         }
     }
 }

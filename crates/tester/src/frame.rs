@@ -14,7 +14,7 @@
 mod head;
 
 use quietwire_dpdk::Burst;
-use quietwire_packet::{BuildError, native_sum};
+use quietwire_packet::BuildError;
 
 pub(crate) use head::signature_place;
 use head::{IPV4, IPV6, SIGNATURE, Template, UDP_SOURCE_FIRST};
@@ -95,6 +95,20 @@ impl Signature {
             t6,
             t7,
         ]
+    }
+
+    /// The sum of the octets' words in the order of memory, from the values: quicker than reading what was just written.
+    #[inline(always)]
+    fn sum(&self) -> u64 {
+        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tick.to_le_bytes();
+        let word = |octets| u64::from(u16::from_ne_bytes(octets));
+        let two = |octets| u64::from(u32::from_ne_bytes(octets));
+        word(MAGIC)
+            + word([self.epoch.0, self.port])
+            + word(self.flow.to_le_bytes())
+            + two(self.sequence.to_le_bytes())
+            + two([t0, t1, t2, t3])
+            + two([t4, t5, t6, t7])
     }
 
     #[inline(always)]
@@ -314,7 +328,7 @@ impl FrameWriter {
         };
         signature.write(head);
         let network = (self.destinations > 1).then(|| self.drawn(cursor));
-        let varied = native_sum(&source.to_be_bytes()) + native_sum(&signature.octets());
+        let varied = u64::from(u16::from_ne_bytes(source.to_be_bytes())) + signature.sum();
         template.complete(head, network, varied);
     }
 
@@ -375,6 +389,7 @@ mod tests {
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
             reflected: false,
+            rate_tolerance_pps: None,
             traffic: None,
         }
     }

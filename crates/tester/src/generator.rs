@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
-use crate::calibration::CitedCalibration;
+use crate::calibration::{CitedCalibration, MissingCalibration};
 use crate::error::TesterError;
 use crate::tester::Tester;
-use crate::trial::{Trial, TrialResult, Validity};
+use crate::trial::{Trial, TrialResult};
+use crate::validity::Validity;
 
 /// Which generator made a result, for the record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,6 +91,11 @@ pub trait TrafficGenerator {
     /// The generator's calibration, as a trial that offers so many frames per second cites it; none where there is none of
     /// such frames.
     fn cited(&self, _trial: &Trial, _rate_pps: f64) -> Option<CitedCalibration> {
+        None
+    }
+
+    /// The calibration that a trial cannot cite; none if nothing is missing.
+    fn missing_calibration(&self, _trial: &Trial) -> Option<MissingCalibration> {
         None
     }
 
@@ -181,6 +187,10 @@ impl TrafficGenerator for Tester {
 
     fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
         Self::cited(self, trial, rate_pps)
+    }
+
+    fn missing_calibration(&self, trial: &Trial) -> Option<MissingCalibration> {
+        Self::missing_calibration(self, trial)
     }
 
     fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {

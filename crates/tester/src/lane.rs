@@ -38,8 +38,8 @@ pub(crate) struct Role {
 /// What the rings of a port are like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rings {
-    /// Descriptors of a ring.
-    pub(crate) size: u16,
+    /// Descriptors of a receive ring.
+    pub(crate) receive_size: u16,
     /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
     pub(crate) drops_when_full: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Lane<'port> {
     /// When the current part of the trial began, ticks.
     began: u64,
     /// Frames that the receive ring holds.
-    ring_size: u64,
+    receive_ring_size: u64,
     tx_burst: Burst,
     rx_burst: Burst,
     pub(crate) seen: Seen,
@@ -199,7 +199,7 @@ impl<'port> Lane<'port> {
             pacer: None,
             low_rate: LowRate::default(),
             began: 0,
-            ring_size: u64::from(rings.size),
+            receive_ring_size: u64::from(rings.receive_size),
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
             seen,
@@ -308,10 +308,10 @@ impl<'port> Lane<'port> {
         let before = now.saturating_sub(self.began).saturating_sub(gap);
         if before > 0 {
             let came = self.sent.checked as f64 / before as f64 * gap as f64;
-            let room = self.ring_size.saturating_sub(RX_BURST as u64);
+            let room = self.receive_ring_size.saturating_sub(RX_BURST as u64);
             self.sent.missed_at_most += (came as u64).saturating_sub(room);
         }
-        for _ in 0..self.ring_size / (RX_BURST * RX_BURSTS_A_TURN) as u64 {
+        for _ in 0..self.receive_ring_size / (RX_BURST * RX_BURSTS_A_TURN) as u64 {
             if !self.receive() {
                 break;
             }

@@ -9,6 +9,7 @@
 //! So a thread that is held up sends nothing meanwhile, and what is in flight
 //! fits the rings: its own stalls show as a missed rate, not as loss.
 
+pub mod account;
 mod assemble;
 mod calibration;
 mod checksums;
@@ -25,6 +26,7 @@ mod lane;
 mod latency;
 pub mod locate;
 mod pacer;
+mod pause;
 mod procedures;
 mod room;
 mod seen;
@@ -36,12 +38,13 @@ mod tracker;
 pub mod traffic;
 mod trex;
 mod trial;
+mod validity;
 mod watch;
 mod writer;
 
 pub use calibration::{
     Calibration, CalibrationOptions, Calibrations, CalibrationsError, CitedCalibration,
-    PacingCalibration, SizeCalibration, Step, TesterKind,
+    MissingCalibration, PacingCalibration, SizeCalibration, Step, TesterKind,
 };
 pub use error::TesterError;
 pub use generator::{
@@ -50,12 +53,15 @@ pub use generator::{
 pub use judge::Limits;
 pub use latency::{
     DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
+    is_bound,
 };
+pub use pause::leave_cpu;
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};
-pub use tester::{Preparation, Tester, TesterOptions};
+pub use tester::{Preparation, RECEIVE_RING_SIZE, Tester, TesterOptions};
 pub use trex::{TREX_PORT, Trex};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,
     LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial,
-    TrialResult, Validity,
+    TrialResult,
 };
+pub use validity::{InvalidCause, InvalidReason, Validity};

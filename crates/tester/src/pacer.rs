@@ -75,11 +75,8 @@ pub(crate) fn dealt(frames: u64, shares: &[f64]) -> Vec<u64> {
         .iter()
         .map(|share| {
             so_far += share;
-            let until = if all > 0.0 {
-                (frames as f64 * (so_far / all)).round() as u64
-            } else {
-                0
-            };
+            // Without any shares this is no number, which is cast to zero.
+            let until = (frames as f64 * (so_far / all)).round() as u64;
             let part = until.saturating_sub(before);
             before += part;
             part
@@ -134,12 +131,11 @@ impl Times {
 /// Frames of the first so many ticks, at a rate and at the one `then`.
 #[inline(always)]
 fn frames_within(elapsed: u64, frames_per_tick: f64, then: Option<(u64, f64)>) -> f64 {
-    match then {
-        Some((after, then_per_tick)) if elapsed > after => {
-            after as f64 * frames_per_tick + (elapsed - after) as f64 * then_per_tick
-        }
-        _ => elapsed as f64 * frames_per_tick,
-    }
+    let Some((after, then_per_tick)) = then else {
+        return elapsed as f64 * frames_per_tick;
+    };
+    let (first, second) = (elapsed.min(after), elapsed.saturating_sub(after));
+    first as f64 * frames_per_tick + second as f64 * then_per_tick
 }
 
 /// The schedule of one port. Times are ticks of one clock.
@@ -271,8 +267,8 @@ impl Pacer {
             self.unsent += behind - self.catch_up;
             behind = self.catch_up;
             (self.owed_since, self.made_good) = (now, 0);
-        } else if self.unsent > 0 && behind < burst && self.together == 1 && self.times.is_none() {
-            behind += self.make_good(now, burst - behind);
+        } else if self.unsent != 0 && self.together == 1 && self.times.is_none() {
+            behind += self.make_good(now, burst.saturating_sub(behind));
         }
         let frames = behind.min(burst);
         self.offered += frames;
@@ -286,9 +282,7 @@ impl Pacer {
     fn due_in_patience(&mut self, elapsed: u64) -> u64 {
         let due = (elapsed as f64 * self.frames_per_tick) as u64 + 1;
         let beyond = due.saturating_sub(self.offered + self.catch_up);
-        if beyond > 0 {
-            self.start += (beyond as f64 / self.frames_per_tick) as u64;
-        }
+        self.start += (beyond as f64 / self.frames_per_tick) as u64;
         (due - beyond).min(self.scheduled)
     }
 
@@ -358,6 +352,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    mod by_ticks;
 
     const HZ: u64 = 2_600_000_000;
 

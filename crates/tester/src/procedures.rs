@@ -14,7 +14,8 @@ use crate::error::TesterError;
 use crate::generator::{Outage, Probed, Restart, StepDown, SteppedDown};
 use crate::pacer::Pace;
 use crate::tester::Tester;
-use crate::trial::{Directions, IpVersion, Trial, TrialResult, Validity};
+use crate::trial::{Directions, IpVersion, Trial, TrialResult};
+use crate::validity::{InvalidCause, Validity};
 use crate::watch::{Pulse, Slices, last_loss};
 
 /// A tester that sends fewer frames a second than this in a burst has failed.
@@ -41,20 +42,6 @@ const SPREAD_SLACK_S: f64 = 1.0;
 /// By how much learning may take longer than its rate says, as a part of its time, or in seconds where that is more.
 const LEARNING_STRETCH_MAX: f64 = 0.01;
 const LEARNING_STRETCH_S: f64 = 0.001;
-
-impl Validity {
-    /// Invalid for one more reason.
-    fn and(self, reason: Option<String>) -> Self {
-        match (self, reason) {
-            (validity, None) => validity,
-            (Self::Valid, Some(reason)) => Self::Invalid(vec![reason]),
-            (Self::Invalid(mut reasons), Some(reason)) => {
-                reasons.push(reason);
-                Self::Invalid(reasons)
-            }
-        }
-    }
-}
 
 /// Nothing is sent before, and nothing beside: what counts is what these frames alone do.
 fn alone(trial: &Trial, duration_s: f64) -> Trial {
@@ -84,11 +71,12 @@ impl Tester {
         let paused_s = pauses_ns.unwrap_or(0) as f64 / 1e9;
         let is_doubtful = result.lost_frames == 0 && paused_s > PAUSE_RATIO_MAX * result.elapsed_s;
         let reason = is_doubtful.then(|| {
-            format!(
+            let cause = result.health.cause(InvalidCause::Stretched);
+            cause.because(format!(
                 "the tester paused for {:.3} ms in a burst of {:.3} ms: it was not back to back",
                 paused_s * 1e3,
                 result.elapsed_s * 1e3
-            )
+            ))
         });
         result.validity = result.validity.and(reason);
         result.trial = trial.clone();
@@ -173,7 +161,9 @@ impl Tester {
             Restarted::NoFrames => Outage {
                 lost_frames: None,
                 gap_s: None,
-                validity: validity.and(Some("no frame came through before the restart".to_owned())),
+                validity: validity.and(Some(
+                    InvalidCause::NoFrames.because("no frame came through before the restart"),
+                )),
             },
             Restarted::NotBack => Outage {
                 lost_frames: None,
@@ -202,11 +192,12 @@ impl Tester {
         let late_s = result.health.stretch_ratio * asked_s;
         let is_late = late_s > (LEARNING_STRETCH_MAX * asked_s).max(LEARNING_STRETCH_S);
         let reason = is_late.then(|| {
-            format!(
+            let cause = result.health.cause(InvalidCause::Stretched);
+            cause.because(format!(
                 "learning frames for {:.3} ms took {:.3} ms longer: the tester was held up",
                 asked_s * 1e3,
                 late_s * 1e3
-            )
+            ))
         });
         Ok(whole(result).and(reason))
     }
@@ -270,10 +261,11 @@ impl Tester {
 fn whole(result: &TrialResult) -> Validity {
     let unsent = result.health.unsent_frames;
     let reason = (unsent > 0).then(|| {
-        format!(
+        let cause = result.health.cause(InvalidCause::RateMissed);
+        cause.because(format!(
             "the tester sent {} of {} frames, one for each address",
             result.offered_frames, result.scheduled_frames
-        )
+        ))
     });
     result.validity.clone().and(reason)
 }

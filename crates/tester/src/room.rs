@@ -32,8 +32,8 @@ pub(crate) struct Room<'a> {
     /// Of those, ports that are pairs.
     pub(crate) paired: usize,
     pub(crate) ready: Option<&'a Ready>,
-    /// Descriptors of each receive ring.
-    pub(crate) ring_size: u16,
+    /// Descriptors of each receive ring, as asked for.
+    pub(crate) receive_ring_size: u16,
 }
 
 impl<'a> Room<'a> {
@@ -53,11 +53,12 @@ impl<'a> Room<'a> {
                 self.flows()
             )));
         }
+        let handle = &port.port.handle;
         let rings = Rings {
-            size: self.ring_size,
+            // A peer may have decided otherwise.
+            receive_size: handle.ring_sizes().0.unwrap_or(self.receive_ring_size),
             drops_when_full: port.drops_when_full,
         };
-        let handle = &port.port.handle;
         let pairs = port.port.rx.iter_mut().zip(&mut port.port.tx);
         let lanes = (0..queues).zip(pairs).map(|(queue, (rx, tx))| {
             let share = Share {

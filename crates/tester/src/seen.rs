@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::checksums::Checksums;
 use crate::frame::{Epoch, Signature};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
-use crate::tracker::{Arrival, Trackers};
+use crate::tracker::{Arrival, Tracked, Trackers};
 use crate::traffic::{Capture, Pattern};
 use crate::watch::{Arrivals, Slices};
 
@@ -121,6 +121,13 @@ impl Seen {
         }
     }
 
+    /// Returns the frames received that are not of the learning or the warm-up, of whatever kind.
+    pub(crate) fn counted(&self) -> u64 {
+        let of_flow = |flow: Tracked<'_>| flow.received() + flow.duplicates() + flow.stale();
+        let flows: u64 = self.trackers.iter().map(of_flow).sum();
+        flows + self.foreign + self.unknown + self.damaged
+    }
+
     /// Frames of a capture have no numbers: they are counted, and told from others by how they end.
     #[inline(never)]
     fn record_replayed<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>) {
@@ -214,3 +221,6 @@ impl Seen {
         self.delays.record_even(even);
     }
 }
+
+#[cfg(test)]
+mod tests;

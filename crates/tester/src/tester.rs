@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri, StartedPort};
 
-use crate::calibration::{Calibration, Calibrations, CitedCalibration, TesterKind};
+use crate::calibration::{
+    Calibration, Calibrations, CalibrationsError, CitedCalibration, MissingCalibration, Source,
+    TesterKind,
+};
 use crate::clock::ticks_per_second;
 use crate::conduct::Course;
 use crate::error::TesterError;
@@ -17,6 +20,10 @@ use crate::pacer::{Pace, Times};
 use crate::traffic::{Capture, Pattern, Program, Timing, Traffic};
 use crate::trial::{Directions, Trial, TrialResult};
 
+/// Descriptors in a receive ring by default: room for 0.4 ms at 10 million frames per second, so that a short absence of the tester
+/// costs no frame.
+pub const RECEIVE_RING_SIZE: u16 = 4096;
+
 /// How the tester is to work.
 #[derive(Clone, Debug)]
 pub struct TesterOptions {
@@ -24,8 +31,11 @@ pub struct TesterOptions {
     pub cpus: Vec<u32>,
     /// Real-time priority of the threads (SCHED_FIFO, 1 to 99); none for ordinary priority.
     pub realtime_priority: Option<u8>,
-    /// Descriptors in each ring of each port: a power of two.
+    /// Descriptors in each transmit ring of each port: a power of two.
     pub ring_size: u16,
+    /// Descriptors in each receive ring of each port, if the peer does not decide it: a power of two. Default:
+    /// [`RECEIVE_RING_SIZE`].
+    pub receive_ring_size: u16,
     /// Largest frame that will be asked for, octets with FCS.
     pub frame_size_max: u16,
     /// When a trial is invalid.
@@ -71,6 +81,8 @@ pub struct Tester {
     pub(crate) options: TesterOptions,
     pub(crate) trials: u64,
     calibrations: Vec<Calibration>,
+    /// All calibrations of the file that those are from.
+    source: Option<Source>,
     pub(crate) abort: Arc<AtomicBool>,
     /// The last description made ready: trials of a search have the same.
     pub(crate) ready: Option<Ready>,
@@ -151,13 +163,13 @@ impl Tester {
             return Err(TesterError::BadTrial("the tester needs a CPU".to_owned()));
         }
         let queues: u32 = ports.iter().map(|(_, uri)| u32::from(uri.queues())).sum();
-        let rings = u32::from(options.ring_size) * 2 * queues;
+        let rings = (u32::from(options.receive_ring_size) + u32::from(options.ring_size)) * queues;
         let kept: u32 = ports.iter().map(|(_, uri)| uri.buffers_kept()).sum();
         let port_options = |name: &str, queues: u16| PortOptions {
             name: name.to_owned(),
             rx_queues: queues,
             tx_queues: queues,
-            rx_ring_size: options.ring_size,
+            rx_ring_size: options.receive_ring_size,
             tx_ring_size: options.ring_size,
             frame_size_max: options.frame_size_max,
         };
@@ -187,6 +199,7 @@ impl Tester {
             options,
             trials: 0,
             calibrations: Vec::new(),
+            source: None,
             abort: Arc::default(),
             ready: None,
         })
@@ -211,6 +224,7 @@ impl Tester {
             cpu_model: TesterKind::cpu_model_here(),
             cpus: self.options.cpus.clone(),
             ring_size: self.options.ring_size,
+            receive_ring_size: Some(self.options.receive_ring_size),
             realtime_priority: self.options.realtime_priority,
         }
     }
@@ -221,11 +235,44 @@ impl Tester {
         !self.calibrations.is_empty()
     }
 
+    /// As [`Self::cite`], with the calibrations of a file. `is_named` is true if the user named it: then it is expected to have
+    /// one of this tester.
+    ///
+    /// # Errors
+    /// As [`Calibrations::read`].
+    pub fn cite_file(&mut self, path: &Path, is_named: bool) -> Result<(), CalibrationsError> {
+        let source = Source::read(path, is_named)?;
+        self.cite(&source.all);
+        self.source = Some(source);
+        Ok(())
+    }
+
+    /// Returns the calibration that a trial cannot cite, as the file has none of this tester or of the trial's frames; none if
+    /// nothing is missing.
+    #[must_use]
+    pub fn missing_calibration(&self, trial: &Trial) -> Option<MissingCalibration> {
+        self.source.as_ref()?.missing(&self.kind(), trial)
+    }
+
     /// What a trial cites that offers so many frames per second; none where its frames were not calibrated with.
     #[must_use]
     pub fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
         let mut calibrations = self.calibrations.iter();
         calibrations.find_map(|calibration| calibration.cited(trial, rate_pps))
+    }
+
+    /// Sets the real-time priority of the threads of trials from now on; none for ordinary priority.
+    pub fn set_realtime_priority(&mut self, priority: Option<u8>) {
+        self.options.realtime_priority = priority;
+    }
+
+    /// Numbers of the processes at the other ends of the ports, as far as they are known.
+    #[must_use]
+    pub fn peer_processes(&self) -> Vec<i32> {
+        let ports = self.ports.iter();
+        ports
+            .filter_map(|port| port.port.handle.peer_process())
+            .collect()
     }
 
     /// Number of ports.

@@ -5,7 +5,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use quietwire_dpdk::Eal;
-use quietwire_dpdk::thread::{self, Registered};
+use quietwire_dpdk::{Registered, thread};
 
 use crate::engine::{self, LoopHealth, Signals, Timetable};
 use crate::error::TesterError;

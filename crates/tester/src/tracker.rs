@@ -120,7 +120,7 @@ impl FlowTracker {
     fn record(&mut self, seen: &mut [u64], sequence: u32) -> Arrival {
         let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
         if ahead >= 0 {
-            if ahead > 0 {
+            if ahead != 0 {
                 self.skip(seen, u64::from(ahead.unsigned_abs()));
             }
             mark(seen, self.next);
@@ -237,6 +237,8 @@ impl Tracked<'_> {
 
 #[cfg(test)]
 mod tests {
+    mod windows;
+
     use std::collections::HashSet;
 
     use proptest::prelude::*;

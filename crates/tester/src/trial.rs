@@ -3,12 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::{Accounted, PortTotals};
 use crate::calibration::CitedCalibration;
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic, smallest as smallest_frame};
+use crate::validity::{InvalidCause, Validity};
 
 /// Frame sizes offered in a trial, in octets with FCS (RFC 2544, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +92,10 @@ pub struct Trial {
     /// port of the pair only.
     #[serde(default)]
     pub reflected: bool,
+    /// How far the achieved rate may be from the offered one, frames per second; further, and the trial is invalid. A search permits
+    /// half of the width to which it finds a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_tolerance_pps: Option<f64>,
     /// A description of the traffic, which says all that it says instead of the keys above: headers, flows, sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Box<Traffic>>,
@@ -173,16 +179,6 @@ pub struct TesterHealth {
     pub excess_frames: u64,
 }
 
-/// Whether the trial says anything about the device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "state", content = "reasons")]
-pub enum Validity {
-    /// The tester did what it was asked to do.
-    Valid,
-    /// The tester failed; each reason is one sentence.
-    Invalid(Vec<String>),
-}
-
 /// What one tester port saw.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortResult {
@@ -205,6 +201,9 @@ pub struct PortResult {
     /// How often the port was seen to lose its link.
     #[serde(default)]
     pub link_losses: u64,
+    /// What the port counted over the whole trial, warm-up included.
+    #[serde(default, skip_serializing_if = "PortTotals::is_none")]
+    pub totals: PortTotals,
 }
 
 /// What happened to one flow. Listed only for flows in which something did happen.
@@ -274,8 +273,18 @@ pub struct TrialResult {
     /// The calibration of the tester that it stands on; none where there was none.
     #[serde(default)]
     pub calibration: Option<CitedCalibration>,
+    /// Where frames were lost, by the device's own counters; none if these were not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_account: Option<Accounted>,
     /// Whether the result counts.
     pub validity: Validity,
+}
+
+impl TesterHealth {
+    /// Returns the cause of a failure of the tester, which is the host if it had the CPU for most of the longest gap.
+    pub(crate) fn cause(&self, own: InvalidCause) -> InvalidCause {
+        own.unless_of_host(self.longest_gap_ns, self.longest_host_gap_ns)
+    }
 }
 
 impl Trial {
@@ -475,6 +484,9 @@ impl Trial {
                 "low_rate_pps is {}, and has to be 0 to {LOW_RATE_PPS_MAX}",
                 self.low_rate_pps
             ));
+        }
+        if let Some(tolerance_pps) = self.rate_tolerance_pps {
+            positive("rate_tolerance_pps", tolerance_pps)?;
         }
         if let FrameSizes::Fixed(size) = self.frame_sizes
             && !FRAME_SIZES.contains(&size)

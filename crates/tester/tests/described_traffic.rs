@@ -10,8 +10,8 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
-    TrialResult,
+    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, traffic: &str) -> Trial {
@@ -29,6 +29,7 @@ fn trial(rate: f64, traffic: &str) -> Trial {
         ip: IpVersion::V4,
         low_rate_pps: 50.0,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     }
     .with_traffic(traffic)
@@ -45,6 +46,7 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
         cpus: cpus.to_vec(),
         realtime_priority: None,
         ring_size: 1024,
+        receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 9000,
         // The machine that runs the tests may be busy: what is checked here is the counting.
         limits: Limits {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits, Preparation, Step,
-    Tester, TesterError, TesterOptions, Trial, TrialResult,
+    CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits, Preparation,
+    RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
@@ -27,6 +27,7 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
         ip: IpVersion::V4,
         low_rate_pps: 5.0,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     }
 }
@@ -43,6 +44,7 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
         cpus: vec![0],
         realtime_priority: None,
         ring_size: 1024,
+        receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 9000,
         // The machine that runs the tests may be busy: what is checked here is the counting.
         limits: Limits {
@@ -290,11 +292,16 @@ fn what_is_offered_is_seen_again() {
     let result = run_unhindered(&mut tester, &long);
     let latency = &result.latency;
     assert!(latency.samples >= 100_000, "{result:?}");
-    let [p50_ns, p99_99_ns] = [latency.p50_ns, latency.p99_99_ns].map(Option::unwrap);
-    assert!(
-        p50_ns <= p99_99_ns && p99_99_ns <= latency.max_ns,
-        "{latency:?}"
-    );
+    let p50_ns = latency.p50_ns.unwrap();
+    assert!(p50_ns <= latency.max_ns, "{latency:?}");
+    match latency.p99_99_ns {
+        Some(p99_99_ns) => assert!(
+            p50_ns <= p99_99_ns && p99_99_ns <= latency.max_ns,
+            "{latency:?}"
+        ),
+        // The tester left out frames that would be beyond it.
+        None => assert!(result.health.pacing_miss_ratio >= 0.9e-4, "{result:?}"),
+    }
 
     let ipv6 = Trial {
         ip: IpVersion::V6,
@@ -352,6 +359,7 @@ fn what_is_offered_is_seen_again() {
         cpus: vec![0],
         realtime_priority: None,
         ring_size: 1024,
+        receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 1518,
         limits: Limits::default(),
         preparation: Preparation::default(),

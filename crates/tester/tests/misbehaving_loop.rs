@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
-use quietwire_dpdk::thread::Registered;
+use quietwire_dpdk::Registered;
 use quietwire_dpdk::{
     Burst, Eal, EalOptions, HugePages, Mbuf, Mempool, Port, PortOptions, PortUri, StartedPort,
 };
 use quietwire_packet::update_checksum_u16;
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterError, TesterOptions,
-    Trial, TrialResult, Validity,
+    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterError,
+    TesterOptions, Trial, TrialResult, Validity,
 };
 
 /// What the device does with a frame.
@@ -170,15 +170,13 @@ fn trial() -> Trial {
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     }
 }
 
 fn reasons(result: &TrialResult) -> String {
-    match &result.validity {
-        Validity::Valid => String::new(),
-        Validity::Invalid(reasons) => reasons.join("; "),
-    }
+    result.validity.text().unwrap_or_default()
 }
 
 /// The device is restarted in the midst of a load, and comes back, or does not, or one side of it only.
@@ -255,6 +253,7 @@ fn what_cannot_be_is_told() {
         cpus: vec![0],
         realtime_priority: None,
         ring_size: 1024,
+        receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 1518,
         // The machine that runs the tests may be busy: what is checked here is what the device did.
         limits: Limits {
@@ -352,6 +351,7 @@ fn what_cannot_be_is_told() {
     let reflected = tester
         .run(&Trial {
             reflected: true,
+            rate_tolerance_pps: None,
             ..trial()
         })
         .unwrap();

@@ -70,7 +70,7 @@ enum Direction {
     Both,
 }
 
-/// Round-trip times to an echo service, one request at a time.
+/// Round-trip times to an echo service, by requests on a schedule.
 #[derive(Debug, Args)]
 struct EchoArgs {
     /// Address and port of the service, such as `10.0.0.2:7007` or `[fd00::2]:7007`.

@@ -2,6 +2,7 @@
 //! `quietwire generate`: the tester by itself, one trial over ports that are up already.
 
 mod latency;
+mod losses;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -13,17 +14,24 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use quietwire_dpdk::PortUri;
+use quietwire_lab::IsolationRecord;
+use quietwire_study::RunningSwitch;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS, LOW_RATE_PPS_MAX,
-    MAC_ADDRESSES_MAX, Preparation, TesterError, Trial, TrialResult, Validity,
+    MAC_ADDRESSES_MAX, MissingCalibration, Preparation, TesterError, Trial, TrialResult, Validity,
 };
 
-use latency::latency_lines;
+use serde::Serialize;
 
+use latency::latency_lines;
+use losses::{INDENT, loss_lines};
+
+use super::device::DeviceArgs;
+use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, cite};
 use crate::exit::{CheckFailed, Usage, on_signals};
-use crate::text::{fold, print, terminal_width};
+use crate::text::{fold, print, say, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
 /// Traffic through a device that is running already: one trial, its loss, latency and the tester's own health.
@@ -83,10 +91,14 @@ pub(crate) struct GenerateArgs {
     low_rate: f64,
     #[command(flatten)]
     tester: OwnTesterArgs,
+    #[command(flatten)]
+    isolation: IsolationArgs,
     /// Calibrations that the result is to cite, made by `quietwire tester calibrate`. Default: quietwire/calibration.json in
     /// $XDG_STATE_HOME or ~/.local/state, where it is there.
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Print the whole result as JSON.
     #[arg(long)]
     json: bool,
@@ -117,11 +129,11 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         )));
     }
     let cpus = args.tester.cpus()?;
+    args.isolation.check(&args.tester)?;
     let (trial, is_unpaced) = trial(args)?;
     check_trial(is_unpaced, &trial)?;
     say_of_idle_cpus(&cpus, &args.ports);
     args.tester.check_machine(&args.ports)?;
-    args.tester.warn_of_throttling(whole_s(&trial));
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
     let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
@@ -133,14 +145,21 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let mut tester = args
         .tester
         .open(&eal, cpus, &args.ports, size_max, preparation)?;
-    cite(&mut tester, args.calibration.as_ref())?;
     let abort = tester.abort_flag();
     on_signals(&abort)?;
     if stop.load(Ordering::Relaxed) {
         abort.store(true, Ordering::Relaxed);
     }
     tester.wait_for_links(LINK_DEADLINE)?;
+    let device = args.device.find(&args.ports)?;
+    let isolation = args
+        .isolation
+        .isolate(&args.tester, &mut tester, whole_s(&trial), &abort)?;
+    cite(&mut tester, args.calibration.as_ref())?;
+    let missing = tester.missing_calibration(&trial);
+    missing.iter().for_each(say);
     leave_alone(args.settle, &abort);
+    let before = device.as_ref().map(RunningSwitch::counts);
     let spinner = spinner(&trial);
     let result = if is_unpaced {
         tester.run_unpaced(&trial)
@@ -150,13 +169,24 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }
-    let result = result?;
+    let mut result = result?;
     abort.store(true, Ordering::Relaxed);
+    if let Some((device, before)) = device.as_ref().zip(before) {
+        result.account_for(device.layout(), &before, &device.counts());
+    }
+    let record = isolation.record().clone();
+    let undone = isolation.undo();
     if args.json {
-        print(serde_json::to_string_pretty(&result)?)?;
+        let output = Output {
+            result: &result,
+            isolation: &record,
+            calibration_missing: missing.as_ref(),
+        };
+        print(serde_json::to_string_pretty(&output)?)?;
     } else {
         print(result_text(&result, usize::from(terminal_width())))?;
     }
+    undone?;
     match &result.validity {
         Validity::Valid => Ok(()),
         Validity::Invalid(_) => Err(CheckFailed(
@@ -165,6 +195,17 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         )
         .into()),
     }
+}
+
+/// The result for programs.
+#[derive(Serialize)]
+struct Output<'a> {
+    #[serde(flatten)]
+    result: &'a TrialResult,
+    /// What was isolated.
+    isolation: &'a IsolationRecord,
+    /// The calibration that it could not cite, as there are others only.
+    calibration_missing: Option<&'a MissingCalibration>,
 }
 
 /// Waits, or until it is to end.
@@ -277,6 +318,7 @@ fn asked(args: &GenerateArgs) -> Trial {
         ip,
         low_rate_pps: args.low_rate,
         reflected: args.reflected,
+        rate_tolerance_pps: None,
         traffic: None,
     }
 }
@@ -295,9 +337,6 @@ fn calibration_line(result: &TrialResult, width: usize) -> Option<String> {
     Some(fold(&line, width, INDENT))
 }
 
-/// Columns before the figures.
-const INDENT: usize = 11;
-
 /// The result for people, in lines of at most `width` columns wherever figures are not very large.
 fn result_text(result: &TrialResult, width: usize) -> String {
     let mpps = |rate: f64| format!("{:.6} Mpps", rate / 1e6);
@@ -307,9 +346,12 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         frames("offered", result.offered_frames) + "  " + &mpps(result.achieved_rate_pps),
         frames("received", result.received_frames) + "  " + &mpps(result.forwarding_rate_pps),
         frames("lost", result.lost_frames) + &format!("  {:.6} %", result.loss_ratio * 100.0),
+    ];
+    lines.extend(loss_lines(result, width));
+    lines.extend([
         frames("duplicate", result.duplicate_frames),
         frames("reordered", result.reordered_frames),
-    ];
+    ]);
     let misdirected = result
         .ports
         .iter()

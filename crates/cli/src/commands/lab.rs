@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use quietwire_lab::{STATE_DIRECTORY, clean};
+use quietwire_lab::{CleanReport, STATE_DIRECTORY, clean, clean_when_orphaned};
 
 use crate::exit::CheckFailed;
 use crate::text::print;
@@ -34,6 +34,9 @@ enum LabCommand {
     /// Keep a lab up; started by `lab up`.
     #[command(hide = true)]
     Keep,
+    /// Undo what the process at the other end of standard input leaves behind when it is killed.
+    #[command(hide = true)]
+    Guard(GuardArgs),
     /// Undo what a study or lab left behind that was killed. Those that run are left alone.
     Clean(CleanArgs),
 }
@@ -48,6 +51,13 @@ struct CleanArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct GuardArgs {
+    /// Where labs keep their state.
+    #[arg(long, value_name = "DIRECTORY")]
+    state_directory: PathBuf,
+}
+
 pub(crate) fn run(args: &LabArgs) -> Result<()> {
     match &args.command {
         LabCommand::List(args) => show::list(args),
@@ -57,6 +67,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
         LabCommand::Down(args) => up::down(args),
         LabCommand::Shell(args) => shell::run(args),
         LabCommand::Keep => up::keep(),
+        LabCommand::Guard(args) => check_undone(&clean_when_orphaned(&args.state_directory)?),
         LabCommand::Clean(args) => run_clean(args),
     }
 }
@@ -79,6 +90,10 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
             print(format!("{change}: {outcome}"))?;
         }
     }
+    check_undone(&report)
+}
+
+fn check_undone(report: &CleanReport) -> Result<()> {
     let failures = report.failures().count();
     if failures > 0 {
         return Err(CheckFailed(format!(

@@ -11,14 +11,17 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use quietwire_dpdk::PortUri;
+use quietwire_lab::RunningIsolation;
 use quietwire_report::{SearchOutcome, Summary};
 use quietwire_study::{
     GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
 };
-use quietwire_tester::{FrameSizes, Preparation, Validity};
+use quietwire_tester::{FrameSizes, Preparation};
 
 use self::plan::{Assignment, MeasuredMethod, NamedGoal};
 use super::chosen_tester::ChosenTester;
+use super::device::DeviceArgs;
+use super::isolation::IsolationArgs;
 use super::own_tester::{LINK_DEADLINE, OwnTesterArgs, cite};
 use super::study::progress::Shown;
 use super::study::{check_place, make_parent, show};
@@ -52,13 +55,13 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_frame_sizes)]
     frame_size: FrameSizes,
     /// How long the frames of a trial are counted: 500ms, 10s.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_positive_duration)]
     duration: Duration,
     /// How long the same load runs before anything is counted.
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
     warm_up: Duration,
     /// How long to go on receiving after the last frame.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_duration)]
     drain: Duration,
     /// Only the first port sends.
     #[arg(long)]
@@ -68,10 +71,14 @@ pub(crate) struct MeasureArgs {
     flows: u16,
     #[command(flatten)]
     own: OwnTesterArgs,
+    #[command(flatten)]
+    isolation: IsolationArgs,
     /// Calibrations that trials are to cite, made by `quietwire tester calibrate`. Default: quietwire/calibration.json in
     /// $XDG_STATE_HOME or ~/.local/state, where it is there.
     #[arg(long, value_name = "FILE", conflicts_with = "tester")]
     calibration: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Keep every trial in this file (SQLite), from which `study report` makes the page again. It must not be there yet.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
@@ -87,6 +94,11 @@ pub(crate) struct MeasureArgs {
 }
 
 pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
+    if args.tester.is_some() && args.device.is_named() {
+        bail!(Usage(
+            "--device-control is given, and only the built-in tester tells what its ports counted; leave it or --tester out".to_owned()
+        ));
+    }
     plan::check_settings(args).map_err(Usage)?;
     let text = plan::text(args);
     let file = StudyFile::parse(&text, Path::new("the options as a study file"))?;
@@ -98,9 +110,14 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     }
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
-    let mut bench = match &args.tester {
-        Some(tester) => tester.bench(&file, 0)?,
-        None => built_in(args, &file)?,
+    let (mut bench, isolation) = match &args.tester {
+        Some(_) if args.isolation.names_device() => {
+            bail!(Usage(
+                "--device-cpus is for the built-in tester; leave it out with --tester".to_owned()
+            ))
+        }
+        Some(tester) => (tester.bench(&file, 0)?, None),
+        None => built_in(args, &file, &stop).map(|(bench, isolation)| (bench, Some(isolation)))?,
     };
     // Without --store the trials are kept only until the result is told.
     let directory = tempfile_directory()?;
@@ -112,9 +129,11 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     let mut shown = Shown::new(&file, args.progress)?;
     let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
     shown.finish();
+    let undone = isolation.map_or(Ok(()), RunningIsolation::undo);
     let end = end?;
     let results = store.results()?;
     show(&results, args.html.as_deref(), args.json)?;
+    undone?;
     match end {
         StudyEnd::Finished => check_found(&results),
         StudyEnd::Interrupted => {
@@ -132,26 +151,25 @@ fn check_found(results: &StudyResults) -> Result<()> {
         return Ok(());
     };
     let trials = || results.steps.iter().flat_map(|step| &step.trials);
-    let invalid = || {
-        trials().filter_map(|trial| match &trial.result.validity {
-            Validity::Valid => None,
-            Validity::Invalid(reasons) => Some(reasons),
-        })
-    };
-    let latest = invalid().next_back().and_then(|reasons| reasons.first());
+    let invalid = || trials().filter_map(|trial| trial.result.validity.text());
+    let latest = invalid().next_back();
     Err(CheckFailed(format!(
         "no result for {}: the tester failed in {} of {} trials, the last time because {}; give it a CPU of its own and real-time priority \
          (--cpus, --realtime-priority), or more attempts (--set trials.invalid-repeats=N)",
         goal.name,
         invalid().count(),
         trials().count(),
-        latest.map_or("of an unknown reason", String::as_str),
+        latest.as_deref().unwrap_or("of an unknown reason"),
     ))
     .into())
 }
 
 /// The built-in tester over the ports given.
-fn built_in(args: &MeasureArgs, file: &StudyFile) -> Result<GeneratorBench> {
+fn built_in(
+    args: &MeasureArgs,
+    file: &StudyFile,
+    stop: &Arc<AtomicBool>,
+) -> Result<(GeneratorBench, RunningIsolation)> {
     let given = args.ports.len();
     if file.looks_for_addresses() && given != 3 {
         bail!(Usage(format!(
@@ -165,16 +183,25 @@ fn built_in(args: &MeasureArgs, file: &StudyFile) -> Result<GeneratorBench> {
     }
     GeneratorBench::check_without_lab(file)?;
     let cpus = args.own.cpus()?;
+    args.isolation.check(&args.own)?;
     args.own.check_machine(&args.ports)?;
     let eal = args.own.start_dpdk(&cpus, &args.ports)?;
     let size_max = args.frame_size.largest();
     let mut tester = args
         .own
         .open(&eal, cpus, &args.ports, size_max, Preparation::default())?;
-    cite(&mut tester, args.calibration.as_ref())?;
     on_signals(&tester.abort_flag())?;
     tester.wait_for_links(LINK_DEADLINE)?;
-    Ok(GeneratorBench::new(file, Box::new(tester))?)
+    let device = args.device.find(&args.ports)?;
+    let trial_s = (args.warm_up + args.duration + args.drain).as_secs_f64();
+    let isolation = args
+        .isolation
+        .isolate(&args.own, &mut tester, trial_s, stop)?;
+    cite(&mut tester, args.calibration.as_ref())?;
+    let bench = GeneratorBench::new(file, Box::new(tester))?
+        .isolated(isolation.record().clone())
+        .with_device(device);
+    Ok((bench, isolation))
 }
 
 /// A directory that goes away by itself.

@@ -10,7 +10,9 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
-use quietwire_tester::{Calibrations, IpVersion, Limits, Preparation, Tester, TesterOptions};
+use quietwire_tester::{
+    Calibrations, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterOptions,
+};
 
 use crate::exit::{Usage, require_memory, require_root};
 
@@ -37,17 +39,10 @@ impl From<Ip> for IpVersion {
 
 /// Has results cite the tester's calibrations: those of the file that was said, or of the usual one where there is one.
 pub(super) fn cite(tester: &mut Tester, said: Option<&PathBuf>) -> Result<()> {
-    let Some(path) = said.cloned().or_else(Calibrations::usual_path) else {
-        return Ok(());
-    };
-    let is_cited = tester.cite(&Calibrations::read(&path)?);
-    if said.is_some() && !is_cited {
-        tracing::warn!(
-            "{} has no calibration of this tester: the same kinds of ports, processor, CPUs, ring size and priority",
-            path.display()
-        );
+    match said.cloned().or_else(Calibrations::usual_path) {
+        Some(path) => Ok(tester.cite_file(&path, said.is_some())?),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// What the tester runs on.
@@ -56,13 +51,16 @@ pub(super) struct OwnTesterArgs {
     /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports. A calibration is cited only with the same CPUs.
     #[arg(long, value_name = "LIST", default_value = "0")]
     cpus: CpuList,
-    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none. The kernel stops real-time
-    /// threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
-    realtime_priority: u8,
-    /// Descriptors in each receive and transmit ring, a power of two from 32 to 16384.
+    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none. Default: 50 while CPUs are isolated,
+    /// otherwise 0. The kernel stops real-time threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=99))]
+    realtime_priority: Option<u8>,
+    /// Descriptors in each transmit ring, a power of two from 32 to 16384.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(super) ring_size: u16,
+    /// Descriptors in each receive ring, if the peer does not decide it: a power of two from 32 to 16384.
+    #[arg(long, value_name = "N", default_value_t = RECEIVE_RING_SIZE)]
+    pub(super) receive_ring_size: u16,
     /// Memory for frames, MiB.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) memory_mib: u32,
@@ -89,6 +87,16 @@ impl OwnTesterArgs {
         Ok(self.cpus.iter().map(|cpu| cpu.0).collect())
     }
 
+    /// The CPUs.
+    pub(super) fn cpu_list(&self) -> &CpuList {
+        &self.cpus
+    }
+
+    /// The real-time priority, 0 for none; none where it was not chosen.
+    pub(super) fn chosen_priority(&self) -> Option<u8> {
+        self.realtime_priority
+    }
+
     /// Whether these ports can be opened here, as far as can be known before.
     pub(super) fn check_machine(&self, ports: &[PortUri]) -> Result<()> {
         if ports.iter().any(is_of_the_machine) {
@@ -99,7 +107,7 @@ impl OwnTesterArgs {
 
     /// Tells when the kernel may stop a real-time tester that is busy for so many seconds.
     pub(super) fn warn_of_throttling(&self, busy_s: f64) {
-        if self.realtime_priority > 0 {
+        if self.realtime_priority.is_some_and(|priority| priority > 0) {
             warn_of_throttling(busy_s);
         }
     }
@@ -135,8 +143,9 @@ impl OwnTesterArgs {
             .collect();
         let options = TesterOptions {
             cpus,
-            realtime_priority: (self.realtime_priority > 0).then_some(self.realtime_priority),
+            realtime_priority: self.realtime_priority.filter(|priority| *priority > 0),
             ring_size: self.ring_size,
+            receive_ring_size: self.receive_ring_size,
             frame_size_max,
             limits: Limits::default(),
             preparation,

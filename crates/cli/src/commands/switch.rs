@@ -7,6 +7,7 @@ mod change;
 mod cycles;
 mod router;
 mod rules;
+mod table;
 mod tables;
 mod trace;
 mod watch;

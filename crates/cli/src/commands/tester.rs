@@ -19,6 +19,7 @@ use quietwire_tester::{
 };
 use serde_json::json;
 
+use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs};
 use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{print, say};
@@ -66,6 +67,8 @@ struct CalibrateArgs {
     pacing_duration: Duration,
     #[command(flatten)]
     tester: OwnTesterArgs,
+    #[command(flatten)]
+    isolation: IsolationArgs,
     /// Where to keep the figures. Default: quietwire/calibration.json in $XDG_STATE_HOME or ~/.local/state.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -94,12 +97,11 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     }
     let options = options(args)?;
     let cpus = args.tester.cpus()?;
+    args.isolation.check(&args.tester)?;
     let path = calibration_file(args.file.as_ref())?;
     // Read before anything is measured: a file that cannot be added to is told at once.
     let mut all = Calibrations::read(&path)?;
     args.tester.check_machine(&args.ports)?;
-    args.tester
-        .warn_of_throttling(args.pacing_duration.as_secs_f64());
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
     let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
@@ -116,17 +118,24 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
         abort.store(true, Ordering::Relaxed);
     }
     tester.wait_for_links(LINK_DEADLINE)?;
+    let longest_s = args.pacing_duration.max(args.duration).as_secs_f64();
+    let isolation = args
+        .isolation
+        .isolate(&args.tester, &mut tester, longest_s, &abort)?;
     let calibration = tester.calibrate(&options, tell)?;
+    let record = isolation.record().clone();
+    let undone = isolation.undo();
     all.add(calibration.clone());
     all.write(&path)?;
     if args.json {
         print(serde_json::to_string_pretty(
-            &json!({ "file": path, "calibration": calibration }),
+            &json!({ "file": path, "calibration": calibration, "isolation": record }),
         )?)?;
     } else {
         print(text(&calibration))?;
         print(format!("kept in {}", path.display()))?;
     }
+    undone?;
     match calibration
         .sizes
         .iter()

@@ -275,6 +275,15 @@ impl PortHandle {
         }
     }
 
+    /// Number of the process at the other end of a shared-memory port, while it is connected; none where that is not known.
+    #[must_use]
+    pub fn peer_process(&self) -> Option<i32> {
+        match &self.inner.backend {
+            Backend::Peer(port) => port.process(),
+            _ => None,
+        }
+    }
+
     /// Why the port of a peer is down, when that is known.
     #[must_use]
     pub fn down_reason(&self) -> Option<String> {

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quietwire_memory::Mapping;
@@ -43,6 +43,11 @@ pub(crate) struct Status {
     features: AtomicU64,
     rings: AtomicU16,
     ring_size: AtomicU16,
+    /// Descriptors of the first receive and the first transmit ring; 0 if they are not known.
+    rx_ring_size: AtomicU16,
+    tx_ring_size: AtomicU16,
+    /// Number of the process at the other end, 0 where none is known.
+    process: AtomicI32,
     /// Why the port is down.
     reason: Mutex<Option<String>>,
 }
@@ -55,6 +60,25 @@ impl Status {
         self.ring_size.store(guest.ring_size, Ordering::Relaxed);
         self.set_reason(None);
         self.link.store(true, Ordering::Release);
+    }
+
+    /// Shows the sizes of the rings that the port receives from and transmits to.
+    pub(crate) fn set_ring_sizes(&self, rx: u16, tx: u16) {
+        self.set_rx_ring_size(rx);
+        self.set_tx_ring_size(tx);
+    }
+
+    pub(crate) fn set_rx_ring_size(&self, size: u16) {
+        self.rx_ring_size.store(size, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_tx_ring_size(&self, size: u16) {
+        self.tx_ring_size.store(size, Ordering::Relaxed);
+    }
+
+    /// Shows which process the peer is, if that is known.
+    pub(crate) fn set_process(&self, process: Option<i32>) {
+        self.process.store(process.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Shows one more ring, and the size of the first.
@@ -81,6 +105,7 @@ impl Status {
         self.link.store(false, Ordering::Release);
         self.features.store(0, Ordering::Relaxed);
         self.rings.store(0, Ordering::Relaxed);
+        self.set_ring_sizes(0, 0);
         self.set_reason(reason);
     }
 
@@ -190,11 +215,24 @@ impl PeerPort {
     }
 
     pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
-        (Some(self.ring_sizes.0), Some(self.ring_sizes.1))
+        let of_peer = |size: &AtomicU16| match size.load(Ordering::Relaxed) {
+            0 => None,
+            size => Some(size),
+        };
+        let (rx, tx) = self.ring_sizes;
+        (
+            of_peer(&self.status.rx_ring_size).or(Some(rx)),
+            of_peer(&self.status.tx_ring_size).or(Some(tx)),
+        )
     }
 
     pub(crate) fn link_is_up(&self) -> bool {
         self.status.link.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn process(&self) -> Option<i32> {
+        let process = self.status.process.load(Ordering::Relaxed);
+        (self.link_is_up() && process > 0).then_some(process)
     }
 
     pub(crate) fn guest(&self) -> Option<Guest> {

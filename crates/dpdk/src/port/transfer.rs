@@ -4,9 +4,10 @@
 use quietwire_memory::Span;
 
 use super::counters::QueueCounters;
-use crate::burst::{BURST_MAX, Burst, Mbuf, Start, first_segment, room};
+use crate::BURST_MAX;
+use crate::burst::{Burst, Mbuf, Start, first_segment, room};
 use crate::mempool::Mempool;
-use crate::segment::TO_CUT;
+use crate::sys::TO_CUT;
 use crate::sys::{self, field};
 
 /// A frame in a ring.

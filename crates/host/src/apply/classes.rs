@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::Target;
-use super::step::{Difference, Step};
+use super::outcome::Difference;
+use super::target::Target;
 use crate::CpuList;
 use crate::journal::Journal;
 use crate::partition::{Class, Plan};
@@ -32,9 +32,9 @@ pub struct ClassTasksStep {
 }
 
 /// Classes of service. The default one comes last: until then nobody has less than what is there in the end.
-pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
+pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<ClassStep>, Option<ClassTasksStep>) {
     let Some(resctrl) = Resctrl::find(target.files, &target.root) else {
-        return Vec::new();
+        return (Vec::new(), None);
     };
     let caches = resctrl.info(target.files).caches;
     let mut classes: Vec<_> = plan.classes.iter().collect();
@@ -51,21 +51,18 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
         for bandwidth in &class.bandwidth {
             schemata.set("MB", bandwidth.domain, u64::from(bandwidth.limit));
         }
-        Step::Class(ClassStep {
+        ClassStep {
             resctrl: resctrl.clone(),
             name: directory_of(class),
             schemata,
             cpus: (!class.is_default).then(|| class.cpus.clone()),
-        })
+        }
     };
-    let mut steps: Vec<Step> = classes.into_iter().map(class).collect();
-    if !plan.classes.is_empty() {
-        steps.push(Step::ClassTasks(ClassTasksStep {
-            resctrl: resctrl.clone(),
-            classes: plan.classes.clone(),
-        }));
-    }
-    steps
+    let tasks = (!plan.classes.is_empty()).then(|| ClassTasksStep {
+        resctrl: resctrl.clone(),
+        classes: plan.classes.clone(),
+    });
+    (classes.into_iter().map(class).collect(), tasks)
 }
 
 /// The default class is the mount itself.

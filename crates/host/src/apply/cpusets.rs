@@ -6,10 +6,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Target;
-use super::step::{Difference, Outcome, Setting, Step, failed};
+use super::outcome::{Difference, Outcome, failed};
+use super::setting::{Kind, Setting};
+use super::target::Target;
 use crate::CpuList;
-use crate::cpuset::{self, Cpusets, Version};
+use crate::cpuset::{self, Cpusets, GUESTS, Version};
 use crate::files::text;
 use crate::journal::same::same;
 use crate::journal::{Change, Journal, TasksOnUndo};
@@ -18,8 +19,6 @@ use crate::settings;
 
 /// Begins the name of every set of ours.
 pub(crate) const PREFIX: &str = "quietwire-";
-/// The group that libvirt puts guests into: theirs to place.
-const GUESTS: &str = "machine.slice";
 
 /// A set that is to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,17 +32,17 @@ pub struct SetStep {
     is_live: bool,
 }
 
-/// Sets that the plan wants.
-pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
+/// Sets that the plan wants, and a setting behind them.
+pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<SetStep>, Option<Setting>) {
     let Ok(top) = Cpusets::find(&target.root) else {
-        return Vec::new();
+        return (Vec::new(), None);
     };
     if plan.housekeeping.is_empty() || plan.isolated().is_empty() {
-        return Vec::new();
+        return (Vec::new(), None);
     }
     match top.version {
         Version::V1 => first_version(target, plan, &top),
-        Version::V2 => second_version(target, plan, &top),
+        Version::V2 => (second_version(target, plan, &top), None),
     }
 }
 
@@ -53,11 +52,15 @@ fn data_plane(plan: &Plan) -> CpuList {
         .fold(CpuList::new(), |cpus, role| cpus.union(&plan.cpus(role)))
 }
 
-fn first_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<Step> {
+fn first_version(
+    target: &Target<'_>,
+    plan: &Plan,
+    top: &Cpusets,
+) -> (Vec<SetStep>, Option<Setting>) {
     let nodes = text(target.files, &top.mount.join("cpuset.mems")).unwrap_or_default();
     let set = |name: &str, cpus: CpuList, is_balanced: bool, takes_rest: bool| {
         let balance = if is_balanced { "1" } else { "0" };
-        Step::Set(SetStep {
+        SetStep {
             path: top.mount.join(format!("{PREFIX}{name}")),
             top: top.clone(),
             // Without memory nodes a set takes no tasks.
@@ -68,7 +71,7 @@ fn first_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<Step> {
             ],
             takes_rest,
             is_live: target.is_live(),
-        })
+        }
     };
     // Where control and service have no CPUs of their own, they share the host's.
     let shared = if plan.cpus(Role::Service).is_empty() {
@@ -95,24 +98,22 @@ fn first_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<Step> {
     };
     steps.push(set("host", host, true, true));
     // Last: what balances across all CPUs goes when those that balance for themselves are there.
-    steps.push(Step::Setting(Setting {
+    let last = Setting {
         path: top.mount.join("cpuset.sched_load_balance"),
         value: "0".to_owned(),
-        kind: super::step::Kind::Plain,
-    }));
-    steps
+        kind: Kind::Plain,
+    };
+    (steps, Some(last))
 }
 
-fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<Step> {
+fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetStep> {
     let own = plan.cpus(Role::Service).union(&plan.cpus(Role::Control));
-    let set = |path: PathBuf, files: Vec<(&'static str, String)>| {
-        Step::Set(SetStep {
-            path,
-            top: top.clone(),
-            files,
-            takes_rest: false,
-            is_live: target.is_live(),
-        })
+    let set = |path: PathBuf, files: Vec<(&'static str, String)>| SetStep {
+        path,
+        top: top.clone(),
+        files,
+        takes_rest: false,
+        is_live: target.is_live(),
     };
     let mut steps = Vec::new();
     let kept = plan.isolated().union(&plan.cpus(Role::Neighbour));

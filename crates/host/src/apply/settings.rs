@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files that are to hold a value: huge pages, functions, interrupts, work queues, receive steering, frequencies.
 
-use super::Target;
-use super::step::{Kind, Setting, Step, names};
+use super::setting::{Kind, Setting, names};
+use super::target::Target;
 use crate::CpuList;
 use crate::files::text;
 use crate::partition::{FrequencySetting, Plan};
 
 /// All of them.
-pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
+pub(super) fn settings(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     let mut settings = huge_pages(target, plan);
     settings.extend(functions(target, plan));
     if !plan.housekeeping.is_empty() {
@@ -20,7 +20,7 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
     for setting in &plan.frequencies {
         settings.extend(frequency(target, setting));
     }
-    settings.into_iter().map(Step::Setting).collect()
+    settings
 }
 
 fn setting(target: &Target<'_>, below: &str, value: impl ToString) -> Setting {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::step::Step;
-use super::{ApplyError, Target};
+use super::target::{ApplyError, Target};
 use crate::files::text;
 use crate::journal::{self, Change, Journal, Undone};
 use crate::partition::Plan;

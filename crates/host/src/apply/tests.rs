@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 
 use super::*;
-use crate::files::Disk;
+use crate::files::{Disk, Files as _};
 use crate::partition::parts::{class, group, list};
 use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, Role};
 use crate::resctrl::Resctrl;

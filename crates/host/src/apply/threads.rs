@@ -4,8 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Target;
-use super::step::{Difference, Step};
+use super::outcome::Difference;
+use super::target::Target;
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskChange};
 use crate::partition::{Plan, Role};
@@ -20,11 +20,9 @@ pub struct ThreadStep {
 
 /// Threads of data planes that forward no packets go to the service CPUs; all others off the isolated CPUs. Threads that
 /// are bound to one CPU stay: somebody put them there, or the kernel did.
-pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
-    if !target.is_live() || plan.housekeeping.is_empty() {
-        return Vec::new();
-    }
-    vec![Step::Threads(ThreadStep { plan: plan.clone() })]
+pub(super) fn step(target: &Target<'_>, plan: &Plan) -> Option<ThreadStep> {
+    let is_wanted = target.is_live() && !plan.housekeeping.is_empty();
+    is_wanted.then(|| ThreadStep { plan: plan.clone() })
 }
 
 fn changes_now(plan: &Plan) -> Vec<TaskChange> {

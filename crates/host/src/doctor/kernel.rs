@@ -2,6 +2,7 @@
 //! What the running kernel offers.
 
 use super::{Check, Machine};
+use crate::settings::release_numbers;
 
 /// The kernel of Debian 11; older ones were never tried.
 const RELEASE_TRIED: (u32, u32) = (5, 10);
@@ -12,7 +13,7 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
     let text = machine
         .text("/proc/sys/kernel/osrelease")
         .unwrap_or_default();
-    let version = version(&text);
+    let version = release_numbers(&text);
     vec![
         release(&text, version),
         cpusets(machine),
@@ -24,12 +25,6 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
         kvm(machine),
         vfio(machine, &text),
     ]
-}
-
-/// The first two numbers of a release such as `6.1.0-18-cloud-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn release(text: &str, version: Option<(u32, u32)>) -> Check {

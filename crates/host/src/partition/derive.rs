@@ -8,7 +8,8 @@ use crate::inventory::{Inventory, Nic};
 use super::wishes::{CpuWish, ForwardingWish, HostWish, NicWish, Wishes};
 
 /// Drivers that give a controller to user space.
-const USER_SPACE_DRIVERS: [&str; 4] = ["vfio-pci", "uio_pci_generic", "igb_uio", "uio_hv_generic"];
+pub(crate) const USER_SPACE_DRIVERS: [&str; 4] =
+    ["vfio-pci", "uio_pci_generic", "igb_uio", "uio_hv_generic"];
 /// A node forwards on one core of so many at most.
 const CORES_PER_FORWARDING: usize = 4;
 /// Cores for each controller: one for each way.

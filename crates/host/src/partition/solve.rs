@@ -24,6 +24,8 @@ use cores::Cores;
 
 /// Slots of a ring, unless wished otherwise: enough for the bursts of 100 Gbit/s between two visits.
 const RING_SIZE: u16 = 1024;
+/// Descriptors that rings of data planes may have.
+const RING_SIZES: std::ops::RangeInclusive<u16> = 32..=16384;
 /// Turns of changing what cannot be had. Each turn takes something away, so that few are needed.
 const TURNS_MAX: usize = 32;
 
@@ -178,8 +180,8 @@ impl<'a> Attempt<'a> {
         let mut plan = Plan {
             housekeeping: housekeeping(&groups),
             groups,
-            rx_ring_size: self.wishes.forwarding.rx_ring_size.unwrap_or(RING_SIZE),
-            tx_ring_size: self.wishes.forwarding.tx_ring_size.unwrap_or(RING_SIZE),
+            rx_ring_size: self.ring_size("rx-ring-size", self.wishes.forwarding.rx_ring_size),
+            tx_ring_size: self.ring_size("tx-ring-size", self.wishes.forwarding.tx_ring_size),
             idle: self.wishes.forwarding.idle,
             vendor: Some(self.machine.vendor()),
             ..Plan::default()
@@ -191,6 +193,23 @@ impl<'a> Attempt<'a> {
         self.boot_parameters(&mut plan);
         plan.reasons = std::mem::take(&mut self.reasons);
         Some(plan)
+    }
+
+    fn ring_size(&mut self, key: &str, wish: Option<u16>) -> u16 {
+        let size = wish.unwrap_or(RING_SIZE);
+        if size.is_power_of_two() && RING_SIZES.contains(&size) {
+            return size;
+        }
+        self.conflict(
+            "forwarding",
+            format!(
+                "{key} = {size} is not a power of two from {} to {}",
+                RING_SIZES.start(),
+                RING_SIZES.end()
+            ),
+            RING_SIZE.to_string(),
+        );
+        RING_SIZE
     }
 
     fn conflict(&mut self, subject: &str, text: impl Into<String>, instead: impl Into<String>) {

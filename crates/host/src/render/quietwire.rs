@@ -3,6 +3,9 @@
 
 use crate::partition::{Idle, Plan, Role};
 
+/// Octets of a frame without tags beside its payload: addresses, type and FCS.
+const FRAME_OVERHEAD: u32 = 18;
+
 pub(super) fn render(plan: &Plan) -> String {
     let idle = match plan.idle {
         Idle::Poll => "poll",
@@ -17,6 +20,10 @@ pub(super) fn render(plan: &Plan) -> String {
         plan.rx_ring_size,
         plan.tx_ring_size
     );
+    // One size for all ports; the switch has 1518 octets by default.
+    if let Some(mtu) = plan.nics.iter().map(|nic| nic.mtu).max() {
+        text += &format!("frame-size-max = {}\n", u32::from(mtu) + FRAME_OVERHEAD);
+    }
     for (index, nic) in plan.nics.iter().enumerate() {
         let cpus: crate::CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
         text += &format!(
@@ -43,6 +50,11 @@ pub(super) fn check(text: &str, plan: &Plan) {
     let ports = table.get("port").and_then(toml::Value::as_array);
     let ports = ports.map_or(&[][..], Vec::as_slice);
     assert_eq!(ports.len(), plan.nics.len());
+    let mtu = plan.nics.iter().map(|nic| i64::from(nic.mtu)).max();
+    let size = table
+        .get("frame-size-max")
+        .and_then(toml::Value::as_integer);
+    assert_eq!(size, mtu.map(|mtu| mtu + i64::from(FRAME_OVERHEAD)));
     for (port, nic) in ports.iter().zip(&plan.nics) {
         let text = |key: &str| port[key].as_str().unwrap();
         assert_eq!(text("uri"), format!("pci:{}", nic.pci_address));

@@ -5,12 +5,10 @@ use std::fs;
 
 use super::{APPLY, Check, Machine, UNREADABLE};
 use crate::CpuList;
-use crate::partition::NicPlan;
+use crate::partition::{NicPlan, USER_SPACE_DRIVERS};
 
 const DEVICES: &str = "sys/bus/pci/devices";
-/// Drivers that give a device to user space.
-const USER_SPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// The one of them that needs an IOMMU.
+/// The user-space driver that needs an IOMMU.
 const VFIO: &str = "vfio-pci";
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
@@ -82,7 +80,7 @@ fn driver(machine: &Machine<'_>, at: &str) -> Check {
     let group = link(machine, &format!("{at}/iommu_group"));
     let name = driver.as_deref().unwrap_or("none");
     let is_fine = driver.is_some() && (name != VFIO || group.is_some());
-    let kind = if USER_SPACE.contains(&name) {
+    let kind = if USER_SPACE_DRIVERS.contains(&name) {
         "user space's"
     } else {
         "the kernel's"

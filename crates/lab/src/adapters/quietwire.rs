@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! quietwire's own switch as the device under test.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 use serde_json::{Value, json};
 
 use super::{Adapter, DeviceThread, NEIGHBOUR_PORTS, Places};
+use crate::control::ask;
+use crate::counts::of_switch;
 use crate::cycles::CycleCount;
 use crate::device::{DeviceSpec, ForwardingMode};
-
-/// How long the control socket may take to answer.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Name of its bridge.
 const BRIDGE: &str = "br0";
@@ -31,26 +29,6 @@ pub(crate) struct Quietwire {
 
 fn control_socket(places: &Places) -> PathBuf {
     places.directory.join("switch.sock")
-}
-
-/// Asks a switch something at its control socket.
-pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
-        stream.set_write_timeout(Some(ANSWER_DEADLINE))?;
-        stream.write_all(format!("{}\n", request).as_bytes())?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        Ok(line)
-    };
-    let line = ask().map_err(|error| format!("its control socket: {error}"))?;
-    let mut answer: Value = serde_json::from_str(&line)
-        .map_err(|error| format!("its answer '{}': {error}", line.trim()))?;
-    match answer.get_mut("ok") {
-        Some(ok) => Ok(ok.take()),
-        None => Err(format!("it answered {}", line.trim())),
-    }
 }
 
 /// What forwarding has cost the switch with this control socket since it started.
@@ -128,6 +106,10 @@ impl Adapter for Quietwire {
 
     fn counters(&self, places: &Places) -> Result<Value, String> {
         ask(&control_socket(places), &json!({ "show": "stats" }))
+    }
+
+    fn frames(&self, places: &Places, deadline: Deadline) -> Result<ElementCounts, String> {
+        of_switch(&control_socket(places), deadline)
     }
 
     fn received(&self, places: &Places, ports: &[&str]) -> Result<u64, String> {

@@ -382,11 +382,15 @@ impl Guest {
     /// # Errors
     /// [`LabError::Agent`].
     pub fn agent(&self) -> Result<Agent, LabError> {
-        Agent::connect(
-            &self.name,
-            &self.places.agent_socket,
-            super::agent::client::PATIENCE,
-        )
+        self.agent_within(super::agent::client::PATIENCE)
+    }
+
+    /// The same, with a patience of the caller's.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn agent_within(&self, patience: Duration) -> Result<Agent, LabError> {
+        Agent::connect(&self.name, &self.places.agent_socket, patience)
     }
 
     /// What it came up as.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
+use quietwire_host::journal::TasksOnUndo;
 use quietwire_host::partition::Plan;
 
 use super::Lab;
@@ -42,7 +43,8 @@ impl Lab {
     fn around(&mut self, partition: Option<&Plan>, cpus: &CpuList) -> Result<Begun, LabError> {
         let (directory, tag) = self.make_room()?;
         let mut commands = Vec::new();
-        let isolated = partition.map(|plan| self.isolate(plan, cpus, &tag, &mut commands));
+        let tasks = TasksOnUndo::Kill;
+        let isolated = partition.map(|plan| self.isolate(plan, cpus, &tag, tasks, &mut commands));
         Ok(Begun {
             device_set: isolated.transpose()?,
             commands,
@@ -74,7 +76,7 @@ impl Lab {
     }
 
     /// The outcome; where it is an error, nothing is left around the device.
-    fn or_leave<T>(&mut self, outcome: Result<T, LabError>) -> Result<T, LabError> {
+    pub(super) fn or_leave<T>(&mut self, outcome: Result<T, LabError>) -> Result<T, LabError> {
         if outcome.is_err()
             && let Err(also) = self.leave()
         {

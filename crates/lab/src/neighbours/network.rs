@@ -69,6 +69,7 @@ impl NetworkNeighbour {
         option("--warm-up", "0s".to_owned());
         option("--cpus", cpu.to_string());
         option("--memory-mib", MEMORY_MIB.to_string());
+        option("--isolation", "none".to_owned());
         words.push("--no-huge".to_owned());
         Worker::start(
             journal,

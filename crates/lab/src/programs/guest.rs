@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_packet::MacAddress;
+use quietwire_tester::account::ElementCounts;
 use serde_json::{Map, Value, json};
 
 use super::networks::{router_mac, routing};
 use super::vdev::free_huge_memory_mib;
 use super::{Forwarder, Unavailable, find, forwarder, not_installed};
 use crate::adapters::DeviceThread;
+use crate::counts::of_agent;
 use crate::error::{Fault, LabError};
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
@@ -434,6 +437,26 @@ impl Forwarder for InGuest {
             .enumerate()
             .map(|(index, port)| (format!("p{index}"), json!(port)));
         Ok(Value::Object(told.collect::<Map<_, _>>()))
+    }
+
+    /// testpmd prints its counters in its log, and those are a second old.
+    fn frames(&self, _plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        if !self.has_agent() {
+            return Err("an image of one's own has no agent to tell its counters".to_owned());
+        }
+        let testpmd = [
+            Program::TestpmdIo,
+            Program::TestpmdMac,
+            Program::TestpmdMacswap,
+        ];
+        if testpmd.contains(&self.program) {
+            return Err("testpmd in a guest tells its counters once a second only".to_owned());
+        }
+        let agent = self.running()?.agent_within(deadline.remaining());
+        let counters = agent
+            .and_then(|mut agent| agent.counters_within(deadline.remaining()))
+            .map_err(|error| error.to_string())?;
+        Ok(of_agent(&counters))
     }
 
     /// The threads of vCPUs forward, but for the first of several.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What switches of the kernel's have in common: their network namespace, who does their work, counters of interfaces.
 
-use serde_json::{Map, Value, json};
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::{Unavailable, find, not_installed};
+use crate::counts::{of_links, run_until};
 use crate::error::LabError;
 use crate::up::{Plan, Room, run};
 
@@ -45,22 +47,10 @@ pub(super) fn steer(plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
 }
 
 /// Frames of each interface, as seen from within the switch.
-pub(super) fn counters(plan: &Plan) -> Result<Value, String> {
+pub(super) fn frames(plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
     let namespace = namespace(plan).map_err(|error| error.to_string())?;
-    let told = run(&["ip", "-n", namespace, "-s", "-j", "link", "show"])?;
-    let told: Vec<Value> = serde_json::from_str(&told).map_err(|error| error.to_string())?;
-    let mut counters = Map::new();
-    for link in told {
-        let name = link["ifname"].as_str().unwrap_or_default();
-        if name.starts_with('p') {
-            let entry = json!({
-                "rx_frames": link["stats64"]["rx"]["packets"],
-                "tx_frames": link["stats64"]["tx"]["packets"],
-            });
-            counters.insert(name.to_owned(), entry);
-        }
-    }
-    Ok(Value::Object(counters))
+    let words = ["ip", "-n", namespace, "-s", "-j", "link", "show"];
+    of_links(&run_until(deadline, &words)?)
 }
 
 /// What `ip` tells of the namespace.

@@ -3,13 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::vdev::{
     EXAMPLE_READY, MEMORY_MIB, example_options, is_worker, start, threads_with_main,
 };
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
+use crate::counts::of_program;
 use crate::error::LabError;
 use crate::up::{Plan, Process, Room};
 
@@ -75,8 +77,8 @@ impl Forwarder for L2fwd {
         start(plan, room, &mut self.processes, &command, EXAMPLE_READY)
     }
 
-    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
-        Ok(json!({ "unavailable": "it has none that another program can ask for" }))
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        of_program(&plan.tag, plan.ports.len(), deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -3,13 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::l2fwd::mask;
 use super::networks::{drawn, sides};
 use super::vdev::{EXAMPLE_READY, example_options, is_worker, start, threads_with_main};
 use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
 use crate::adapters::DeviceThread;
+use crate::counts::of_program;
 use crate::error::{LabError, io_error};
 use crate::up::{Plan, Process, Room};
 
@@ -91,8 +93,8 @@ impl Forwarder for L3fwd {
         start(plan, room, &mut self.processes, &command, EXAMPLE_READY)
     }
 
-    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
-        Ok(json!({ "unavailable": "it has none that another program can ask for" }))
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        of_program(&plan.tag, plan.ports.len(), deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -2,7 +2,8 @@
 //! Bridges of the kernel's, one for each pair of ports, in a namespace of their own. No process: softirqs do the work, on the
 //! element's CPUs.
 
-use serde_json::Value;
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::{Forwarder, Unavailable, kernel};
 use crate::adapters::DeviceThread;
@@ -54,8 +55,8 @@ impl Forwarder for LinuxBridge {
         kernel::steer(plan, room)
     }
 
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        kernel::counters(plan)
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        kernel::frames(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

@@ -5,7 +5,8 @@
 //! Where VNFs are between, frames pass it several times. There is a network for each port at a VNF, and a table of routes for
 //! each port (ip-rule(8)): where a packet goes is decided by the port it came in at.
 
-use serde_json::Value;
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::networks::{TESTER, drawn, sides};
 use super::{Forwarder, Unavailable, kernel};
@@ -217,8 +218,8 @@ impl Forwarder for LinuxRouting {
         Ok(())
     }
 
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        kernel::counters(plan)
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        kernel::frames(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

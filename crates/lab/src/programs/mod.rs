@@ -22,9 +22,12 @@ mod vpp;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use quietwire_base::Deadline;
+use quietwire_tester::account::{ElementCounts, PortCounts};
+use serde_json::{Map, Value, json};
 
 use crate::adapters::DeviceThread;
+use crate::counts::PATIENCE;
 use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::topology::Program;
@@ -66,7 +69,25 @@ pub(crate) trait Forwarder: std::fmt::Debug {
     ///
     /// # Errors
     /// Why it does not tell.
-    fn counters(&self, plan: &Plan) -> Result<Value, String>;
+    fn counters(&self, plan: &Plan) -> Result<Value, String> {
+        let counts = self.frames(plan, Deadline::after(PATIENCE))?;
+        let of_port = |(name, port): (String, PortCounts)| {
+            let told = json!({ "rx_frames": port.received, "tx_frames": port.sent });
+            (name, told)
+        };
+        Ok(counts
+            .ports
+            .into_iter()
+            .map(of_port)
+            .collect::<Map<_, _>>()
+            .into())
+    }
+
+    /// Its counters of frames, those of the moment.
+    ///
+    /// # Errors
+    /// Why it does not tell them by the deadline, in a clause.
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String>;
 
     /// What forwarding has cost since it started; none where it does not count that.
     ///

@@ -4,10 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::networks::{Side, TESTER, drawn, sides};
 use super::{Unavailable, first_line, not_installed};
+use crate::counts::{of_dump, run_until};
 use crate::cycles::CycleCount;
 use crate::error::{LabError, io_error};
 use crate::topology::{Encapsulation, Forwarding};
@@ -152,33 +154,19 @@ impl Ovs {
         Ok(())
     }
 
-    pub(super) fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        let mut counters = Map::new();
-        for port in 0..plan.ports.len() {
-            let name = format!("p{port}");
-            let database = database(plan);
-            let words = [
-                "ovs-vsctl",
-                &database,
-                "--timeout=5",
-                "get",
-                "interface",
-                &name,
-                "statistics",
-            ];
-            let told = run(&words)?;
-            let count = |key: &str| -> Option<u64> {
-                let (_, rest) = told.split_once(&format!("{key}="))?;
-                rest.split(|letter: char| !letter.is_ascii_digit())
-                    .next()?
-                    .parse()
-                    .ok()
-            };
-            let entry =
-                json!({ "rx_frames": count("rx_packets"), "tx_frames": count("tx_packets") });
-            counters.insert(name, entry);
+    /// Counters of its ports, whose numbers are one more than in their names.
+    pub(super) fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        let mut counts = ElementCounts::default();
+        for bridge in bridges(plan) {
+            let target = management(plan, &bridge);
+            let told = run_until(deadline, &["ovs-ofctl", "dump-ports", &target])?;
+            let ports = of_dump(&told)?.into_iter();
+            counts.ports.extend(ports.filter_map(|(number, port)| {
+                let index = number.checked_sub(1)?;
+                Some((format!("p{index}"), port))
+            }));
         }
-        Ok(Value::Object(counters))
+        Ok(counts)
     }
 
     /// What its polling threads have counted since they started.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Open vSwitch on DPDK: one polling thread on each of its CPUs, vhost-user ports.
 
-use serde_json::Value;
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::ovs::Ovs;
 use super::vdev::{claim_runtime_directory, free_huge_memory_mib, threads};
@@ -97,12 +98,12 @@ impl Forwarder for OvsDpdk {
         self.0.program(plan, room)
     }
 
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        self.0.counters(plan)
-    }
-
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
         self.0.cycles(plan).map(Some)
+    }
+
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        self.0.frames(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

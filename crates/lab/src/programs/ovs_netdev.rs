@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Open vSwitch in user space without DPDK: interfaces of the kernel's, read and written by AF_PACKET sockets.
 
-use serde_json::Value;
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::ovs::Ovs;
 use super::vdev::threads_with_main;
@@ -50,13 +51,13 @@ impl Forwarder for OvsNetdev {
         Ok(())
     }
 
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        self.0.counters(plan)
-    }
-
     /// Its main thread forwards, beside all else that it does.
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
         self.0.cycles(plan).map(Some)
+    }
+
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        self.0.frames(plan, deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

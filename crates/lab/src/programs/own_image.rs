@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an image of somebody's own is outside a guest: nothing that could be started.
 
-use serde_json::Value;
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::{Forwarder, Unavailable};
 use crate::adapters::DeviceThread;
@@ -25,7 +26,7 @@ impl Forwarder for OwnImage {
         })
     }
 
-    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
+    fn frames(&self, _plan: &Plan, _deadline: Deadline) -> Result<ElementCounts, String> {
         Err(WHY.to_owned())
     }
 

@@ -3,12 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 use serde_json::{Value, json};
 
 use super::networks::{router_mac, routing};
 use super::{Forwarder, Unavailable, first_line};
 use crate::adapters::DeviceThread;
-use crate::adapters::quietwire::{ask, cycles};
+use crate::adapters::quietwire::cycles;
+use crate::control::ask;
+use crate::counts::of_switch;
 use crate::cycles::CycleCount;
 use crate::error::{LabError, io_error};
 use crate::topology::Forwarding;
@@ -155,6 +159,10 @@ impl Forwarder for Quietwire {
 
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
         cycles(&control_socket(plan)).map(Some)
+    }
+
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        of_switch(&control_socket(plan), deadline)
     }
 
     fn threads(&self, plan: &Plan) -> Result<Vec<DeviceThread>, String> {

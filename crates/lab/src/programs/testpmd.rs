@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dpdk-testpmd`, which forwards between ports by pairs.
 
-use serde_json::{Map, Value, json};
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::vdev::{MEMORY_MIB, eal_options, is_worker, start, threads};
 use super::{Forwarder, Unavailable, dpdk_version, find, not_installed};
 use crate::adapters::DeviceThread;
+use crate::counts::of_program;
 use crate::error::LabError;
 use crate::up::{Plan, Process, Room};
 
@@ -67,10 +69,8 @@ impl Forwarder for Testpmd {
         start(plan, room, &mut self.processes, &command, READY)
     }
 
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        let log = plan.directory.join("log");
-        let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
-        Ok(counters_of(&said))
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        of_program(&plan.tag, plan.ports.len(), deadline)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
@@ -86,28 +86,4 @@ impl Forwarder for Testpmd {
     fn processes(&mut self) -> &mut [Process] {
         &mut self.processes
     }
-}
-
-/// The last counters of each port that it printed.
-pub(super) fn counters_of(said: &str) -> Value {
-    let mut ports = Map::new();
-    let mut port = String::new();
-    for line in said.lines() {
-        if let Some((_, rest)) = line.split_once("NIC statistics for port ") {
-            let number = rest.split_whitespace().next().unwrap_or_default();
-            port = format!("p{number}");
-        }
-        for (heading, key) in [("RX-packets:", "rx_frames"), ("TX-packets:", "tx_frames")] {
-            let Some(rest) = line.trim().strip_prefix(heading) else {
-                continue;
-            };
-            let count = rest
-                .split_whitespace()
-                .next()
-                .and_then(|word| word.parse::<u64>().ok());
-            let entry = ports.entry(port.clone()).or_insert_with(|| json!({}));
-            entry[key] = json!(count);
-        }
-    }
-    Value::Object(ports)
 }

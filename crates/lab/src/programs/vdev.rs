@@ -45,7 +45,6 @@ fn options_on(
         lcores.join(","),
         "--main-lcore=0".to_owned(),
         format!("--file-prefix={}", plan.tag),
-        "--no-telemetry".to_owned(),
         "-m".to_owned(),
         memory_mib.to_string(),
     ];

@@ -5,11 +5,13 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use serde_json::{Map, Value, json};
+use quietwire_base::Deadline;
+use quietwire_tester::account::ElementCounts;
 
 use super::vdev::threads;
 use super::{Forwarder, Unavailable, find, first_line, not_installed};
 use crate::adapters::DeviceThread;
+use crate::counts::{of_interfaces, run_until};
 use crate::error::{LabError, io_error};
 use crate::topology::Forwarding;
 use crate::up::{Attachment, Plan, Process, Room, run};
@@ -204,14 +206,22 @@ impl Forwarder for Vpp {
         Ok(())
     }
 
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        let told = self.ask(plan, "show interface")?;
-        let mut counters = Map::new();
+    fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
+        let ask = |line: &str| {
+            let words = self.words(plan, line);
+            run_until(
+                deadline,
+                &words.iter().map(String::as_str).collect::<Vec<_>>(),
+            )
+        };
+        let (interfaces, errors) = (ask("show interface")?, ask("show errors")?);
+        let mut counts = ElementCounts::default();
         for port in 0..plan.ports.len() {
             let name = name(plan, port).map_err(|error| error.to_string())?;
-            counters.insert(format!("p{port}"), counters_of(&told, &name));
+            let port_counts = of_interfaces(&interfaces, &errors, &name);
+            counts.ports.insert(format!("p{port}"), port_counts);
         }
-        Ok(Value::Object(counters))
+        Ok(counts)
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
@@ -233,27 +243,4 @@ impl Forwarder for Vpp {
     fn processes(&mut self) -> &mut [Process] {
         &mut self.processes
     }
-}
-
-/// Counters of an interface in what `show interface` prints: its own line, and those below that begin with spaces.
-pub(super) fn counters_of(told: &str, name: &str) -> Value {
-    let mut entry = json!({ "rx_frames": 0, "tx_frames": 0 });
-    let mut is_here = false;
-    for line in told.lines() {
-        if !line.starts_with(' ') {
-            is_here = line.split_whitespace().next() == Some(name);
-        }
-        if !is_here {
-            continue;
-        }
-        for (heading, key) in [("rx packets", "rx_frames"), ("tx packets", "tx_frames")] {
-            let count = line
-                .split_once(heading)
-                .and_then(|(_, rest)| rest.trim().parse::<u64>().ok());
-            if let Some(count) = count {
-                entry[key] = json!(count);
-            }
-        }
-    }
-    entry
 }

@@ -4,6 +4,7 @@
 
 mod cards;
 mod ends;
+mod layout;
 mod place;
 mod registry;
 mod room;
@@ -18,10 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::process::wait_until;
+use quietwire_tester::account::{DeviceCounts, DeviceLayout};
 use serde::{Deserialize, Serialize};
 
+use crate::counts::PATIENCE;
 use crate::cycles::CycleCount;
 use crate::error::LabError;
 use crate::guest::AcceleratorChoice;
@@ -31,7 +35,7 @@ use crate::topology::{Assignment, ElementPlace, Graph, Program, Role};
 
 pub use ends::Ends;
 pub(crate) use registry::NAMED;
-pub use registry::{Known, Undoings, clean_named, find, known, take_down};
+pub use registry::{Known, Undoings, check_none_up, clean_named, find, known, take_down};
 #[cfg(test)]
 pub(crate) use room::PortPlan;
 pub(crate) use room::{Plan, Process, Room, run};
@@ -180,6 +184,25 @@ impl UpLab {
             (running.plan.name.clone(), told)
         });
         told.collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// Counters of frames of every element. A deadline of 2 s holds for all of them together.
+    #[must_use]
+    pub fn frames(&self) -> DeviceCounts {
+        let deadline = Deadline::after(PATIENCE);
+        let told = self.running.iter().map(|running| {
+            let frames = running.forwarder.frames(&running.plan, deadline);
+            (running.plan.name.clone(), frames)
+        });
+        DeviceCounts {
+            elements: told.collect(),
+        }
+    }
+
+    /// How the elements' ports are joined to each other and to the tester's.
+    #[must_use]
+    pub fn layout(&self) -> DeviceLayout {
+        layout::of(&self.state.graph)
     }
 
     /// What forwarding has cost each element that counts it, by name.

@@ -178,6 +178,22 @@ pub fn known(state_directory: &Path) -> Result<Vec<Known>, LabError> {
     Ok(all)
 }
 
+/// Sees whether labs are up, whose CPUs a partition would take.
+///
+/// # Errors
+/// [`LabError::LabsUp`] with their names; what [`known`] says.
+pub fn check_none_up(state_directory: &Path) -> Result<(), LabError> {
+    let labs = known(state_directory)?.into_iter();
+    let up: Vec<String> = labs
+        .filter(|lab| lab.owner.is_some())
+        .map(|lab| lab.name)
+        .collect();
+    match up.is_empty() {
+        true => Ok(()),
+        false => Err(LabError::LabsUp(up.join(", "))),
+    }
+}
+
 /// The process that holds a lab's lock.
 fn owner_of(directory: &Path, name: &str) -> Result<Option<i32>, LabError> {
     if !lock_path(directory).exists() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quietwire_host::journal::Journal;
-use serde_json::Value;
+use quietwire_tester::account::ElementCounts;
 
 use super::*;
 use crate::adapters::DeviceThread;
@@ -38,8 +38,8 @@ impl Forwarder for Script {
         })
     }
 
-    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
-        Ok(Value::Null)
+    fn frames(&self, _plan: &Plan, _deadline: Deadline) -> Result<ElementCounts, String> {
+        Err("a script counts none".to_owned())
     }
 
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {

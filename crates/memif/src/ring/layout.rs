@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use quietwire_memory::{CACHE_LINE, Mapping, SharedSlice};
 
-use super::memory::{Buffers, filled};
+use super::descriptor::{Buffers, filled};
 use super::{COOKIE, HEADER, MAX_FRAME, RingError, ring_octets};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
 
@@ -18,24 +18,62 @@ const RING_ALIGNMENT: u64 = 128;
 pub struct Layout {
     c2s_rings: u16,
     s2c_rings: u16,
-    log2_ring_size: u8,
+    sizes: RingSizes,
     buffer_size: u32,
     /// From one buffer to the next.
     stride: u32,
     region_size: u32,
 }
 
+/// The logarithms of the numbers of descriptors of the rings of either direction, at most 14.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSizes {
+    /// Rings from client to server.
+    pub c2s: u8,
+    /// Rings from server to client.
+    pub s2c: u8,
+}
+
+impl RingSizes {
+    /// Returns the same size for both directions.
+    #[must_use]
+    pub const fn both(log2_size: u8) -> Self {
+        Self {
+            c2s: log2_size,
+            s2c: log2_size,
+        }
+    }
+
+    /// Returns the size of the rings of a direction.
+    #[must_use]
+    pub const fn of(self, direction: Direction) -> u8 {
+        match direction {
+            Direction::ClientToServer => self.c2s,
+            Direction::ServerToClient => self.s2c,
+        }
+    }
+
+    /// Returns the sizes, each at most this one.
+    #[must_use]
+    pub fn at_most(self, log2_size: u8) -> Self {
+        Self {
+            c2s: self.c2s.min(log2_size),
+            s2c: self.s2c.min(log2_size),
+        }
+    }
+}
+
+/// From one ring to the next of the same size, octets.
+fn ring_stride(log2_size: u8) -> u64 {
+    ring_octets(log2_size).next_multiple_of(RING_ALIGNMENT)
+}
+
 impl Layout {
-    /// Returns the layout for this many rings of 2^`log2_ring_size` slots, with buffers of `buffer_size` octets (1 to
+    /// Returns the layout for this many rings of these sizes, with buffers of `buffer_size` octets (1 to
     /// 65,535). `None` if a size is out of range or the region would exceed 4 GiB, which offsets do not reach beyond.
     #[must_use]
-    pub fn new(
-        c2s_rings: u16,
-        s2c_rings: u16,
-        log2_ring_size: u8,
-        buffer_size: u32,
-    ) -> Option<Self> {
-        if log2_ring_size > MAX_LOG2_RING_SIZE
+    pub fn new(c2s_rings: u16, s2c_rings: u16, sizes: RingSizes, buffer_size: u32) -> Option<Self> {
+        if sizes.c2s.max(sizes.s2c) > MAX_LOG2_RING_SIZE
             || !(1..=MAX_FRAME as u32).contains(&buffer_size)
             || (c2s_rings == 0 && s2c_rings == 0)
         {
@@ -45,13 +83,14 @@ impl Layout {
         // each cache.
         let stride = buffer_size.div_ceil(CACHE_LINE as u32) | 1;
         let stride = stride * CACHE_LINE as u32;
-        let rings = u64::from(c2s_rings) + u64::from(s2c_rings);
-        let ring = ring_octets(log2_ring_size).next_multiple_of(RING_ALIGNMENT);
-        let octets = rings * (ring + (u64::from(stride) << log2_ring_size));
+        let octets = |rings: u16, log2_size: u8| {
+            u64::from(rings) * (ring_stride(log2_size) + (u64::from(stride) << log2_size))
+        };
+        let octets = octets(c2s_rings, sizes.c2s) + octets(s2c_rings, sizes.s2c);
         Some(Self {
             c2s_rings,
             s2c_rings,
-            log2_ring_size,
+            sizes,
             buffer_size,
             stride,
             region_size: u32::try_from(octets).ok()?,
@@ -75,18 +114,22 @@ impl Layout {
     pub fn place(&self, direction: Direction, index: u16) -> Option<RingPlace> {
         let (rings, before) = match direction {
             Direction::ClientToServer => (self.c2s_rings, 0),
-            Direction::ServerToClient => (self.s2c_rings, u64::from(self.c2s_rings)),
+            Direction::ServerToClient => (
+                self.s2c_rings,
+                u64::from(self.c2s_rings) * ring_stride(self.sizes.c2s),
+            ),
         };
         if index >= rings {
             return None;
         }
-        let number = before + u64::from(index);
+        let log2_size = self.sizes.of(direction);
+        let offset = before + u64::from(index) * ring_stride(log2_size);
         Some(RingPlace {
             direction,
             index,
             region: 0,
-            offset: u32::try_from(number * self.ring_stride()).ok()?,
-            log2_size: self.log2_ring_size,
+            offset: u32::try_from(offset).ok()?,
+            log2_size,
         })
     }
 
@@ -99,15 +142,21 @@ impl Layout {
             .filter_map(move |(direction, index)| layout.place(direction, index))
     }
 
-    fn ring_stride(&self) -> u64 {
-        ring_octets(self.log2_ring_size).next_multiple_of(RING_ALIGNMENT)
-    }
-
     pub(super) fn buffers(&self, place: &RingPlace) -> Option<Buffers> {
-        let number = u64::from(place.offset) / self.ring_stride();
-        let rings = u64::from(self.c2s_rings) + u64::from(self.s2c_rings);
-        let start =
-            rings * self.ring_stride() + number * (u64::from(self.stride) << self.log2_ring_size);
+        let rings = [
+            (self.c2s_rings, self.sizes.c2s),
+            (self.s2c_rings, self.sizes.s2c),
+        ];
+        let of_rings = |(rings, log2_size)| u64::from(rings) * ring_stride(log2_size);
+        let of_buffers =
+            |rings: u16, log2_size: u8| u64::from(rings) * (u64::from(self.stride) << log2_size);
+        let before = match place.direction {
+            Direction::ClientToServer => of_buffers(place.index, self.sizes.c2s),
+            Direction::ServerToClient => {
+                of_buffers(self.c2s_rings, self.sizes.c2s) + of_buffers(place.index, self.sizes.s2c)
+            }
+        };
+        let start = rings.map(of_rings).iter().sum::<u64>() + before;
         Some(Buffers {
             region: 0,
             start: u32::try_from(start).ok()?,
@@ -130,7 +179,7 @@ impl Layout {
     }
 
     fn write_ring(&self, mapping: &Arc<Mapping>, place: &RingPlace) -> Option<()> {
-        let size = 1_u16 << self.log2_ring_size;
+        let size = 1_u16 << place.log2_size;
         let start = u64::from(place.offset);
         let buffers = self.buffers(place)?;
         let descriptors =

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
+use super::descriptor::{Buffers, filled};
 use super::{COOKIE, HEADER, Layout, RingError};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
 
@@ -104,12 +105,6 @@ impl Slot {
     }
 }
 
-/// The first word of a descriptor.
-#[inline(always)]
-pub(super) fn filled(region: u16, length: u32, has_next: bool) -> u64 {
-    u64::from(has_next) | (u64::from(region) << 16) | (u64::from(length) << 32)
-}
-
 /// The slots that one end may handle, and those of them that it has read.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -165,24 +160,6 @@ impl Window {
     #[inline(always)]
     pub(super) fn step(&mut self) {
         self.next = self.next.wrapping_add(1);
-    }
-}
-
-/// The buffers of a client's ring: one a slot, always the same.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Buffers {
-    pub(super) region: u16,
-    pub(super) start: u32,
-    pub(super) stride: u32,
-    pub(super) size: u32,
-}
-
-impl Buffers {
-    /// Where the buffer of a slot begins.
-    #[inline(always)]
-    pub(super) fn offset(&self, slot: u16) -> u32 {
-        self.start
-            .wrapping_add(u32::from(slot).wrapping_mul(self.stride))
     }
 }
 

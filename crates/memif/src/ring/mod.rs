@@ -21,12 +21,13 @@
 //! The peer may write anything anywhere in the memory at any time. Therefore both ends keep their own indices in private
 //! memory and only ever write the shared ones, read each value of the peer's once, and check it before use.
 
+mod descriptor;
 mod layout;
 mod memory;
 mod receiver;
 mod sender;
 
-pub use layout::Layout;
+pub use layout::{Layout, RingSizes};
 pub use receiver::{Frame, Pieces, Received, Receiver};
 pub use sender::{Put, Sender};
 

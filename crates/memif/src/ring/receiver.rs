@@ -7,7 +7,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use quietwire_memory::{CACHE_LINE, Mapping, Span};
 
-use super::memory::{Regions, Ring, Slot, Window, filled};
+use super::descriptor::filled;
+use super::memory::{Regions, Ring, Slot, Window};
 use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
 use crate::message::{Direction, RingPlace};
 

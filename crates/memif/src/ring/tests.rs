@@ -17,7 +17,7 @@ struct Memory {
 
 impl Memory {
     fn new(log2_size: u8, buffer_size: u32) -> Self {
-        let layout = Layout::new(1, 1, log2_size, buffer_size).unwrap();
+        let layout = Layout::new(1, 1, RingSizes::both(log2_size), buffer_size).unwrap();
         let map = |len| Arc::new(Mapping::create("memif-test", len).unwrap().0);
         let regions = [map(layout.region_size()), map(4096)];
         layout.write(&regions[0]).unwrap();
@@ -629,7 +629,7 @@ fn rings_are_within_their_region_and_have_the_cookie() {
 
 #[test]
 fn layouts_have_rings_and_buffers_apart() {
-    let layout = Layout::new(3, 2, 6, 1500).unwrap();
+    let layout = Layout::new(3, 2, RingSizes::both(6), 1500).unwrap();
     let places: Vec<RingPlace> = layout.places().collect();
     assert_eq!(places.len(), 5);
     let mut areas = Vec::new();
@@ -650,10 +650,10 @@ fn layouts_have_rings_and_buffers_apart() {
         (1, 1, 6, 0),
         (1, 1, 6, 65_536),
     ] {
-        assert_eq!(Layout::new(c2s, s2c, log2, size), None);
+        assert_eq!(Layout::new(c2s, s2c, RingSizes::both(log2), size), None);
     }
     // Beyond what offsets of 32 bits reach.
-    assert_eq!(Layout::new(64, 64, 14, 2048), None);
+    assert_eq!(Layout::new(64, 64, RingSizes::both(14), 2048), None);
     let short = Arc::new(Mapping::create("memif-test", 4096).unwrap().0);
     assert_eq!(layout.write(&short), Err(RingError::Place));
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Action, Actions, Init, Message, Name, Secret, SessionError, is_within};
 use crate::message::{Direction, Hello, MAX_LOG2_RING_SIZE, MODE_ETHERNET, RingPlace, VERSION};
+use crate::ring::RingSizes;
 
 /// What a client needs to know of its interface.
 #[derive(Clone, Debug)]
@@ -21,8 +22,8 @@ pub struct ClientConfig {
     pub c2s_rings: u16,
     /// Rings from server to client. A server may grant fewer. Default: 1.
     pub s2c_rings: u16,
-    /// Logarithm of the number of descriptors of a ring, at most 14. A server may grant less. Default: 10.
-    pub log2_ring_size: u8,
+    /// The sizes of the rings. A server may grant less. Default: 1024 descriptors.
+    pub sizes: RingSizes,
 }
 
 impl Default for ClientConfig {
@@ -34,7 +35,7 @@ impl Default for ClientConfig {
             interface: Name::default(),
             c2s_rings: 1,
             s2c_rings: 1,
-            log2_ring_size: 10,
+            sizes: RingSizes::both(10),
         }
     }
 }
@@ -66,7 +67,7 @@ enum State {
 struct Agreed {
     c2s_rings: u16,
     s2c_rings: u16,
-    log2_ring_size: u8,
+    sizes: RingSizes,
     /// As many regions as the server takes.
     regions: usize,
 }
@@ -146,10 +147,9 @@ impl<F> Client<F> {
         let agreed = Agreed {
             c2s_rings: rings(config.c2s_rings, hello.max_c2s_ring),
             s2c_rings: rings(config.s2c_rings, hello.max_s2c_ring),
-            log2_ring_size: config
-                .log2_ring_size
-                .min(hello.max_log2_ring_size)
-                .min(MAX_LOG2_RING_SIZE),
+            sizes: config
+                .sizes
+                .at_most(hello.max_log2_ring_size.min(MAX_LOG2_RING_SIZE)),
             // More are never offered.
             regions: usize::from(hello.max_region.min(255)) + 1,
         };
@@ -165,7 +165,7 @@ impl<F> Client<F> {
             Action::Allocate {
                 c2s_rings: agreed.c2s_rings,
                 s2c_rings: agreed.s2c_rings,
-                log2_ring_size: agreed.log2_ring_size,
+                sizes: agreed.sizes,
             },
             Action::Send(init, Vec::new()),
         ])
@@ -213,7 +213,7 @@ impl<F> Client<F> {
                 Direction::ClientToServer => &mut c2s,
                 Direction::ServerToClient => &mut s2c,
             };
-            if place.index != *next || place.log2_size > agreed.log2_ring_size {
+            if place.index != *next || place.log2_size > agreed.sizes.of(place.direction) {
                 return refused("a ring that was not asked for");
             }
             *next = next.saturating_add(1);

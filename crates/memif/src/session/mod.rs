@@ -27,7 +27,7 @@ pub use server::{Greeting, Server, ServerConfig};
 use crate::message::{
     Init, MAX_LOG2_RING_SIZE, Message, MessageError, Name, Reason, RingPlace, Secret,
 };
-use crate::ring::ring_octets;
+use crate::ring::{RingSizes, ring_octets};
 
 /// What a caller does for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ pub enum Action<F> {
         c2s_rings: u16,
         /// Rings from server to client.
         s2c_rings: u16,
-        /// Logarithm of the number of descriptors of each ring.
-        log2_ring_size: u8,
+        /// The sizes of the rings.
+        sizes: RingSizes,
     },
     /// Everything is settled: start the rings.
     Connect {

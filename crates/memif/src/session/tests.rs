@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::message::{Direction, MODE_ETHERNET, RING_ALIGNMENT, VERSION};
-use crate::ring::Layout;
+use crate::ring::{Layout, RingSizes};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -94,11 +94,10 @@ fn talk(
                 if let Action::Allocate {
                     c2s_rings,
                     s2c_rings,
-                    log2_ring_size,
+                    sizes,
                 } = action
                 {
-                    let layout =
-                        Layout::new(c2s_rings, s2c_rings, log2_ring_size, buffer_size).unwrap();
+                    let layout = Layout::new(c2s_rings, s2c_rings, sizes, buffer_size).unwrap();
                     let rings = (100..)
                         .zip(layout.places())
                         .map(|(event, place)| (place, event));
@@ -139,7 +138,7 @@ fn client(c2s_rings: u16, s2c_rings: u16, log2_ring_size: u8) -> Client<u32> {
         interface: name("client0"),
         c2s_rings,
         s2c_rings,
-        log2_ring_size,
+        sizes: RingSizes::both(log2_ring_size),
     })
 }
 
@@ -148,7 +147,7 @@ fn a_client_and_a_server_agree() {
     let greeting = Greeting::new(name("server"), &limits());
     let mut client = client(2, 1, 9);
     let (at_server, at_client) = talk(greeting, server_with(limits()), &mut client, 2048);
-    let layout = Layout::new(2, 1, 9, 2048).unwrap();
+    let layout = Layout::new(2, 1, RingSizes::both(9), 2048).unwrap();
     let mut expected = vec![Action::MapRegion {
         index: 0,
         size: layout.region_size() as u64,
@@ -166,12 +165,40 @@ fn a_client_and_a_server_agree() {
     let allocate = Action::Allocate {
         c2s_rings: 2,
         s2c_rings: 1,
-        log2_ring_size: 9,
+        sizes: RingSizes::both(9),
     };
     let connect = Action::Connect {
         peer_interface: name("server0"),
     };
     assert_eq!(at_client, [allocate, connect]);
+}
+
+#[test]
+fn the_directions_have_sizes_of_their_own() {
+    let greeting = Greeting::new(name("server"), &limits());
+    let sizes = RingSizes { c2s: 4, s2c: 9 };
+    let mut client = Client::new(ClientConfig {
+        id: 7,
+        secret: Secret::new(b"secret").unwrap(),
+        sizes,
+        ..ClientConfig::default()
+    });
+    let (at_server, at_client) = talk(greeting, server_with(limits()), &mut client, 64);
+    let allocate = Action::Allocate {
+        c2s_rings: 1,
+        s2c_rings: 1,
+        sizes,
+    };
+    assert_eq!(at_client[0], allocate);
+    let rings = at_server.iter().filter_map(|action| match action {
+        Action::AddRing { place, .. } => Some((place.direction, place.log2_size)),
+        _ => None,
+    });
+    let expected = [
+        (Direction::ClientToServer, 4),
+        (Direction::ServerToClient, 9),
+    ];
+    assert_eq!(rings.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -182,7 +209,7 @@ fn a_client_asks_for_no_more_than_its_server_grants() {
     let allocate = Action::Allocate {
         c2s_rings: 2,
         s2c_rings: 2,
-        log2_ring_size: 10,
+        sizes: RingSizes::both(10),
     };
     assert_eq!(at_client[0], allocate);
 }
@@ -382,7 +409,7 @@ fn a_client_refuses_what_is_out_of_order() {
 
 #[test]
 fn a_client_checks_its_own_memory() {
-    let layout = Layout::new(1, 1, 4, 64).unwrap();
+    let layout = Layout::new(1, 1, RingSizes::both(4), 64).unwrap();
     let size = layout.region_size() as u64;
     let rings: Vec<(RingPlace, u32)> = layout.places().map(|place| (place, 0)).collect();
     let begun = || {

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::bars::tick_label;
 use super::scale::Log;
 use super::{colour, marker, marker_size, path, px};
-use crate::format::{THIN, time_ns};
+use crate::format::THIN;
 use crate::summary::{CaseSummary, RoundTrip};
 
 const WIDTH: f64 = 860.0;
@@ -95,11 +95,7 @@ fn one(index: usize, name: &str, trip: &RoundTrip, columns: &Columns, up: &Log) 
         .enumerate()
         .map(|(column, value)| {
             let height = up.at(value.latency_ns as f64);
-            let label = format!(
-                "p{}: {}",
-                tick_label(value.percentile),
-                time_ns(value.latency_ns as f64)
-            );
+            let label = format!("p{}: {}", tick_label(value.percentile), value.text());
             (columns.at(column), height, label)
         })
         .collect();
@@ -113,7 +109,7 @@ fn one(index: usize, name: &str, trip: &RoundTrip, columns: &Columns, up: &Log) 
         @for (x, y, label) in &points {
             g { title { (name) ", " (label) } (marker(index, *x, *y, marker_size(index))) }
         }
-        g { title { (name) ", largest: " (time_ns(trip.max_ns as f64)) } (marker(index, largest.0, largest.1, marker_size(index))) }
+        g { title { (name) ", largest: " (trip.max_text()) } (marker(index, largest.0, largest.1, marker_size(index))) }
     }
 }
 

@@ -6,7 +6,6 @@ use maud::{Markup, html};
 use super::percentiles::time_tick;
 use super::scale::Log;
 use super::{colour, marker, px, shortened};
-use crate::format::time_ns;
 use crate::summary::{CaseSummary, RoundTrip};
 
 const WIDTH: f64 = 860.0;
@@ -59,20 +58,20 @@ fn one(index: usize, name: &str, trip: &RoundTrip, scale: &Log, y: f64) -> Marku
     html! {
         g {
             title {
-                (name) ": smallest " (time_ns(trip.min_ns as f64)) ", mean " (time_ns(trip.mean_ns))
-                ", largest " (time_ns(trip.max_ns as f64))
+                (name) ": smallest " (trip.min_text()) ", mean " (trip.mean_text())
+                ", largest " (trip.max_text())
             }
             text.label x=(px(LEFT - 10.0)) y=(px(y + 4.5)) text-anchor="end" { (shortened(name, 20)) }
             line class={ "reach " (colour(index)) } x1=(px(min)) x2=(px(max)) y1=(px(y)) y2=(px(y)) {}
             line class={ "reach end " (colour(index)) } x1=(px(min)) x2=(px(min)) y1=(px(y - 7.0)) y2=(px(y + 7.0)) {}
             line class={ "reach end " (colour(index)) } x1=(px(max)) x2=(px(max)) y1=(px(y - 7.0)) y2=(px(y + 7.0)) {}
             (marker(index, mean, y, 5.5))
-            text.value x=(px(mean)) y=(px(y - 12.0)) text-anchor="middle" { "mean " (time_ns(trip.mean_ns)) }
+            text.value x=(px(mean)) y=(px(y - 12.0)) text-anchor="middle" { "mean " (trip.mean_text()) }
             @if mean - min > ROOM {
-                text.tick x=(px(min)) y=(px(y - 12.0)) text-anchor="middle" { (time_ns(trip.min_ns as f64)) }
+                text.tick x=(px(min)) y=(px(y - 12.0)) text-anchor="middle" { (trip.min_text()) }
             }
             @if max - mean > ROOM {
-                text.tick x=(px(max)) y=(px(y - 12.0)) text-anchor="middle" { (time_ns(trip.max_ns as f64)) }
+                text.tick x=(px(max)) y=(px(y - 12.0)) text-anchor="middle" { (trip.max_text()) }
             }
         }
     }

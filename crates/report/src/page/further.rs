@@ -4,7 +4,8 @@
 use maud::{Markup, html};
 
 use crate::chart::distribution;
-use crate::further::{FurtherTable, tables};
+use crate::further::tables;
+use crate::method_table::FurtherTable;
 use crate::summary::{MethodFigures, SizeSummary};
 
 pub(super) fn further(size: &SizeSummary) -> Markup {

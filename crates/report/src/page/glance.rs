@@ -4,6 +4,7 @@
 use maud::{Markup, html};
 
 use super::words;
+use crate::format;
 use crate::summary::{CaseSummary, SizeSummary};
 
 pub(super) fn glance(size: &SizeSummary) -> Markup {
@@ -17,7 +18,7 @@ pub(super) fn glance(size: &SizeSummary) -> Markup {
                     tr {
                         th scope="col" { "Case" }
                         @for goal in goals() {
-                            th.num scope="col" { (goal.name) ", " (words::allows(goal.loss_ratio)) ", Mpps" }
+                            th.num scope="col" { (goal.name) ", " (format::allows(goal.loss_ratio)) ", Mpps" }
                         }
                         @if has_round_trip { th.num scope="col" { "Mean round trip" } }
                         @if has_cycles { th.num scope="col" { "Cycles a frame" } }

@@ -18,11 +18,28 @@ pub(super) fn round_trip(size: &SizeSummary) -> Markup {
                 Some(trip) => {
                     p.lead {
                         "The time from the tester through the device back to the tester, of every frame, at a low load of "
-                        (format::rate(trip.offered_pps)) ". It holds the tester's own share. Marks are means, lines reach from the smallest to the largest."
+                        (format::rate(trip.offered_pps)) ". Marks are means, lines reach from the smallest to the largest. "
+                        (own_part(trip))
                     }
                     figure { (range(&size.cases)) }
                     div.scroll { (table(size)) }
                 }
+            }
+        }
+    }
+}
+
+/// What is known of the tester's own part.
+fn own_part(trip: &RoundTrip) -> Markup {
+    html! {
+        @match trip.own {
+            Some(own) => {
+                "The tester's own part is in all of them: by its calibration " (format::time_ns(own.min_ns as f64)) ", "
+                (format::time_ns(own.mean_ns)) " and " (format::time_ns(own.max_ns as f64)) " of the smallest, the mean and the largest. "
+                "A time marked with < is more than a tenth the tester's own, so that the device's is less."
+            }
+            None => {
+                "The tester's own part is in all of them, and is not known: there is no calibration of it."
             }
         }
     }
@@ -71,12 +88,12 @@ fn row(case: &CaseSummary) -> Markup {
     html! {
         tr {
             th scope="row" { (case.name) }
-            td.num.first { (format::time_ns(trip.min_ns as f64)) }
+            td.num.first { (trip.min_text()) }
             td.num { (share(|shares| shares.0)) }
-            td.num.first { (format::time_ns(trip.mean_ns)) }
+            td.num.first { (trip.mean_text()) }
             td.num.dim { (trial_means(trip)) }
             td.num { (share(|shares| shares.1)) }
-            td.num.first { (format::time_ns(trip.max_ns as f64)) }
+            td.num.first { (trip.max_text()) }
             td.num.dim { (format::time_ns(trip.trial_maxima_ns.median)) }
             td.num { (share(|shares| shares.2)) }
             td.num.first { (format::loss(trip.loss_ratio)) }
@@ -131,7 +148,7 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
                                     @for column in 0..longest.percentiles.len() {
                                         td.num { (percentile(trip, column)) }
                                     }
-                                    td.num { (format::time_ns(trip.max_ns as f64)) }
+                                    td.num { (trip.max_text()) }
                                 }
                             }
                         }
@@ -229,7 +246,7 @@ fn signed_time(ns: i64) -> String {
 
 fn percentile(trip: &RoundTrip, column: usize) -> String {
     match trip.percentiles.get(column) {
-        Some(value) => format::time_ns(value.latency_ns as f64),
+        Some(value) => value.text(),
         None => "too few frames".to_owned(),
     }
 }

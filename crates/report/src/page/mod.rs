@@ -6,6 +6,7 @@ mod cpu;
 mod further;
 mod glance;
 mod latency;
+mod losses;
 pub(crate) mod published;
 mod record;
 mod throughput;
@@ -121,6 +122,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         (cpu::heat_map(results, size))
         (cpu::neighbours(size))
         (published::published(results, size))
+        (losses::losses(size))
         (record::health(size))
     }
 }

@@ -3,13 +3,23 @@
 
 use maud::{Markup, html};
 use quietwire_study::{RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
-use quietwire_tester::Validity;
+use quietwire_tester::InvalidCause;
 use serde_json::Value;
 
 use crate::format::{self, grouped};
-use crate::summary::{SizeSummary, Summary};
+use crate::summary::{CaseSummary, SizeSummary, Summary};
+
+/// Invalid trials of a case with a cause.
+fn count_of(case: &CaseSummary, cause: InvalidCause) -> usize {
+    let mut causes = case.health.causes.iter();
+    causes
+        .find(|(known, _)| *known == cause)
+        .map_or(0, |(_, count)| *count)
+}
 
 pub(super) fn health(size: &SizeSummary) -> Markup {
+    let is_seen = |cause: &InvalidCause| size.cases.iter().any(|case| count_of(case, *cause) > 0);
+    let causes: Vec<InvalidCause> = InvalidCause::ALL.into_iter().filter(is_seen).collect();
     let reasons: Vec<_> = size
         .cases
         .iter()
@@ -59,6 +69,22 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
             }
             @if !reasons.is_empty() {
                 h3 { "Why trials were invalid" }
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Case" }
+                            @for cause in &causes { th.num scope="col" { (cause.words()) } }
+                        }
+                    }
+                    tbody {
+                        @for case in &size.cases {
+                            tr {
+                                th scope="row" { (case.name) }
+                                @for cause in &causes { td.num { (count_of(case, *cause)) } }
+                            }
+                        }
+                    }
+                }
                 ul.reasons {
                     @for (case, reason, count) in reasons {
                         li { b { (case) ", " (count) "×" } " " (reason) }
@@ -197,8 +223,8 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
             td { (latency(result.latency.max_ns as f64)) }
             td { (format::time_ns(result.health.longest_gap_ns as f64)) }
         }
-        @if let Validity::Invalid(reasons) = &result.validity {
-            tr.invalid.why { td {} td colspan="14" { (reasons.join("; ")) } }
+        @if let Some(reasons) = result.validity.text() {
+            tr.invalid.why { td {} td colspan="14" { (reasons) } }
         }
     }
 }

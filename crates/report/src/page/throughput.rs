@@ -113,7 +113,7 @@ fn groups(size: &SizeSummary) -> Vec<BarGroup> {
             .collect();
         if let Some(goal) = size.cases[0].goals.get(index).filter(|_| !bars.is_empty()) {
             groups.push(BarGroup {
-                title: format!("{}: {}", goal.name, words::allows(goal.loss_ratio)),
+                title: format!("{}: {}", goal.name, format::allows(goal.loss_ratio)),
                 bars,
             });
         }
@@ -176,7 +176,7 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
                 tr {
                     th rowspan="2" scope="col" { "Case" }
                     @for goal in goals.into_iter().flatten() {
-                        th.num colspan="3" scope="colgroup" { (goal.name) ", " (words::allows(goal.loss_ratio)) }
+                        th.num colspan="3" scope="colgroup" { (goal.name) ", " (format::allows(goal.loss_ratio)) }
                     }
                     @if has_sweep { th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" } }
                     @if has_cycles { th.num rowspan="2" scope="col" { "Cycles a frame" } }

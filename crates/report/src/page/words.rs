@@ -3,10 +3,11 @@
 //! a study is expected to end.
 
 use maud::{Markup, html};
+use quietwire_search::Readings;
 
 use crate::format::{self, THIN};
 use crate::summary::{
-    CyclesPerFrame, GoalSummary, HighestLoad, Reckoned, RoundTrip, SearchOutcome, SizeShare,
+    CaseSummary, CyclesPerFrame, GoalSummary, HighestLoad, RoundTrip, SearchOutcome, SizeShare,
     SizeSummary, Spread, State, Summary, UnavailableCase,
 };
 use crate::tenants;
@@ -60,16 +61,6 @@ pub(crate) fn frames(size: &SizeSummary) -> String {
         size.frame_size.to_uppercase(),
         mix.genome
     )
-}
-
-/// What a goal allows.
-pub(crate) fn allows(loss_ratio: f64) -> String {
-    if loss_ratio == 0.0 {
-        "no loss".to_owned()
-    } else {
-        // Written as it was chosen: 0.5 %, not 0.500 %.
-        format!("loss up to {}{THIN}%", (loss_ratio * 1e8).round() / 1e6)
-    }
 }
 
 /// The rate of a goal, with its share of the baseline's: `≥ 6.40 · 97 %`.
@@ -133,7 +124,7 @@ pub(crate) fn highest_load_value(top: &HighestLoad) -> String {
 pub(crate) fn mean_round_trip(trip: &RoundTrip) -> String {
     format!(
         "{}{}",
-        format::time_ns(trip.mean_ns),
+        trip.mean_text(),
         share(trip.percent_of_baseline.map(|(_, mean, _)| mean))
     )
 }
@@ -147,18 +138,9 @@ pub(crate) fn left_out(case: &UnavailableCase) -> &'static str {
     }
 }
 
-/// What a frame cost, with how that was reckoned where nobody counted it: `251`, `≈ 251 from CPU time`,
-/// `≤ 251 from CPU time`.
+/// What a frame cost; a dash if that is not known.
 pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
-    let Some(known) = cycles else {
-        return "–".to_owned();
-    };
-    let number = format::grouped(known.cycles.median.round() as u64);
-    match known.reckoned {
-        Reckoned::Counted => number,
-        Reckoned::CpuTime => format!("≈\u{202f}{number} from CPU time"),
-        Reckoned::AtMost => format!("≤\u{202f}{number} from CPU time"),
-    }
+    cycles.map_or_else(|| "–".to_owned(), CyclesPerFrame::text)
 }
 
 /// What figures have to carry, with the cases that it is about.
@@ -203,6 +185,7 @@ pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
     sentences.extend(spread(size));
     sentences.extend(starved(size));
     sentences.extend(not_measured(size));
+    sentences.extend(readings(size));
     sentences.extend(validity(summary));
     sentences
 }
@@ -234,7 +217,7 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
                 "{}: at no rate tried did {} hold ({}), so there is no figure to set the others against.",
                 name(&first.name),
                 goal.name,
-                allows(goal.loss_ratio)
+                format::allows(goal.loss_ratio)
             ));
         }
     }
@@ -269,7 +252,7 @@ fn at_goal(size: &SizeSummary, index: usize) -> Vec<String> {
         name(&first.name),
         format::mpps(rate),
         base.name,
-        allows(base.loss_ratio)
+        format::allows(base.loss_ratio)
     )];
     if base.is_lower_limit_only {
         sentences.push("That is the highest rate that was offered, so the percentages are of a figure that may be too low.".to_owned());
@@ -325,7 +308,7 @@ fn round_trip(size: &SizeSummary) -> Option<String> {
                 of_baseline(mean),
                 if mean >= 1000.0 { "that" } else { "of that" },
                 name(&case.name),
-                format::time_ns(trip.mean_ns)
+                trip.mean_text()
             ))
         })
         .collect();
@@ -337,7 +320,7 @@ fn round_trip(size: &SizeSummary) -> Option<String> {
     Some(format!(
         "The mean round trip at {} is {} in {}{others}.",
         format::rate(base.offered_pps),
-        format::time_ns(base.mean_ns),
+        base.mean_text(),
         name(&first.name)
     ))
 }
@@ -406,10 +389,57 @@ fn validity(summary: &Summary) -> Option<String> {
     match (summary.invalid_trials, summary.trials) {
         (_, 0) => Some("No trial has been made yet.".to_owned()),
         (0, trials) => Some(format!("All {trials} trials were valid.")),
-        (invalid, trials) => Some(format!(
-            "In {invalid} of {trials} trials the tester itself failed: they are listed, and count neither for nor against the device."
-        )),
+        (invalid, trials) => {
+            let causes = summary.invalid_causes.iter();
+            let causes: Vec<String> = causes
+                .map(|(cause, count)| format!("{count}: {}", cause.words()))
+                .collect();
+            Some(format!(
+                "{invalid} of {trials} trials are invalid because the tester failed ({}). They are listed and excluded from all figures.",
+                causes.join("; ")
+            ))
+        }
     }
+}
+
+/// Figures that the invalid trials may have changed by more than the search's width.
+fn readings(size: &SizeSummary) -> Vec<String> {
+    let of_case = |case: &CaseSummary| {
+        let goals: Vec<String> = case.goals.iter().filter_map(bounded).collect();
+        (!goals.is_empty()).then(|| {
+            format!(
+                "{}: if the invalid trials counted, all of them as lost or all as held, {}.",
+                name(&case.name),
+                goals.join(", ")
+            )
+        })
+    };
+    size.cases.iter().filter_map(of_case).collect()
+}
+
+/// `NDR would be 1.1 to 1.3 Mpps`, for the median of the rounds; none if no round's readings differ by more than the width.
+fn bounded(goal: &GoalSummary) -> Option<String> {
+    let all: Vec<&Readings> = goal.readings.iter().flatten().collect();
+    if !all.iter().any(|readings| readings.differ()) {
+        return None;
+    }
+    let median = |pick: fn(&Readings) -> Option<f64>| {
+        let rates = all.iter().map(|readings| pick(readings).unwrap_or(0.0));
+        Spread::of(rates.collect()).map_or(0.0, |rates| rates.median)
+    };
+    let (low, high) = (median(|it| it.all_lost_pps), median(|it| it.all_held_pps));
+    (low < high).then(|| {
+        let low = if low == 0.0 {
+            "none".to_owned()
+        } else {
+            format::mpps(low)
+        };
+        format!(
+            "{} would be {low} to {}{THIN}Mpps",
+            goal.name,
+            format::mpps(high)
+        )
+    })
 }
 
 /// What is to be said about a study that is not through; none when it is.

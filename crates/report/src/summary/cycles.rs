@@ -5,6 +5,7 @@ use quietwire_study::{ElementActivity, TrialRecord};
 use serde::Serialize;
 
 use super::Spread;
+use crate::format;
 
 /// How cycles were reckoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +30,19 @@ pub struct CyclesPerFrame {
     pub cycles: Spread,
     /// How they were reckoned.
     pub reckoned: Reckoned,
+}
+
+impl CyclesPerFrame {
+    /// What a frame cost, with how that was reckoned where nobody counted it: `251`, `≈ 251 from CPU time`,
+    /// `≤ 251 from CPU time`.
+    pub(crate) fn text(&self) -> String {
+        let number = format::grouped(self.cycles.median.round() as u64);
+        match self.reckoned {
+            Reckoned::Counted => number,
+            Reckoned::CpuTime => format!("≈\u{202f}{number} from CPU time"),
+            Reckoned::AtMost => format!("≤\u{202f}{number} from CPU time"),
+        }
+    }
 }
 
 /// Rates this near to the highest count as the highest.

@@ -197,7 +197,7 @@ fn names(step: &StepRecord, found: &RepeatFindings) -> Vec<String> {
         Repeated::MlrSearch(config) => config
             .goals
             .iter()
-            .map(|goal| crate::page::words::allows(goal.loss_ratio.get()))
+            .map(|goal| crate::format::allows(goal.loss_ratio.get()))
             .collect(),
     }
 }
@@ -238,6 +238,7 @@ fn told(load: &LatencyLoad) -> String {
         LatencyLoad::Pdr => "PDR".to_owned(),
         LatencyLoad::StepUnderNdr => "step under NDR".to_owned(),
         LatencyLoad::StepUnderPdr => "step under PDR".to_owned(),
+        LatencyLoad::PartOfNdr { percent } => format!("{percent} % of NDR"),
         LatencyLoad::PartOfPdr { percent } => format!("{percent} % of PDR"),
     }
 }

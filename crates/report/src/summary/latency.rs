@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{Spread, Steps, of_kind, percent_of};
 use crate::error::ReportError;
+use crate::format;
 
 /// Percentiles that are shown where there are frames enough.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
@@ -20,7 +21,7 @@ const FRAMES_BEYOND_MIN: f64 = 10.0;
 /// The round trip in one case, over all its valid latency trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoundTrip {
-    /// The load, frames per second.
+    /// The load as the tester achieved it, frames per second, mean over the trials.
     pub offered_pps: f64,
     /// Valid trials.
     pub trials: usize,
@@ -38,6 +39,8 @@ pub struct RoundTrip {
     pub trial_maxima_ns: Spread,
     /// Percentiles over all frames, for which at least ten frames lie beyond.
     pub percentiles: Vec<PercentileValue>,
+    /// The tester's own part of these latencies, by its calibration: of smallest, mean and largest. None without one.
+    pub own: Option<OwnPart>,
     /// Delay variation of every frame (RFC 5481); no samples where the trials are of a version that did not look at it.
     pub variation: DelayVariation,
     /// Latency of the low-rate streams, and its variation; no samples where there were none.
@@ -57,9 +60,44 @@ pub struct PercentileValue {
     pub percentile: f64,
     /// Nanoseconds.
     pub latency_ns: u64,
+    /// The tester's own part of it, by its calibration, nanoseconds. None without one.
+    pub own_ns: Option<u64>,
+}
+
+/// The tester's own part of latencies: those of its ports connected with each other, without a device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OwnPart {
+    /// The smallest, nanoseconds.
+    pub min_ns: u64,
+    /// The mean, nanoseconds.
+    pub mean_ns: f64,
+    /// The largest, nanoseconds.
+    pub max_ns: u64,
+}
+
+impl PercentileValue {
+    /// The latency in words, marked if it is only an upper bound.
+    pub(crate) fn text(&self) -> String {
+        format::latency_ns(self.latency_ns as f64, self.own_ns.map(|own| own as f64))
+    }
 }
 
 impl RoundTrip {
+    /// The smallest in words, marked if it is only an upper bound.
+    pub(crate) fn min_text(&self) -> String {
+        format::latency_ns(self.min_ns as f64, self.own.map(|own| own.min_ns as f64))
+    }
+
+    /// The mean likewise.
+    pub(crate) fn mean_text(&self) -> String {
+        format::latency_ns(self.mean_ns, self.own.map(|own| own.mean_ns))
+    }
+
+    /// The largest likewise.
+    pub(crate) fn max_text(&self) -> String {
+        format::latency_ns(self.max_ns as f64, self.own.map(|own| own.max_ns as f64))
+    }
+
     pub(super) fn set_against(&mut self, base: &Self) {
         self.percent_of_baseline = (|| {
             Some((
@@ -86,9 +124,9 @@ pub(super) fn of_trials<'a>(
     let trials: Vec<(&StepRecord, &TrialRecord)> = trials
         .filter(|(_, trial)| trial.result.is_valid() && trial.result.latency.samples > 0)
         .collect();
-    let Some((_, first)) = trials.first() else {
+    if trials.is_empty() {
         return Ok(None);
-    };
+    }
     let mut all = Histogram::<u64>::new(3).map_err(|error| damaged(trials[0], &error))?;
     for trial in &trials {
         let histogram = decoded(*trial)?;
@@ -106,10 +144,16 @@ pub(super) fn of_trials<'a>(
         return Ok(None);
     };
     let max_ns = latencies().map(|latency| latency.max_ns).max().unwrap_or(0);
+    // All trials are of one tester at one rate, so that they cite the same.
+    let own = trials.first().and_then(|(_, trial)| {
+        let cited = trial.result.calibration.as_ref()?;
+        cited.own.as_ref()
+    });
+    let achieved = trials.iter().map(|(_, t)| t.result.achieved_rate_pps);
     let offered: u64 = trials.iter().map(|(_, t)| t.result.offered_frames).sum();
     let lost: u64 = trials.iter().map(|(_, t)| t.result.lost_frames).sum();
     Ok(Some(RoundTrip {
-        offered_pps: first.request.offered_rate_pps,
+        offered_pps: achieved.sum::<f64>() / trials.len() as f64,
         trials: trials.len(),
         frames,
         min_ns: latencies().map(|latency| latency.min_ns).min().unwrap_or(0),
@@ -117,7 +161,12 @@ pub(super) fn of_trials<'a>(
         max_ns,
         trial_means_ns,
         trial_maxima_ns,
-        percentiles: percentiles(&all, max_ns),
+        percentiles: percentiles(&all, max_ns, own),
+        own: own.map(|own| OwnPart {
+            min_ns: own.min_ns,
+            mean_ns: own.mean_ns,
+            max_ns: own.max_ns,
+        }),
         variation: merged(&trials, |parts| {
             DelayVariation::merged(parts.iter().map(|result| &result.variation))
         })?,
@@ -153,7 +202,11 @@ fn merged<T>(
 }
 
 /// Those with frames enough beyond them. The histogram rounds up by a thousandth; nothing is over the largest.
-fn percentiles(histogram: &Histogram<u64>, max_ns: u64) -> Vec<PercentileValue> {
+fn percentiles(
+    histogram: &Histogram<u64>,
+    max_ns: u64,
+    own: Option<&LatencySummary>,
+) -> Vec<PercentileValue> {
     let frames = histogram.len() as f64;
     PERCENTILES
         .into_iter()
@@ -162,6 +215,7 @@ fn percentiles(histogram: &Histogram<u64>, max_ns: u64) -> Vec<PercentileValue> 
         .map(|percentile| PercentileValue {
             percentile,
             latency_ns: histogram.value_at_percentile(percentile).min(max_ns),
+            own_ns: own.map(|own| own.at_or_max(percentile)),
         })
         .collect()
 }

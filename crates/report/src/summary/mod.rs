@@ -6,6 +6,7 @@ mod application;
 mod cycles;
 mod further;
 mod latency;
+mod losses;
 mod published;
 mod tenants;
 mod throughput;
@@ -14,7 +15,7 @@ use quietwire_study::{
     Case, FrameSize, NeighboursIn, RunEnd, StepKind, StepPlan, StepRecord, StudyFile, StudyResults,
     TrialRecord,
 };
-use quietwire_tester::{FrameSizes, Validity};
+use quietwire_tester::{FrameSizes, InvalidCause};
 use serde::Serialize;
 
 use crate::error::ReportError;
@@ -23,7 +24,8 @@ pub use application::Applications;
 pub use cycles::{CyclesPerFrame, Reckoned};
 pub(crate) use further::soak_end;
 pub use further::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
-pub use latency::{PercentileValue, RoundTrip};
+pub use latency::{OwnPart, PercentileValue, RoundTrip};
+pub use losses::LossPlaces;
 pub use published::{MeasuredRatios, PublishedRow};
 pub use tenants::{TenantsAt, TenantsFound, TenantsSummary};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
@@ -51,6 +53,8 @@ pub struct Summary {
     pub trials: usize,
     /// Of those, trials in which the tester failed.
     pub invalid_trials: usize,
+    /// Why, and how often; the most frequent first. A trial counts under the cause of its first reason.
+    pub invalid_causes: Vec<(InvalidCause, usize)>,
     /// The case that others are set against.
     pub baseline: String,
     /// Cases that this machine cannot have: none of them was run, and nothing is set against them.
@@ -154,6 +158,8 @@ pub struct CaseSummary {
     pub threads: Vec<ThreadShare>,
     /// How hard its neighbours worked, over all valid trials; none without neighbours.
     pub neighbours: Option<NeighbourShare>,
+    /// Where frames were lost, over all valid trials; none if no device told its counters.
+    pub losses: Option<LossPlaces>,
     /// How the tester did.
     pub health: Health,
 }
@@ -165,7 +171,9 @@ pub struct Health {
     pub trials: usize,
     /// Of those, invalid.
     pub invalid: usize,
-    /// Why, and how often; the most frequent first. Digits are left out, so that alike reasons count together.
+    /// Why, and how often; the most frequent first. A trial counts under the cause of its first reason.
+    pub causes: Vec<(InvalidCause, usize)>,
+    /// The sentences, and how often; the most frequent first. Digits are left out, so that alike sentences count together.
     pub reasons: Vec<(String, usize)>,
     /// Of valid trials: the largest part of the schedule that was missed, 0 to 1.
     pub worst_pacing_miss_ratio: f64,
@@ -239,6 +247,7 @@ impl Summary {
             rounds: file.rounds,
             trials: results.trials().count(),
             invalid_trials: invalid(results.trials().map(|(_, trial)| trial)),
+            invalid_causes: causes(results.trials().map(|(_, trial)| trial)),
             baseline: measured(results)
                 .next()
                 .map_or_else(String::new, |case| case.name.clone()),
@@ -364,6 +373,7 @@ fn of_case(
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),
         neighbours: activity::neighbours(&trials, steps.iter().flat_map(|step| &step.deeds)),
+        losses: losses::of_trials(&trials),
         health: health(&trials),
     })
 }
@@ -465,6 +475,7 @@ fn health(trials: &[&TrialRecord]) -> Health {
     Health {
         trials: trials.len(),
         invalid: invalid(trials.iter().copied()),
+        causes: causes(trials.iter().copied()),
         reasons: reasons(trials),
         worst_pacing_miss_ratio: pacing
             .map(|result| result.health.pacing_miss_ratio)
@@ -477,14 +488,25 @@ fn health(trials: &[&TrialRecord]) -> Health {
     }
 }
 
+/// Invalid trials by cause, the most frequent first.
+fn causes<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> Vec<(InvalidCause, usize)> {
+    let all: Vec<InvalidCause> = trials
+        .filter_map(|trial| trial.result.validity.cause())
+        .collect();
+    let counted = InvalidCause::ALL.into_iter().map(|cause| {
+        let count = all.iter().filter(|it| **it == cause).count();
+        (cause, count)
+    });
+    let mut counted: Vec<_> = counted.filter(|(_, count)| *count > 0).collect();
+    counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counted
+}
+
 fn reasons(trials: &[&TrialRecord]) -> Vec<(String, usize)> {
     let mut counted: Vec<(String, usize)> = Vec::new();
     for trial in trials {
-        let Validity::Invalid(reasons) = &trial.result.validity else {
-            continue;
-        };
-        for reason in reasons {
-            let kind = without_numbers(reason);
+        for reason in trial.result.validity.reasons() {
+            let kind = without_numbers(&reason.text);
             match counted.iter_mut().find(|(known, _)| *known == kind) {
                 Some((_, count)) => *count += 1,
                 None => counted.push((kind, 1)),

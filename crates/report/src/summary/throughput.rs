@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates found, and loss against load.
 
-use quietwire_search::{Findings, MlrEnd, MlrIrregularity, SearchEnd};
-use quietwire_study::{Goal, StepKind, StepRecord};
+use std::ops::Range;
+
+use quietwire_search::{Attempt, Findings, MlrEnd, MlrIrregularity, Readings, SearchEnd};
+use quietwire_study::{Goal, StepKind, StepRecord, TrialRecord};
 use serde::Serialize;
 
 use super::{CaseSummary, Spread, Steps, of_kind};
@@ -16,7 +18,9 @@ pub struct GoalSummary {
     pub loss_ratio: f64,
     /// One for each round that was begun.
     pub outcomes: Vec<SearchOutcome>,
-    /// The rates found, frames per second. A round in which no rate held counts as zero; one that the tester failed, or
+    /// What each of them would be if its invalid trials counted; none of a search that is not through.
+    pub readings: Vec<Option<Readings>>,
+    /// The rates found, frames per second, as they were achieved. A round in which no rate held counts as zero; one that the tester failed, or
     /// that was not ended, does not count. None without rounds that count.
     pub rate_pps: Option<Spread>,
     /// True when the highest rate of all held in the round of the median or one above it, so that the median may be
@@ -32,14 +36,14 @@ pub struct GoalSummary {
 pub enum SearchOutcome {
     /// The highest rate that was seen to hold.
     Held {
-        /// Frames per second.
+        /// Frames per second, as the tester achieved it.
         rate_pps: f64,
         /// Trials at or under it that lost too much: the device contradicted itself.
         contradictions: u32,
     },
     /// The highest rate allowed held: the device may well do more.
     AtLeast {
-        /// Frames per second.
+        /// Frames per second, as the tester achieved it.
         rate_pps: f64,
     },
     /// Every rate that was tried lost too much.
@@ -66,7 +70,7 @@ impl SearchOutcome {
 /// What came out at the highest load of the sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HighestLoad {
-    /// The load, frames per second.
+    /// The load as the tester achieved it, frames per second, median.
     pub offered_pps: f64,
     /// What was forwarded, frames per second.
     pub forwarding_pps: Spread,
@@ -77,7 +81,9 @@ pub struct HighestLoad {
 /// One load of the sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SweepPoint {
-    /// The load, frames per second.
+    /// The load as it was intended, frames per second.
+    pub load_pps: f64,
+    /// The load as the tester achieved it, frames per second, median; the intended one when no trial was valid.
     pub offered_pps: f64,
     /// Loss over the rounds, 0 to 1. None when no trial was valid.
     pub loss_ratio: Option<Spread>,
@@ -88,7 +94,7 @@ pub struct SweepPoint {
 /// One valid trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LossPoint {
-    /// The load, frames per second.
+    /// The load as the tester achieved it, frames per second.
     pub offered_pps: f64,
     /// Loss, 0 to 1.
     pub loss_ratio: f64,
@@ -103,7 +109,7 @@ pub(super) fn of_goals<'a>(
     goals: impl Iterator<Item = &'a Goal>,
 ) -> Vec<GoalSummary> {
     let goals: Vec<&Goal> = goals.collect();
-    let found: Vec<Vec<SearchOutcome>> = goals
+    let found: Vec<Searched> = goals
         .iter()
         .enumerate()
         .map(|(index, goal)| outcomes(steps, index, goal))
@@ -112,12 +118,31 @@ pub(super) fn of_goals<'a>(
         let mut own = own.clone();
         for (stricter, theirs) in goals.iter().zip(&found) {
             if stricter.loss_ratio < goal.loss_ratio {
-                lift(&mut own, theirs);
+                lift(&mut own.outcomes, &theirs.outcomes);
+                lift_readings(&mut own.readings, &theirs.readings);
             }
         }
         summary(goal, own)
     });
     summaries.collect()
+}
+
+/// How the searches for one goal ended, and what their invalid trials may have changed; one of each for each search.
+#[derive(Clone, Debug, Default)]
+struct Searched {
+    outcomes: Vec<SearchOutcome>,
+    readings: Vec<Option<Readings>>,
+}
+
+/// Raises readings to those of a stricter goal in the same round.
+fn lift_readings(own: &mut [Option<Readings>], stricter: &[Option<Readings>]) {
+    for (own, stricter) in own.iter_mut().zip(stricter) {
+        if let (Some(own), Some(stricter)) = (own, stricter) {
+            let higher = |one: Option<f64>, other| one.into_iter().chain(other).reduce(f64::max);
+            own.all_lost_pps = higher(own.all_lost_pps, stricter.all_lost_pps);
+            own.all_held_pps = higher(own.all_held_pps, stricter.all_held_pps);
+        }
+    }
 }
 
 /// Replaces outcomes that are below those of a stricter goal in the same round.
@@ -141,16 +166,58 @@ fn lift(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
     }
 }
 
-fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Vec<SearchOutcome> {
-    let kind = StepKind::Search(goal.name.clone());
-    let alone = of_kind(steps, &kind)
-        .flat_map(|step| each_run(step).map(move |findings| outcome(step, findings)));
-    let together = of_kind(steps, &StepKind::Goals)
-        .flat_map(|step| each_run(step).map(move |findings| outcome_of_goal(findings, index)));
-    alone.chain(together).collect()
+fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
+    let mut all = Searched::default();
+    let alone = StepKind::Search(goal.name.clone());
+    for kind in [&alone, &StepKind::Goals] {
+        for step in of_kind(steps, kind) {
+            let attempts = step.attempts();
+            for run in each_run(step) {
+                let (outcome, readings) = match (kind, run.findings) {
+                    (_, None) => (SearchOutcome::Unfinished, None),
+                    (StepKind::Goals, Some(findings)) => (
+                        outcome_of_goal(findings, index),
+                        of_run(&attempts, &run, findings).get(index).copied(),
+                    ),
+                    // Of both sides, the worst, which is the last.
+                    (_, Some(findings)) => (
+                        outcome(step, findings),
+                        of_run(&attempts, &run, findings).last().copied(),
+                    ),
+                };
+                let trials = step.trials.get(run.trials.clone()).unwrap_or_default();
+                all.outcomes.push(outcome.achieved(trials, goal.loss_ratio));
+                all.readings.push(readings);
+            }
+        }
+    }
+    all
 }
 
-fn summary(goal: &Goal, outcomes: Vec<SearchOutcome>) -> GoalSummary {
+/// The readings of one search of a step.
+fn of_run(attempts: &[Attempt], run: &Run<'_>, findings: &Findings) -> Vec<Readings> {
+    let own = attempts.get(run.trials.clone()).unwrap_or_default();
+    findings.readings(own)
+}
+
+impl SearchOutcome {
+    /// Returns the outcome with the rate that the tester achieved, in the trial that held and fell the shortest of it.
+    fn achieved(mut self, trials: &[TrialRecord], loss_ratio: f64) -> Self {
+        if let Self::Held { rate_pps, .. } | Self::AtLeast { rate_pps } = &mut self {
+            let held = trials.iter().filter(|trial| {
+                trial.request.offered_rate_pps == *rate_pps
+                    && trial.result.is_valid()
+                    && trial.result.loss_ratio <= loss_ratio
+            });
+            let achieved = held.map(|trial| trial.result.achieved_rate_pps);
+            *rate_pps = achieved.reduce(f64::min).unwrap_or(*rate_pps);
+        }
+        self
+    }
+}
+
+fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
+    let Searched { outcomes, readings } = searched;
     let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
     let rate_pps = Spread::of(rates.collect());
     let is_limit = |outcome: &SearchOutcome, median: f64| matches!(outcome, SearchOutcome::AtLeast { rate_pps } if *rate_pps <= median);
@@ -163,34 +230,50 @@ fn summary(goal: &Goal, outcomes: Vec<SearchOutcome>) -> GoalSummary {
         name: goal.name.clone(),
         loss_ratio: goal.loss_ratio,
         outcomes,
+        readings,
         rate_pps,
         is_lower_limit_only,
         percent_of_baseline: None,
     }
 }
 
-/// What a step's search found, or, where it was made many times over, what each of them found. None once for a step that
-/// is not through.
-fn each_run(step: &StepRecord) -> impl Iterator<Item = Option<&Findings>> {
-    let runs: Vec<Option<&Findings>> = match (&step.findings, step.is_finished) {
-        (Some(Findings::Repeat(found)), true) => {
-            found.runs.iter().map(|run| Some(&run.findings)).collect()
-        }
-        (findings, true) => vec![findings.as_ref()],
-        (_, false) => vec![None],
-    };
-    runs.into_iter()
+/// One search of a step.
+struct Run<'a> {
+    /// None if the step is not through.
+    findings: Option<&'a Findings>,
+    /// Its trials among those of the step.
+    trials: Range<usize>,
 }
 
-fn outcome(step: &StepRecord, findings: Option<&Findings>) -> SearchOutcome {
+/// The search of a step, or each of them if it was made many times over.
+fn each_run(step: &StepRecord) -> Vec<Run<'_>> {
+    let Some(Findings::Repeat(found)) = step.findings.as_ref().filter(|_| step.is_finished) else {
+        return vec![Run {
+            findings: step.findings.as_ref().filter(|_| step.is_finished),
+            trials: 0..step.trials.len(),
+        }];
+    };
+    let mut first = 0;
+    let runs = found.runs.iter().map(|run| {
+        let trials = first..first + run.trials as usize;
+        first = trials.end;
+        Run {
+            findings: Some(&run.findings),
+            trials,
+        }
+    });
+    runs.collect()
+}
+
+fn outcome(step: &StepRecord, findings: &Findings) -> SearchOutcome {
     match findings {
-        Some(Findings::SingleRun(found)) => of_rate(
+        Findings::SingleRun(found) => of_rate(
             &found.end,
             found.highest_held_pps,
             found.lost_at_or_under_highest_held,
             step,
         ),
-        Some(Findings::BestWorst(found)) => match found.worst.as_ref().or(found.best.as_ref()) {
+        Findings::BestWorst(found) => match found.worst.as_ref().or(found.best.as_ref()) {
             Some(side) => of_rate(
                 &side.end,
                 side.highest_held_pps,
@@ -204,8 +287,8 @@ fn outcome(step: &StepRecord, findings: Option<&Findings>) -> SearchOutcome {
 }
 
 /// Of the goal at `index` in a search for all goals. An irregular result is what it is called, or none.
-fn outcome_of_goal(findings: Option<&Findings>, index: usize) -> SearchOutcome {
-    let Some(Findings::MlrSearch(found)) = findings else {
+fn outcome_of_goal(findings: &Findings, index: usize) -> SearchOutcome {
+    let Findings::MlrSearch(found) = findings else {
         return SearchOutcome::Unfinished;
     };
     let Some(goal) = found.goals.get(index) else {
@@ -279,15 +362,17 @@ fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a quietwire_tester::TrialR
 }
 
 pub(super) fn sweep(steps: &Steps<'_>) -> Vec<SweepPoint> {
-    let of_load = |(offered_pps, results): (f64, Vec<&quietwire_tester::TrialResult>)| SweepPoint {
-        offered_pps,
-        loss_ratio: Spread::of(results.iter().map(|result| result.loss_ratio).collect()),
-        forwarding_pps: Spread::of(
-            results
-                .iter()
-                .map(|result| result.forwarding_rate_pps)
-                .collect(),
-        ),
+    let of_load = |(load_pps, results): (f64, Vec<&quietwire_tester::TrialResult>)| {
+        let spread = |figure: fn(&quietwire_tester::TrialResult) -> f64| {
+            Spread::of(results.iter().map(|result| figure(result)).collect())
+        };
+        SweepPoint {
+            load_pps,
+            offered_pps: spread(|result| result.achieved_rate_pps)
+                .map_or(load_pps, |achieved| achieved.median),
+            loss_ratio: spread(|result| result.loss_ratio),
+            forwarding_pps: spread(|result| result.forwarding_rate_pps),
+        }
     };
     loads(steps).into_iter().map(of_load).collect()
 }
@@ -314,7 +399,7 @@ pub(super) fn set_highest_loads(cases: &mut [CaseSummary]) {
 fn highest_common(own: &[SweepPoint], others: &[&[SweepPoint]]) -> Option<HighestLoad> {
     own.iter().rev().find_map(|point| {
         let mut others = others.iter().filter(|sweep| !sweep.is_empty());
-        let have_all = others.all(|sweep| has_valid(sweep, point.offered_pps));
+        let have_all = others.all(|sweep| has_valid(sweep, point.load_pps));
         Some(HighestLoad {
             offered_pps: point.offered_pps,
             forwarding_pps: point.forwarding_pps.clone().filter(|_| have_all)?,
@@ -326,7 +411,7 @@ fn highest_common(own: &[SweepPoint], others: &[&[SweepPoint]]) -> Option<Highes
 fn has_valid(sweep: &[SweepPoint], load: f64) -> bool {
     sweep
         .iter()
-        .any(|point| point.offered_pps == load && point.forwarding_pps.is_some())
+        .any(|point| point.load_pps == load && point.forwarding_pps.is_some())
 }
 
 pub(super) fn points(steps: &Steps<'_>) -> Vec<LossPoint> {
@@ -336,7 +421,7 @@ pub(super) fn points(steps: &Steps<'_>) -> Vec<LossPoint> {
         .flat_map(|step| &step.trials)
         .filter(|trial| trial.result.is_valid())
         .map(|trial| LossPoint {
-            offered_pps: trial.request.offered_rate_pps,
+            offered_pps: trial.result.achieved_rate_pps,
             loss_ratio: trial.result.loss_ratio,
         })
         .collect()
@@ -351,14 +436,16 @@ mod tests {
         let sweep = |valid: &[(f64, f64)], invalid: &[f64]| {
             let mut points: Vec<SweepPoint> = valid
                 .iter()
-                .map(|(offered_pps, forwarded)| SweepPoint {
-                    offered_pps: *offered_pps,
+                .map(|(load_pps, forwarded)| SweepPoint {
+                    load_pps: *load_pps,
+                    offered_pps: *load_pps,
                     loss_ratio: Spread::of(vec![0.0]),
                     forwarding_pps: Spread::of(vec![*forwarded]),
                 })
                 .collect();
-            points.extend(invalid.iter().map(|offered_pps| SweepPoint {
-                offered_pps: *offered_pps,
+            points.extend(invalid.iter().map(|load_pps| SweepPoint {
+                load_pps: *load_pps,
+                offered_pps: *load_pps,
                 loss_ratio: None,
                 forwarding_pps: None,
             }));

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::positive;
+use crate::error::{ordered, positive};
 use crate::{ConfigError, LossRatio};
 
 /// Narrowest relative width: beneath it, neighbouring loads would differ by rounding only.
@@ -115,12 +115,7 @@ impl MlrSearchConfig {
         self.goals.iter().try_for_each(MlrGoal::validate)?;
         positive("min_rate_pps", self.min_rate_pps)?;
         positive("max_rate_pps", self.max_rate_pps)?;
-        if self.min_rate_pps > self.max_rate_pps {
-            return Err(ConfigError::BoundsCrossed {
-                min_rate_pps: self.min_rate_pps,
-                max_rate_pps: self.max_rate_pps,
-            });
-        }
+        ordered(self.min_rate_pps, self.max_rate_pps)?;
         if self.max_trials == 0 {
             return Err(ConfigError::Zero { name: "max_trials" });
         }

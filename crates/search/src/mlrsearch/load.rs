@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::MlrGoal;
+use crate::TrialRequest;
 
 /// What a load is for a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,17 @@ pub(super) struct Measured {
     /// What it counts for in sums, seconds.
     pub(super) effective_s: f64,
     pub(super) loss_ratio: f64,
+}
+
+impl Measured {
+    /// Returns what a trial is to a goal. Without an effective duration, it counts for as long as was asked for.
+    pub(super) fn of(request: &TrialRequest, loss_ratio: f64, effective_s: Option<f64>) -> Self {
+        Self {
+            intended_s: request.duration_s,
+            effective_s: effective_s.unwrap_or(request.duration_s),
+            loss_ratio,
+        }
+    }
 }
 
 /// Effective durations of the trials at one load, seconds, summed up for one goal.

@@ -174,9 +174,38 @@ impl MlrSearch {
     }
 }
 
+/// Returns the relevant lower bound of each goal if every invalid trial had lost this part of its frames, frames per second.
+pub(crate) fn relevant_lower_pps(
+    config: &MlrSearchConfig,
+    history: &[Attempt],
+    invalid_loss_ratio: f64,
+) -> Vec<Option<f64>> {
+    let mut table = Table::default();
+    for attempt in history {
+        let (loss_ratio, effective_s) = match attempt.outcome {
+            Outcome::Valid {
+                loss_ratio,
+                effective_duration_s,
+            } => (loss_ratio, effective_duration_s),
+            Outcome::Invalid { .. } => (invalid_loss_ratio, None),
+        };
+        let trial = Measured::of(&attempt.request, loss_ratio, effective_s);
+        table.add(&config.goals, attempt.request.rate_pps, trial);
+    }
+    let goals = config.goals.iter().enumerate();
+    goals
+        .map(|(index, goal)| Some(table.relevant(goal, index).lower?.rate_pps))
+        .collect()
+}
+
 impl Method for MlrSearch {
     fn name(&self) -> &'static str {
         "mlrsearch"
+    }
+
+    fn width_pps(&self, rate_pps: f64) -> Option<f64> {
+        let widths = self.config.goals.iter().map(|goal| goal.width * rate_pps);
+        widths.reduce(f64::min)
     }
 
     fn step(&mut self) -> Step {
@@ -199,11 +228,7 @@ impl Method for MlrSearch {
             .settle(outcome, self.config.max_invalid_repeats)?;
         match verdict {
             Verdict::Loss(loss_ratio) => {
-                let trial = Measured {
-                    intended_s: request.duration_s,
-                    effective_s: effective_s.unwrap_or(request.duration_s),
-                    loss_ratio,
-                };
+                let trial = Measured::of(&request, loss_ratio, effective_s);
                 self.table.add(&self.config.goals, request.rate_pps, trial);
                 self.choose();
             }

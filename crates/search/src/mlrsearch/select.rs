@@ -32,8 +32,8 @@ pub(super) struct Selector {
 #[derive(Clone, Copy, Debug)]
 struct Gap<'a> {
     lower: Option<&'a Load>,
-    upper: Option<&'a Load>,
-    /// Natural logarithms of the bounds' rates, or of the range's end where there is none.
+    upper: &'a Load,
+    /// Natural logarithms of the bounds' rates, or of the lowest rate where there is no lower bound.
     from: f64,
     to: f64,
 }
@@ -63,19 +63,22 @@ impl Selector {
         let goal = config.goals.get(self.index)?;
         let bounds = table.leaning(goal, self.index);
         let (lower, upper) = (bounds.lower, bounds.upper);
-        let is_enough = match (lower, upper) {
-            (None, None) => return Some(first_at(config.max_rate_pps, goal)),
-            (Some(lower), None) => lower.rate_pps >= config.max_rate_pps,
-            (None, Some(upper)) => upper.rate_pps <= config.min_rate_pps,
-            (Some(lower), Some(upper)) => goal.is_narrow(lower.rate_pps, upper.rate_pps),
-        };
-        if !is_enough {
-            let rate_pps = self.between(config, goal, table, lower, upper);
-            // Between loads that rounding keeps apart, there is nothing left to try.
-            let mut ends = [lower, upper].into_iter().flatten();
-            if ends.all(|load| load.rate_pps != rate_pps) {
-                return Some(first_at(rate_pps, goal));
+        if let Some(upper) = upper {
+            let is_enough = match lower {
+                None => upper.rate_pps <= config.min_rate_pps,
+                Some(lower) => goal.is_narrow(lower.rate_pps, upper.rate_pps),
+            };
+            if !is_enough {
+                let rate_pps = self.between(config, goal, table, lower, upper);
+                // Between loads that rounding keeps apart, there is nothing left to try.
+                let mut ends = [lower, Some(upper)].into_iter().flatten();
+                if ends.all(|load| load.rate_pps != rate_pps) {
+                    return Some(first_at(rate_pps, goal));
+                }
             }
+        } else if lower.is_none() {
+            // The highest rate is the first one tried, so without an upper bound it is the lower one.
+            return Some(first_at(config.max_rate_pps, goal));
         }
         // The one that is likelier to turn over, which would move the bounds; the upper one first when both are alike.
         let sums = |load: &Load| load.sums[self.index];
@@ -97,13 +100,13 @@ impl Selector {
         goal: &MlrGoal,
         table: &Table,
         lower: Option<&Load>,
-        upper: Option<&Load>,
+        upper: &Load,
     ) -> f64 {
         let gap = Gap {
             lower,
             upper,
             from: lower.map_or(config.min_rate_pps, |load| load.rate_pps).ln(),
-            to: upper.map_or(config.max_rate_pps, |load| load.rate_pps).ln(),
+            to: upper.rate_pps.ln(),
         };
         let (direction, stepped) = self.step(goal, gap);
         let hint = self.hint(goal, table, gap);
@@ -118,31 +121,26 @@ impl Selector {
 
     /// A step off the bound that was measured last.
     fn step(&mut self, goal: &MlrGoal, gap: Gap<'_>) -> (Direction, f64) {
-        let direction = match (gap.lower, gap.upper) {
-            (None, _) => Direction::Down,
-            (Some(lower), Some(upper)) if lower.last_trial < upper.last_trial => Direction::Down,
-            (Some(_), _) => Direction::Up,
+        let direction = match gap.lower {
+            Some(lower) if lower.last_trial >= gap.upper.last_trial => Direction::Up,
+            _ => Direction::Down,
         };
         let count = match self.steps {
             Some((last, count)) if last == direction => count + 1,
             _ => 0,
         };
         self.steps = Some((direction, count));
-        // No step goes beyond the middle; where a bound is missing, the end of the range may itself be one.
-        let whole = gap.to - gap.from;
-        let is_open = gap.lower.is_none() || gap.upper.is_none();
-        let most = if is_open { whole } else { whole / 2.0 };
         let step = if count < STEPS_MAX {
-            most.min(goal.log_width())
+            goal.log_width()
         } else {
-            most
+            f64::INFINITY
         };
-        let is_all = step >= whole;
+        // No step goes beyond the middle; where the lower bound is missing, the end of the range may itself be one.
+        let middle = f64::midpoint(gap.from, gap.to);
         let stepped = match direction {
-            Direction::Up if is_all => gap.to,
-            Direction::Up => gap.from + step,
-            Direction::Down if is_all => gap.from,
-            Direction::Down => gap.to - step,
+            Direction::Up => (gap.from + step).min(middle),
+            Direction::Down if gap.lower.is_none() => (gap.to - step).max(gap.from),
+            Direction::Down => (gap.to - step).max(middle),
         };
         (direction, stepped)
     }
@@ -150,7 +148,7 @@ impl Selector {
     /// Half a width under the load at which the device would just hold, as the frames that came through at the upper
     /// bound suggest; once for each bound. None when that is too near the lower bound to be worth a trial.
     fn hint(&mut self, goal: &MlrGoal, table: &Table, gap: Gap<'_>) -> Option<f64> {
-        let upper = gap.upper?;
+        let upper = gap.upper;
         if self.hinted_by_pps == Some(upper.rate_pps) {
             return None;
         }
@@ -170,24 +168,20 @@ impl Selector {
         let meeting_pps = (passed_pps - slope * upper.rate_pps) / (holds - slope);
         let hint = meeting_pps.ln() - width / 2.0;
         match gap.lower {
-            Some(_) => (hint > gap.from + width / 2.0).then_some(hint),
-            None => Some(hint.max(gap.from)),
+            Some(_) if hint <= gap.from + width / 2.0 => None,
+            _ => Some(hint.max(gap.from)),
         }
     }
 }
 
 impl Gap<'_> {
-    /// The rate for a logarithm, within the gap, and exact at the ends of the range.
+    /// The rate for a logarithm, within the gap, and exact at the lower end of the range.
     fn rate_at(&self, config: &MlrSearchConfig, log_rate: f64) -> f64 {
         if self.lower.is_none() && log_rate <= self.from {
             return config.min_rate_pps;
         }
-        if self.upper.is_none() && log_rate >= self.to {
-            return config.max_rate_pps;
-        }
         let floor = self.lower.map_or(config.min_rate_pps, |load| load.rate_pps);
-        let ceiling = self.upper.map_or(config.max_rate_pps, |load| load.rate_pps);
-        log_rate.exp().clamp(floor, ceiling)
+        log_rate.exp().clamp(floor, self.upper.rate_pps)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::bisection::Bisection;
 use super::desk::{Desk, Settled};
 use super::{Action, Observation, Procedure, ProcedureFindings, ProcedureStep};
-use crate::error::positive;
+use crate::error::{confidence, positive};
 use crate::{ConfigError, RecordError, Statistics};
 
 /// Parameters of a [`BackToBack`].
@@ -47,9 +47,7 @@ impl BackToBackConfig {
                 max_rate_pps: self.max_rate_pps,
             });
         }
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            return Err(ConfigError::Confidence(self.confidence));
-        }
+        confidence(self.confidence)?;
         for (name, is_zero) in [
             ("max_burst_frames", self.max_burst_frames == 0),
             ("resolution_frames", self.resolution_frames == 0),

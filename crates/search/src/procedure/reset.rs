@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::desk::{Desk, Settled};
 use super::{Action, Observation, Procedure, ProcedureFindings, ProcedureStep, RestartKind};
-use crate::error::positive;
+use crate::error::{confidence, positive};
 use crate::{ConfigError, RecordError, Statistics};
 
 /// Parameters of a [`Reset`].
@@ -33,9 +33,7 @@ impl ResetConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         positive("rate_pps", self.rate_pps)?;
         positive("limit_s", self.limit_s)?;
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            return Err(ConfigError::Confidence(self.confidence));
-        }
+        confidence(self.confidence)?;
         if self.repeats == 0 {
             return Err(ConfigError::Zero { name: "repeats" });
         }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::desk::{Desk, Settled};
 use super::{Action, Observation, Procedure, ProcedureFindings, ProcedureStep};
-use crate::error::positive;
+use crate::error::{confidence, positive};
 use crate::{ConfigError, RecordError, Statistics};
 
 /// Overload, as a part of the throughput.
@@ -43,9 +43,7 @@ impl SystemRecoveryConfig {
         positive("max_rate_pps", self.max_rate_pps)?;
         positive("overload_s", self.overload_s)?;
         positive("reduced_s", self.reduced_s)?;
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            return Err(ConfigError::Confidence(self.confidence));
-        }
+        confidence(self.confidence)?;
         if self.repeats == 0 {
             return Err(ConfigError::Zero { name: "repeats" });
         }

@@ -155,26 +155,69 @@ fn what_cannot_have_been_seen_is_refused() {
         method.record(Observation::Done),
         Err(RecordError::NothingPending)
     );
+    let passed = |lost_frames, rate_pps| Observation::Passed {
+        lost_frames,
+        rate_pps,
+    };
+    refused(
+        &mut method,
+        [
+            Observation::Done,
+            Observation::Recovered { after_s: None },
+            passed(20_001, None),
+            passed(0, Some(0.0)),
+            passed(0, Some(-1.0)),
+            passed(0, Some(f64::INFINITY)),
+        ],
+    );
+    method.record(passed(20_000, Some(1.0))).unwrap();
+
+    let mut method = SystemRecovery::new(recovery()).unwrap();
+    let after = |after_s| Observation::Recovered {
+        after_s: Some(after_s),
+    };
+    let wrong = [-0.1, 10.1, f64::INFINITY, f64::NAN].map(after);
+    refused(&mut method, wrong);
+    method.record(after(0.0)).unwrap();
+    method.step();
+    method.record(after(10.0)).unwrap();
+
+    let mut method = Reset::new(reset()).unwrap();
+    let gap = |gap_s| Observation::CameBack {
+        lost_frames: Some(1),
+        gap_s: Some(gap_s),
+    };
+    refused(&mut method, [-0.1, f64::INFINITY, f64::NAN].map(gap));
+    method.record(gap(0.0)).unwrap();
+
+    let mut method = AddressCaching::new(caching()).unwrap();
+    for _ in 0..2 {
+        method.step();
+        method.record(Observation::Done).unwrap();
+    }
+    let probed = |lost_frames| Observation::Probed {
+        flooded_frames: 0,
+        lost_frames,
+    };
+    refused(&mut method, [Observation::Done, probed(65_537)]);
+    method.record(probed(65_536)).unwrap();
+}
+
+/// Asks for an action, and sees these observations of it refused.
+fn refused(method: &mut dyn Procedure, wrong: impl IntoIterator<Item = Observation>) {
     let asked = method.step();
-    for wrong in [
-        Observation::Done,
-        Observation::Passed {
-            lost_frames: 20_001,
-            rate_pps: None,
-        },
-        Observation::Recovered { after_s: None },
-    ] {
-        assert!(matches!(
-            method.record(wrong),
-            Err(RecordError::WrongObservation { .. })
-        ));
+    for wrong in wrong {
+        let refused = method.record(wrong.clone());
+        assert!(
+            matches!(refused, Err(RecordError::WrongObservation { .. })),
+            "{wrong:?} was taken"
+        );
         assert_eq!(method.step(), asked);
     }
 }
 
-#[test]
-fn recovery_is_measured_from_the_reduction() {
-    let config = SystemRecoveryConfig {
+fn recovery() -> SystemRecoveryConfig {
+    SystemRecoveryConfig {
         throughput_pps: 1_000.0,
         max_rate_pps: 1_050.0,
         overload_s: 60.0,
@@ -182,7 +225,88 @@ fn recovery_is_measured_from_the_reduction() {
         repeats: 3,
         confidence: 0.95,
         max_invalid_repeats: 1,
+    }
+}
+
+fn reset() -> ResetConfig {
+    ResetConfig {
+        kind: RestartKind::Software,
+        rate_pps: 1_000.0,
+        limit_s: 30.0,
+        repeats: 3,
+        confidence: 0.95,
+        max_invalid_repeats: 0,
+    }
+}
+
+#[test]
+fn repeated_procedures_name_bad_parameters() {
+    type Change<C> = fn(&mut C);
+    let changes: [(Change<SystemRecoveryConfig>, _); 3] = [
+        (|c| c.confidence = 1.0, ConfigError::Confidence(1.0)),
+        (|c| c.repeats = 0, ConfigError::Zero { name: "repeats" }),
+        (
+            |c| c.overload_s = 0.0,
+            ConfigError::NotPositive {
+                name: "overload_s",
+                value: 0.0,
+            },
+        ),
+    ];
+    for (change, error) in changes {
+        let mut config = recovery();
+        change(&mut config);
+        assert_eq!(SystemRecovery::new(config).unwrap_err(), error);
+    }
+    let changes: [(Change<ResetConfig>, _); 3] = [
+        (|c| c.confidence = 0.0, ConfigError::Confidence(0.0)),
+        (|c| c.repeats = 0, ConfigError::Zero { name: "repeats" }),
+        (
+            |c| c.limit_s = -1.0,
+            ConfigError::NotPositive {
+                name: "limit_s",
+                value: -1.0,
+            },
+        ),
+    ];
+    for (change, error) in changes {
+        let mut config = reset();
+        change(&mut config);
+        assert_eq!(Reset::new(config).unwrap_err(), error);
+    }
+    let rates = AddressLearningRateConfig {
+        addresses: 1,
+        max_rate_pps: 1,
+        resolution_pps: 0,
+        probe_rate_pps: 1.0,
+        max_invalid_repeats: 0,
     };
+    assert_eq!(
+        AddressLearningRate::new(rates).unwrap_err(),
+        ConfigError::Zero {
+            name: "resolution_pps"
+        }
+    );
+}
+
+#[test]
+fn a_switch_that_keeps_no_address_has_no_capacity() {
+    let mut method = AddressCaching::new(caching()).unwrap();
+    let mut switch = Switch {
+        keeps: 0,
+        learns_pps: 1e9,
+        known: 0,
+    };
+    let result = drive(&mut method, 2 * 3 * 18, |action| switch.sees(action));
+    let ProcedureFindings::AddressCaching(found) = result.findings else {
+        panic!("findings of another method")
+    };
+    assert_eq!((found.capacity_addresses, found.is_limit), (None, false));
+}
+
+#[test]
+fn recovery_is_measured_from_the_reduction() {
+    let config = recovery();
     let mut method = SystemRecovery::new(config.clone()).unwrap();
     let mut seen = [Some(1.0), None, Some(2.0)].into_iter();
     let mut count = 0;
@@ -223,15 +347,7 @@ fn recovery_is_measured_from_the_reduction() {
 
 #[test]
 fn resets_are_told_by_loss_and_by_time() {
-    let config = ResetConfig {
-        kind: RestartKind::Software,
-        rate_pps: 1_000.0,
-        limit_s: 30.0,
-        repeats: 3,
-        confidence: 0.95,
-        max_invalid_repeats: 0,
-    };
-    let mut method = Reset::new(config).unwrap();
+    let mut method = Reset::new(reset()).unwrap();
     let mut seen = [(Some(1_500), Some(1.6)), (None, None), (Some(2_500), None)].into_iter();
     let result = drive(&mut method, 10, |_| {
         let (lost_frames, gap_s) = seen.next().unwrap();

@@ -33,10 +33,10 @@ impl Shape {
         let (mut low, mut high) = (0.0, (capacity + spread) / (1.0 - loss_ratio));
         for _ in 0..45 {
             let middle = (low + high) / 2.0;
-            if self.lost(middle, capacity, spread) > loss_ratio * middle {
-                high = middle;
-            } else {
+            if self.lost(middle, capacity, spread) <= loss_ratio * middle {
                 low = middle;
+            } else {
+                high = middle;
             }
         }
         low
@@ -55,26 +55,26 @@ fn normal_plus(x: f64) -> f64 {
 
 /// The integral of erfc from x, which is not negative, to infinity (Abramowitz and Stegun, 7.2).
 fn integral_erfc(x: f64) -> f64 {
-    let density = (-x * x).exp() / std::f64::consts::PI.sqrt();
-    if x < 1.0 {
-        return density - x * (1.0 - erf_series(x));
+    let density = 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp();
+    if x >= 1.0 {
+        density * integral_erfc_by_density(x)
+    } else {
+        density / 2.0 - x * (1.0 - erf_series(x))
     }
-    // The recurrence of the repeated integrals, downwards: all terms are positive, so nothing cancels in the tail.
-    let (mut above, mut here) = (0.0, 1e-200);
-    let mut scale = 0.0;
+}
+
+/// The integral of erfc from x, as a multiple of the density of erfc there, for x from 1 on: the recurrence of the repeated
+/// integrals (Abramowitz and Stegun, 7.2.5), downwards and by their ratios. All terms are positive, so nothing cancels in the tail.
+fn integral_erfc_by_density(x: f64) -> f64 {
     // The further out, the sooner the recurrence forgets what it began with.
-    let terms = (100.0 / (x * x)).clamp(14.0, 100.0) as u32;
-    for n in (1..=terms).rev() {
-        let below = 2.0 * f64::from(n + 1) * above + 2.0 * x * here;
-        (above, here) = (here, below);
-        if here > 1e200 {
-            (above, here) = (above * 1e-200, here * 1e-200);
-        }
-        scale = above;
+    let terms = if x >= 3.0 { 20 } else { 100 };
+    // Each repeated integral over the one that is repeated once less.
+    let (mut above, mut here) = (0.0, 0.0);
+    for n in (1..=terms).rev().map(f64::from) {
+        (above, here) = (here, 0.5 / (x + n * here));
     }
-    // `here` now stands for erfc, `above` for its integral; one more step gives twice the density.
-    let twice_density = 2.0 * above + 2.0 * x * here;
-    scale / twice_density * 2.0 * density
+    // Integral over erfc, and erfc over its density.
+    above * here
 }
 
 /// erf by its power series, for x under 1.
@@ -96,24 +96,81 @@ mod tests {
 
     #[test]
     fn the_integral_of_erfc_is_that_of_the_tables() {
-        // From printed values of erfc, and further out by the asymptotic series.
-        let near = |x: f64, value: f64| {
+        // Computed with 40 digits.
+        for (x, value) in [
+            (0.0, 0.564_189_583_547_756_3),
+            (0.1, 0.469_822_094_996_296_96),
+            (0.5, 0.199_641_228_374_245_67),
+            (0.9, 0.068_201_678_300_730_26),
+            (0.99, 0.051_848_427_819_079_6),
+            (1.0, 0.050_254_541_660_012_22),
+            (1.2, 0.026_048_947_377_332_033),
+            (2.0, 9.780_227_149_514_952e-4),
+            (2.7, 2.226_398_208_815_589_2e-5),
+            (3.0, 3.355_034_977_617_603e-6),
+            (6.0, 1.746_641_687_469_763e-18),
+            (20.0, 1.345_614_871_819_044_7e-177),
+        ] {
             let ours = integral_erfc(x);
-            assert!((ours / value - 1.0).abs() < 1e-6, "{x}: {ours} and {value}");
-        };
-        near(0.0, 0.564_189_583_5);
-        near(0.5, 0.199_641_228_3);
-        near(1.0, 0.050_254_541_7);
-        near(2.0, 0.000_978_022_7);
-        for x in [10.0f64, 20.0] {
-            let first = (-x * x).exp() / (2.0 * std::f64::consts::PI.sqrt() * x * x);
-            let y = 1.0 / (x * x);
-            near(
-                x,
-                first * (1.0 - 1.5 * y + 3.75 * y * y - 13.125 * y.powi(3)),
+            assert!(
+                (ours / value - 1.0).abs() < 1e-10,
+                "{x}: {ours} and {value}"
             );
         }
-        assert!((integral_erfc(1.0 - 1e-12) - integral_erfc(1.0)).abs() < 1e-11);
+    }
+
+    /// What is lost as the integral of the chance to lose (Simpson): the logistic function, and the normal distribution.
+    #[test]
+    fn the_loss_is_the_chance_to_lose_summed_up_over_the_load() {
+        let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let normal = |x: f64| {
+            if x < 0.0 {
+                (1.0 - erf_series(-x)) / 2.0
+            } else {
+                f64::midpoint(1.0, erf_series(x))
+            }
+        };
+        // The series of erf is good up to 1, so the load ends a spread over the capacity.
+        for (load, capacity, spread) in [(0.4, 0.3, 0.35), (0.3, 0.5, 0.6), (1.0, 0.7, 0.9)] {
+            for (shape, chance) in [
+                (Shape::Stretch, &logistic as &dyn Fn(f64) -> f64),
+                (Shape::Erf, &normal),
+            ] {
+                let steps = 200;
+                let step = load / f64::from(steps);
+                let at = |n: i32| chance((f64::from(n) * step - capacity) / spread);
+                let inner: f64 = (1..steps).map(|n| f64::from(2 + 2 * (n % 2)) * at(n)).sum();
+                let area = (at(0) + inner + at(steps)) * step / 3.0;
+                let ours = shape.lost(load, capacity, spread);
+                assert!((ours - area).abs() < 1e-9, "{shape:?}: {ours} and {area}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_is_lost_than_the_load_and_no_less_than_nothing() {
+        for shape in [Shape::Stretch, Shape::Erf] {
+            assert_eq!(shape.lost(0.0, 0.5, 0.1), 0.0);
+            // Far under the capacity, the loss is too small for the bend to show.
+            assert!(shape.lost(0.1, 0.9, 0.01) < 1e-30);
+            // Far over it, all that is over it is lost.
+            assert!((shape.lost(0.9, 0.4, 0.01) - 0.5).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_critical_load_is_found_up_to_the_highest_loss_and_is_none_where_every_load_loses_more() {
+        for shape in [Shape::Stretch, Shape::Erf] {
+            for (ratio, capacity, spread) in [(0.9, 0.01, 1.0), (0.9, 0.5, 1e-3), (0.5, 0.3, 0.2)] {
+                let load = shape.critical_load(ratio, capacity, spread);
+                let seen = shape.lost(load, capacity, spread) / load;
+                assert!(
+                    (seen / ratio - 1.0).abs() < 1e-9,
+                    "{shape:?}: {seen} and {ratio}"
+                );
+            }
+            assert!(shape.critical_load(1e-7, 0.01, 1.0) < 1e-9);
+        }
     }
 
     proptest! {

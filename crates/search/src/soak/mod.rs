@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use self::loss::Shape;
 use self::posterior::{Posterior, Seen};
-use crate::error::positive;
+use crate::error::{ordered, positive};
 use crate::ledger::{Ledger, Verdict};
 use crate::{
     Attempt, ConfigError, Findings, LossRatio, Method, Outcome, RecordError, SearchResult, Step,
@@ -54,12 +54,7 @@ impl SoakConfig {
         positive("first_trial_duration_s", self.first_trial_duration_s)?;
         positive("trial_growth_s", self.trial_growth_s)?;
         positive("duration_s", self.duration_s)?;
-        if self.min_rate_pps > self.max_rate_pps {
-            return Err(ConfigError::BoundsCrossed {
-                min_rate_pps: self.min_rate_pps,
-                max_rate_pps: self.max_rate_pps,
-            });
-        }
+        ordered(self.min_rate_pps, self.max_rate_pps)?;
         Ok(())
     }
 }
@@ -187,8 +182,9 @@ impl Soak {
                 critical_load: critical,
                 stretch: has_seen.then(|| self.estimate(&self.stretch)),
                 erf: has_seen.then(|| self.estimate(&self.erf)),
-                is_over_range: critical
-                    .is_some_and(|critical| critical.mean_pps > self.config.max_rate_pps),
+                is_over_range: critical.is_some_and(|critical| {
+                    !(..=self.config.max_rate_pps).contains(&critical.mean_pps)
+                }),
                 trials: u32::try_from(self.seen.len()).unwrap_or(u32::MAX),
                 trials_s: self.trials_s,
             })),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Soaks of simulated devices whose critical load is known.
 
+use super::posterior::Moments;
 use super::*;
 
 fn config() -> SoakConfig {
@@ -178,5 +179,84 @@ fn invalid_trials_and_bad_parameters_are_told() {
             name: "loss_ratio",
             ..
         }
+    ));
+}
+
+#[test]
+fn trials_go_round_the_mean_of_both_shapes_as_it_is_known_so_far() {
+    let config = config();
+    let mut soak = Soak::new(config.clone()).unwrap();
+    let near = |ours: f64, expected: f64| {
+        assert!(
+            (ours / expected - 1.0).abs() < 1e-12,
+            "{ours} and {expected}"
+        );
+    };
+    let mut others = 0;
+    for trial in 0..10 {
+        let Step::Run(request) = soak.step() else {
+            panic!("over too early")
+        };
+        near(request.duration_s, 5.0 + 0.1 * f64::from(trial));
+        match trial {
+            0 => assert_eq!(request.rate_pps, 20e6),
+            // What came through of the first one.
+            1 => near(request.rate_pps, 11e6),
+            _ => {
+                let load = soak.critical_load();
+                let offset = [0.0, 1.0, -1.0, 2.0][trial as usize % 4];
+                near(
+                    request.rate_pps,
+                    load.mean_pps + offset * load.deviation_pps,
+                );
+                others += 1;
+            }
+        }
+        // 11 million frames a second pass; closer by, a few are lost.
+        let over = (1.0 - 11e6 / request.rate_pps).max(0.0);
+        let loss_ratio = over.max(if request.rate_pps > 10.8e6 { 1e-5 } else { 0.0 });
+        soak.record(Outcome::lost(loss_ratio)).unwrap();
+        let seen = soak.seen.last().unwrap();
+        near(seen.load, request.rate_pps / 20e6);
+        near(seen.frames_of_max, 20e6 * request.duration_s);
+        let offered = request.rate_pps * request.duration_s;
+        assert!((seen.lost - loss_ratio * offered).abs() <= 1e-9 * seen.lost);
+    }
+    assert_eq!(others, 8);
+    assert_eq!(soak.history().len(), 10);
+}
+
+/// The distribution that is one of two with equal chances has this mean and this mean of squares.
+#[test]
+fn both_shapes_count_alike_and_their_distance_adds_to_the_deviation() {
+    let mut soak = Soak::new(config()).unwrap();
+    for loss_ratio in [0.45, 1e-3] {
+        soak.step();
+        soak.record(Outcome::lost(loss_ratio)).unwrap();
+    }
+    let (one, other) = (soak.stretch.critical(), soak.erf.critical());
+    assert!((one.mean - other.mean).abs() > 0.1 * one.deviation.max(other.deviation));
+    let mean = f64::midpoint(one.mean, other.mean);
+    let square = |load: Moments| load.mean.powi(2) + load.deviation.powi(2);
+    let variance = f64::midpoint(square(one), square(other)) - mean.powi(2);
+    let both = soak.critical_load();
+    assert!((both.mean_pps / (20e6 * mean) - 1.0).abs() < 1e-12);
+    assert!((both.deviation_pps / (20e6 * variance.sqrt()) - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_soak_at_a_single_rate_is_one_too() {
+    let single = SoakConfig {
+        min_rate_pps: 20e6,
+        ..config()
+    };
+    assert_eq!(single.validate(), Ok(()));
+    let crossed = SoakConfig {
+        min_rate_pps: 20.1e6,
+        ..config()
+    };
+    assert!(matches!(
+        crossed.validate(),
+        Err(ConfigError::BoundsCrossed { .. })
     ));
 }

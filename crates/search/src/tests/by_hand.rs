@@ -295,6 +295,65 @@ fn bad_parameters_are_named() {
 }
 
 #[test]
+fn the_bound_of_trials_is_that_of_the_worst_case() {
+    let unlimited = SingleRunConfig {
+        max_trials: 10_000,
+        ..small()
+    };
+    // 10 to 98, 100 and one for rounding; the whole step and its halves 2, 1 and 0.5: 29, each with two repeats.
+    assert_eq!(unlimited.trial_bound(), 87);
+    let best_of_four = SingleRunConfig {
+        best_of: 4,
+        ..unlimited.clone()
+    };
+    assert_eq!(best_of_four.trial_bound(), 4 * 87);
+    // From 50 on, steps of 24 take 74, 98, 100 and one more; and then 24, 12, 6, 3, 1.5.
+    let coarse = SingleRunConfig {
+        start_rate_pps: 50.0,
+        start_step_pps: 24.0,
+        resolution_pps: 3.0,
+        max_invalid_repeats: 0,
+        ..unlimited
+    };
+    assert_eq!(coarse.trial_bound(), 10);
+    assert_eq!(
+        SingleRunConfig {
+            max_trials: 9,
+            ..coarse
+        }
+        .trial_bound(),
+        9
+    );
+}
+
+#[test]
+fn the_edges_of_parameters_are_allowed() {
+    let same_as_step = SingleRunConfig {
+        resolution_pps: 4.0,
+        ..small()
+    };
+    assert_eq!(same_as_step.validate(), Ok(()));
+    let single_rate = SingleRunConfig {
+        min_rate_pps: 10.0,
+        max_rate_pps: 10.0,
+        ..small()
+    };
+    assert_eq!(single_rate.validate(), Ok(()));
+    // A step so small that it is lost in rounding; one that is not.
+    let step = |start_step_pps| SingleRunConfig {
+        start_rate_pps: 1e16,
+        max_rate_pps: 1e16,
+        start_step_pps,
+        ..small()
+    };
+    assert!(matches!(
+        step(1.0).validate(),
+        Err(ConfigError::StepVanishes { .. })
+    ));
+    assert_eq!(step(2.0).validate(), Ok(()));
+}
+
+#[test]
 fn results_survive_storing() {
     for (capacity, tag) in [(19.0, "converged"), (1.0, "nothing_held_in_reach")] {
         let mut search = SingleRun::new(small()).unwrap();

@@ -2,9 +2,11 @@
 //! Tests of the methods through their public face, on simulated devices.
 
 mod by_hand;
+mod common;
 mod forwarding;
 mod of_n;
 mod properties;
+mod readings;
 mod reference;
 mod sweep;
 

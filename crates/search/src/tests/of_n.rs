@@ -113,6 +113,57 @@ fn of_n_names_bad_parameters_and_ends_early_with_a_reason() {
     ));
 }
 
+#[test]
+fn a_side_that_finds_nothing_says_how_far_down_it_looked() {
+    let of = |change: fn(&mut SingleRunConfig)| {
+        let mut config = config(2, Sides::Worst);
+        change(&mut config.search);
+        let mut search = BestWorst::new(config).unwrap();
+        let result = drive(&mut search, 100, |_, _| Outcome::lost(0.5));
+        of_n(&result).worst.clone().unwrap()
+    };
+    let in_reach = of(|_| ());
+    let lowest_tried_pps = 2.5;
+    assert_eq!(
+        in_reach.end,
+        SearchEnd::NothingHeldInReach { lowest_tried_pps }
+    );
+    assert_eq!(
+        (in_reach.highest_held_pps, in_reach.published_pps),
+        (None, Some(2.5))
+    );
+    // 10, 6 and 4, where the step comes under the resolution and the range ends.
+    let at_the_end = of(|search| {
+        search.resolution_pps = 4.0;
+        search.min_rate_pps = 4.0;
+    });
+    assert_eq!(at_the_end.end, SearchEnd::NothingHeldAtMinRate);
+    assert_eq!(at_the_end.published_pps, Some(4.0));
+}
+
+#[test]
+fn a_side_counts_the_rates_that_were_lost_under_its_result() {
+    let mut config = config(2, Sides::Best);
+    config.search.start_step_pps = 20.0;
+    config.search.min_rate_pps = 2.0;
+    let mut search = BestWorst::new(config).unwrap();
+    // 10 is lost, but 2 and then 12 hold; all above is lost again.
+    let result = drive(&mut search, 100, |_, rate| {
+        Outcome::lost(if rate == 2.0 || rate == 12.0 {
+            0.0
+        } else {
+            0.5
+        })
+    });
+    let tried = [
+        10.0, 10.0, 2.0, 12.0, 17.0, 17.0, 14.5, 14.5, 13.25, 13.25, 12.625, 12.625,
+    ];
+    assert_eq!(rates(&result), tried);
+    let best = of_n(&result).best.as_ref().unwrap();
+    assert_eq!(best.highest_held_pps, Some(12.0));
+    assert_eq!(best.lost_at_or_under_highest_held, 1);
+}
+
 /// The search once more, as one loop with the device called from inside; each rate is judged once.
 fn reference(
     config: &BestWorstConfig,
@@ -346,7 +397,6 @@ fn other_searches_are_repeated_with_a_result_for_each_goal_and_side() {
         repeated(&result).clone()
     };
     let found = of(Repeated::BestWorstOfN(config(3, Sides::Both)));
-    assert_eq!(found.statistics.len(), 2);
     let goals = vec![
         MlrGoal::fdio(LossRatio::ZERO),
         MlrGoal::fdio(LossRatio::new(0.005).unwrap()),
@@ -359,6 +409,7 @@ fn other_searches_are_repeated_with_a_result_for_each_goal_and_side() {
         max_trials: 1000,
     };
     for found in [found, of(Repeated::MlrSearch(mlr))] {
+        assert_eq!(found.statistics.len(), 2);
         for statistics in &found.statistics {
             let statistics = statistics.unwrap();
             assert_eq!(

@@ -78,10 +78,24 @@ fn steps_of_line_rate() {
         [1e6, 5e6, 9e6]
     );
     assert_eq!(percent(50.0, 50.0, 1.0).unwrap().rates_pps, [5e6]);
-    assert!(matches!(
+    // In binary, two tenths are a little less than twice one tenth over one tenth.
+    assert_eq!(percent(0.1, 0.3, 0.1).unwrap().rates_pps.len(), 3);
+    assert_eq!(
         percent(2.0, 1.0, 1.0),
-        Err(ConfigError::BoundsCrossed { .. })
-    ));
+        Err(ConfigError::BoundsCrossed {
+            min_rate_pps: 2e5,
+            max_rate_pps: 1e5
+        })
+    );
+    // 10,000 rates are the most.
+    assert_eq!(percent(0.01, 100.0, 0.01).unwrap().rates_pps.len(), 10_000);
+    assert_eq!(
+        percent(0.01, 100.01, 0.01),
+        Err(ConfigError::TooManyRates {
+            points: 10_001.0,
+            limit: 10_000
+        })
+    );
     assert!(matches!(
         percent(1.0, 100.0, 1e-6),
         Err(ConfigError::TooManyRates { .. })
@@ -92,6 +106,24 @@ fn steps_of_line_rate() {
     ));
     assert!(percent(0.0, 100.0, 1.0).is_err());
     assert!(percent(1.0, f64::NAN, 1.0).is_err());
+}
+
+#[test]
+fn a_list_has_a_limit_too_and_a_bound_of_trials() {
+    let of = |count: u32| config(&(1..=count).map(f64::from).collect::<Vec<_>>());
+    assert_eq!(of(9_999).validate(), Ok(()));
+    assert_eq!(of(10_000).validate(), Ok(()));
+    for count in [10_001, 10_002] {
+        assert_eq!(
+            of(count).validate(),
+            Err(ConfigError::TooManyRates {
+                points: f64::from(count),
+                limit: 10_000
+            })
+        );
+    }
+    // Each rate once, and once more if it was invalid.
+    assert_eq!(of(7).trial_bound(), 14);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sections for the methods beside the search and the sweep.
 
+use quietwire_search::PartsOf;
 use serde::{Deserialize, Serialize};
 
 use super::Percent;
@@ -50,7 +51,7 @@ pub struct ForwardingRatePlan {
     pub duration_s: Option<f64>,
 }
 
-/// `[latency-plan]`: latency at NDR, at PDR, at the last linear step under each, and at 10, 50 and 90 % of PDR.
+/// `[latency-plan]`: latency at NDR, at PDR, at the last linear step under each, and at 10, 50 and 90 % of one of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LatencyPlanSection {
@@ -60,6 +61,9 @@ pub struct LatencyPlanSection {
     /// Name of the goal that PDR is taken from.
     #[serde(default = "pdr")]
     pub pdr: String,
+    /// Which of both 10, 50 and 90 % are of. Without it PDR.
+    #[serde(default)]
+    pub parts_of: PartsOf,
     /// First linear step. Without it that of `[search]`.
     pub start_rate_percent: Option<Percent>,
     /// Distance of linear steps. Without it that of `[search]`.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use quietwire_lab::{AtWork, CycleCount, Entered, Lab};
 use quietwire_monitor::{Activity, Snapshot};
+use quietwire_tester::account::{DeviceCounts, DeviceLayout, PortAt};
 use serde_json::Value;
 
 use super::LabBenchError;
@@ -48,6 +49,22 @@ impl Subject {
         }
     }
 
+    /// Counters of its elements.
+    pub(super) fn frames(&self, lab: &Lab) -> DeviceCounts {
+        match self {
+            Self::Alone(_) => lab.frames(topology::ALONE),
+            Self::Topology(device) => device.frames(),
+        }
+    }
+
+    /// How its ports are joined to each other and to the tester's.
+    pub(super) fn layout(&self) -> DeviceLayout {
+        match self {
+            Self::Alone(entered) => alone(entered.tester_uris.len()),
+            Self::Topology(device) => device.layout(),
+        }
+    }
+
     /// An error when a part of it died.
     pub(super) fn check(&mut self, lab: &mut Lab) -> Result<(), LabBenchError> {
         lab.check()?;
@@ -55,6 +72,20 @@ impl Subject {
             Self::Alone(_) => Ok(()),
             Self::Topology(device) => device.check(),
         }
+    }
+}
+
+/// The switch alone with so many ports. Of three the last one sees what is flooded, and nothing is joined in pairs.
+fn alone(ports: usize) -> DeviceLayout {
+    let at = |index: usize| PortAt::new(topology::ALONE, &format!("p{index}"));
+    DeviceLayout {
+        at_tester: (0..ports).map(|index| Some(at(index))).collect(),
+        links: Vec::new(),
+        joins: if ports == 2 {
+            vec![[at(0), at(1)]]
+        } else {
+            Vec::new()
+        },
     }
 }
 

@@ -12,6 +12,7 @@ use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::topology::{Assignment, Graph, TESTER, TopologyError, assign};
 use quietwire_lab::up::{Ends, GuestOptions, UpLab, UpOptions, lacking};
 use quietwire_lab::{Fault, IsolationPart, LabError, LabOptions, Place, Setup, Stop};
+use quietwire_tester::account::{DeviceCounts, DeviceLayout};
 use quietwire_tester::{Preparation, Tester, Trial};
 use serde_json::{Value, json};
 
@@ -274,6 +275,16 @@ impl UpDevice {
     /// What forwarding has cost elements that count it.
     pub(super) fn cycles(&self) -> BTreeMap<String, quietwire_lab::CycleCount> {
         self.lab.cycles()
+    }
+
+    /// Counters of its elements.
+    pub(super) fn frames(&self) -> DeviceCounts {
+        self.lab.frames()
+    }
+
+    /// How its ports are joined to each other and to the tester's.
+    pub(super) fn layout(&self) -> DeviceLayout {
+        self.lab.layout()
     }
 
     /// An error when one of its processes died.

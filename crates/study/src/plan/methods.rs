@@ -13,7 +13,7 @@ use crate::file::{
 
 /// Rates of a loss distribution between worst and best, where the file says nothing.
 const DISTRIBUTION_RATES: u32 = 5;
-/// Loads of a latency plan, at most: NDR, PDR, a step under each, three parts of PDR.
+/// Loads of a latency plan, at most: NDR, PDR, a step under each, three parts of one of them.
 const LATENCY_LOADS: u32 = 7;
 
 /// What the file asks for.
@@ -221,6 +221,7 @@ impl LatencyRates {
             rate_of(&self.plan.pdr, &self.goals, found),
             of_max(self.plan.start_rate_percent.or(self.start_rate)),
             of_max(self.plan.start_step_percent.or(self.start_step)),
+            self.plan.parts_of,
         )?;
         let trials = LatencyTrials::new(plan, common.duration_s, common.invalid_repeats)?;
         Ok(Machine::Method(Box::new(trials)))

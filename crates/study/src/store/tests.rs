@@ -43,6 +43,7 @@ fn trial() -> quietwire_tester::Trial {
         ip: quietwire_tester::IpVersion::V4,
         low_rate_pps: quietwire_tester::LOW_RATE_PPS,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     }
 }

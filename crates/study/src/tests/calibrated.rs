@@ -33,6 +33,7 @@ impl TrafficGenerator for Calibrated {
             measured_unix_ns: 1,
             clean_rate_pps: self.clean_rate_pps,
             latency_floor_ns: 1000,
+            own: None,
             is_exceeded: rate_pps > self.clean_rate_pps,
         })
     }

@@ -4,7 +4,7 @@
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::bridge::{
+use quietwire_tables::bridge::{
     BridgePort, Flooding, OverLimit, PortVlans, StormLimits, TagType, Trunk, Tunnel, VlanSet,
 };
 
@@ -55,6 +55,14 @@ impl FloodingSetting {
             multicast: self.multicast.unwrap_or(true),
         }
     }
+
+    fn over(self, other: Self) -> Self {
+        Self {
+            unknown_unicast: self.unknown_unicast.or(other.unknown_unicast),
+            broadcast: self.broadcast.or(other.broadcast),
+            multicast: self.multicast.or(other.multicast),
+        }
+    }
 }
 
 /// Frames to be flooded that a port may bring in, by kind; no limit where none is given.
@@ -70,6 +78,16 @@ pub struct StormSetting {
     /// To groups of stations, frames per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast_pps: Option<u32>,
+}
+
+impl StormSetting {
+    fn over(self, other: Self) -> Self {
+        Self {
+            unknown_unicast_pps: self.unknown_unicast_pps.or(other.unknown_unicast_pps),
+            broadcast_pps: self.broadcast_pps.or(other.broadcast_pps),
+            multicast_pps: self.multicast_pps.or(other.multicast_pps),
+        }
+    }
 }
 
 /// How a port behaves in its bridge. Of `access`, `trunk` with `native`, and `tunnel`, one kind; none of them: the port
@@ -273,9 +291,17 @@ impl BridgingSetting {
             learning_limit: self.learning_limit.or(other.learning_limit),
             over_limit: self.over_limit.or(other.over_limit),
             split_horizon: self.split_horizon.or(other.split_horizon),
-            flooding: self.flooding.or(other.flooding),
-            storm: self.storm.or(other.storm),
+            flooding: merged(self.flooding, other.flooding, FloodingSetting::over),
+            storm: merged(self.storm, other.storm, StormSetting::over),
         }
+    }
+}
+
+/// Returns what either says; what both say, by `over`.
+fn merged<T>(one: Option<T>, other: Option<T>, over: impl Fn(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(over(one, other)),
+        (one, other) => one.or(other),
     }
 }
 
@@ -284,7 +310,7 @@ fn parse_set(text: Option<&str>) -> Result<VlanSet, String> {
         None | Some("") => Ok(VlanSet::NONE),
         Some(text) => text
             .parse()
-            .map_err(|error: crate::bridge::VlanSetError| error.to_string()),
+            .map_err(|error: quietwire_tables::bridge::VlanSetError| error.to_string()),
     }
 }
 
@@ -366,5 +392,19 @@ mod tests {
                 .unwrap_err()
                 .contains("no trunk")
         );
+    }
+
+    #[test]
+    fn flooding_and_storm_limits_of_one_kind_leave_the_others() {
+        let read = |text: &str| toml::from_str::<BridgingSetting>(text).unwrap();
+        let former = read(
+            "flooding = { broadcast = false }\nstorm = { broadcast-pps = 10, multicast-pps = 20 }",
+        );
+        let change = read("flooding = { multicast = false }\nstorm = { multicast-pps = 30 }");
+        let expected = read(
+            "flooding = { broadcast = false, multicast = false }\n\
+             storm = { broadcast-pps = 10, multicast-pps = 30 }",
+        );
+        assert_eq!(change.over(former), expected);
     }
 }

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::bridging::{BridgingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
-use super::layer3::{InterfaceSetting, Placed, VRF_MAIN, VrfSetting};
+use super::layer3::{InterfaceSetting, VRF_MAIN, VrfSetting};
+use super::place::{Place, Placed};
 use super::rules::{Action, RuleSetting};
-use super::{BridgeSetting, CrossConnectSetting, Place, PortSetting, Settings};
+use super::settings::{BridgeSetting, CrossConnectSetting, PortSetting, Settings};
 use crate::error::SwitchError;
 
 /// A change of the configuration. In JSON: `{"add-port":{"name":"a","uri":"null:"}}`.

@@ -9,12 +9,13 @@ use toml::Spanned;
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
-use super::layer3::{InterfaceSetting, NeighbourSetting, Placed, RouteSetting, VrfSetting};
+use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
+use super::place::{Place, Placed, line_of, wrong};
+use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
-use super::{
-    BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, Place, PortSetting, Settings,
+use super::settings::{
+    BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, PortSetting, Settings,
 };
-use crate::engine::Rules;
 use crate::error::SwitchError;
 
 #[derive(Debug, Deserialize)]
@@ -76,14 +77,6 @@ struct Bridge {
     flooding: Option<FloodingSetting>,
 }
 
-pub(super) fn line_of(text: &str, offset: usize) -> usize {
-    1 + text
-        .bytes()
-        .take(offset)
-        .filter(|octet| *octet == b'\n')
-        .count()
-}
-
 /// Each with where it was written.
 fn placed<T>(
     list: Vec<Spanned<T>>,
@@ -97,7 +90,29 @@ fn placed<T>(
     list.into_iter().map(one).collect()
 }
 
-pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
+impl Settings {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// [`SwitchError::Unreadable`]; [`SwitchError::Config`] with file, line and key.
+    pub fn read(path: &Path) -> Result<Self, SwitchError> {
+        let text = std::fs::read_to_string(path).map_err(|cause| SwitchError::Unreadable {
+            path: path.to_owned(),
+            cause: cause.to_string(),
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of a TOML file; `path` is for messages.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] with file, line and key.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, SwitchError> {
+        parse(path, text)
+    }
+}
+
+fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
     let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
     let place = |offset: usize, key: &'static str| Place::File {
         path: path.to_owned(),
@@ -169,25 +184,4 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         rule_default: file.rule_default,
         rebalance: file.rebalance,
     })
-}
-
-/// An error of the TOML reader: its own text has several lines and no file name.
-pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
-    let mut place = path.display().to_string();
-    if let Some(span) = error.span() {
-        let line = line_of(text, span.start);
-        place += &format!(", line {line}");
-        let key = text
-            .lines()
-            .nth(line - 1)
-            .and_then(|line| line.split_once('='))
-            .map(|(key, _)| key.trim());
-        if let Some(key) = key.filter(|key| !key.is_empty()) {
-            place += &format!(", key '{key}'");
-        }
-    }
-    SwitchError::Config {
-        place,
-        what: error.message().to_owned(),
-    }
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::filter::Asked;
+use quietwire_tables::filter::Asked;
 
 /// Names that are taken and given for ethertypes; others are numbers.
 const ETHERTYPES: [(&str, u16); 4] = [

@@ -10,14 +10,15 @@ use quietwire_packet::{MacAddress, VlanId};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::layer3::{self, Layer3Plan};
+use super::place::Place;
+use super::rebalance::Rules;
 use super::rules;
-use super::{
-    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
+use super::settings::{
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning,
     PortSetting, Settings,
 };
-use crate::bridge::{self, BridgePort, PortVlans, TagType, Trunk, VlanSet};
-use crate::engine::Rules;
 use crate::error::SwitchError;
+use quietwire_tables::bridge::{self, BridgePort, PortVlans, TagType, Trunk, VlanSet};
 
 const RING_SIZE: u16 = 1024;
 /// Largest untagged frame of IEEE 802.3, with FCS.

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use quietwire_dpdk::Fault;
+use std::fmt;
+use std::path::Path;
 
+use quietwire_dpdk::Fault;
+use quietwire_host::CpuList;
+
+use super::bridging::{BridgingSetting, FloodingSetting};
 use super::*;
-use crate::bridge::PortVlans;
+use crate::error::SwitchError;
+use quietwire_tables::bridge::PortVlans;
 
 const FILE: &str = r#"
 forwarding-cpus = "3"
@@ -42,7 +48,7 @@ fn online() -> CpuList {
 }
 
 fn parse(text: &str) -> Result<Settings, SwitchError> {
-    file::parse(Path::new("switch.toml"), text)
+    Settings::parse(Path::new("switch.toml"), text)
 }
 
 fn message(result: Result<impl fmt::Debug, SwitchError>, fault: Fault) -> String {

@@ -4,13 +4,13 @@
 use quietwire_host::CpuList;
 use serde::Serialize;
 
-use crate::engine::Rules;
-
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
+use super::plan::{Group, Plan};
+use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
-use super::{Group, HugePages, Idle, Pinning, Plan};
+use super::settings::{HugePages, Idle, Pinning};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use crate::config::Change;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
-use crate::engine::Rules;
+use crate::config::rebalance::Rules;
 use crate::observe::WatchRequest;
 
 use ipnet::IpNet;

@@ -11,6 +11,7 @@ use quietwire_packet::FCS_LENGTH;
 
 use super::Engine;
 use super::assign::{self, Queue, QueueId, Thread};
+use super::driver_drops::DriverDrops;
 use super::slot::{QueueSlot, Slot};
 use super::threads::Forwarder;
 use crate::config::{Plan, PortPlan};
@@ -175,7 +176,7 @@ impl Engine {
                 spare_tx: started.tx,
                 stage: Arc::new(Stage::Drop),
                 base: PortCounts::default(),
-                driver: Default::default(),
+                driver: DriverDrops::default(),
                 _pool: pool.clone(),
             };
             opened.push((slot, started.rx));
@@ -251,7 +252,7 @@ impl Engine {
             return Vec::new();
         };
         let port = number as u16;
-        slot.base = crate::show::counted(self, port);
+        slot.base = self.counted(port);
         let queues: Vec<(QueueId, RxQueue)> = rx
             .into_iter()
             .enumerate()
@@ -474,6 +475,7 @@ impl Engine {
             for port in ports {
                 self.take_ways(port, cpu)?;
             }
+            self.end_abandoned_relays(cpu)?;
             let index = self.forwarders.iter().position(|one| one.cpu == cpu);
             if let Some(index) = index {
                 let forwarder = self.forwarders.remove(index);
@@ -482,6 +484,16 @@ impl Engine {
                 forwarder.end()?;
                 self.ended.insert(cpu, counters);
             }
+        }
+        Ok(())
+    }
+
+    /// Has the threads other than one that ends give back rings that nobody writes to any more.
+    fn end_abandoned_relays(&mut self, ending: u32) -> Result<(), SwitchError> {
+        let cpus = self.forwarders.iter().map(|one| one.cpu);
+        let others: Vec<u32> = cpus.filter(|cpu| *cpu != ending).collect();
+        for cpu in others {
+            drop(self.tell(cpu, Order::EndAbandonedRelays)?);
         }
         Ok(())
     }

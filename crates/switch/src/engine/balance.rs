@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 use super::assign::QueueId;
+use crate::config::rebalance::Rules;
 
 /// What a queue costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,26 +25,12 @@ pub(crate) struct Load {
     pub(crate) is_mapped: bool,
 }
 
-/// When to move.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
-pub struct Rules {
-    /// Below this load of the busiest thread nothing is moved, share of a CPU.
-    pub threshold: f64,
-    /// By how much a move has to lower the higher load of the two threads, share of a CPU.
-    pub improvement: f64,
-    /// Moves at once at most.
-    pub moves_max: usize,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            threshold: 0.7,
-            improvement: 0.1,
-            moves_max: 8,
-        }
-    }
+/// What queues had cost when loads were last looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Loads {
+    pub(super) seen: BTreeMap<QueueId, u64>,
+    pub(super) shares: BTreeMap<QueueId, f64>,
+    pub(super) at: Option<Instant>,
 }
 
 /// A queue that should go elsewhere.

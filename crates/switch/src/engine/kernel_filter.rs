@@ -3,16 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::Engine;
+use super::counted::CountedFilter;
 use crate::config::kernel_filter::KernelFilterSetting;
 use crate::layer3::{Known, Layer3};
 use crate::report::KernelFilterReport;
-use crate::route::{FilterRule, KernelFilter};
-
-/// A rule, and the frames that it has matched.
-pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
+use quietwire_tables::route::{FilterRule, KernelFilter};
 
 impl Engine {
     /// Gives each rule of the plan its count: one that is as it was keeps it.

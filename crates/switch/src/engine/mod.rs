@@ -5,8 +5,11 @@
 mod apply;
 mod assign;
 mod balance;
+mod counted;
+mod driver_drops;
 mod kernel_filter;
 mod moves;
+mod port_counts;
 mod router;
 mod rules;
 mod slot;
@@ -19,19 +22,21 @@ use std::time::Instant;
 use quietwire_dpdk::{Eal, Mempool};
 use quietwire_packet::VlanId;
 
-use crate::bridge::{BridgeTables, StormLimits};
 use crate::bridge_view::{BridgeView, History};
 use crate::config::bridging::BridgingSetting;
 use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::fdb::{Fdb, Key, Selection};
 use crate::forward::{BridgeStage, Cutter, Domain, FilteredStage, Shared, Stage};
 use crate::layer3::{Exchange, SharedLayer3};
 use crate::observe::Watches;
+use crate::report::MoveReport;
+use balance::Loads;
+use counted::{CountedFilter, CountedRules};
+use quietwire_tables::bridge::{BridgeTables, StormLimits};
+use quietwire_tables::fdb::{Fdb, Key, Selection};
+use quietwire_tables::route::{Interfaces, Router};
 
-pub use balance::Rules;
-pub(crate) use moves::Moved;
 pub(crate) use slot::Slot;
 pub(crate) use threads::Forwarder;
 
@@ -48,16 +53,16 @@ pub(crate) struct Engine {
     pub(crate) ended: BTreeMap<u32, Arc<ThreadCounters>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) started: Instant,
-    pub(crate) moved: Vec<Moved>,
+    pub(crate) moved: Vec<MoveReport>,
     pub(crate) layer3: SharedLayer3,
     /// Names of interfaces by number.
     interfaces: Vec<Option<String>>,
-    kernel_filters: Vec<kernel_filter::CountedFilter>,
-    rules: rules::CountedRules,
+    kernel_filters: Vec<CountedFilter>,
+    rules: CountedRules,
     domain: Arc<Domain>,
     /// CPU of the thread that sends for the service thread.
     injects: Option<u32>,
-    loads: moves::Loads,
+    loads: Loads,
     pub(crate) watches: Watches,
     pools: u32,
     /// Where copies of flooded frames come from, that go out with different tags; made with the first thread.
@@ -75,7 +80,7 @@ impl Engine {
     pub(crate) fn start(eal: &Eal, plan: &Plan, shared: &Arc<Shared>) -> Result<Self, SwitchError> {
         let started = Instant::now();
         let layer3 = SharedLayer3::new(Exchange::new(eal), started)?;
-        let domain = Arc::new(router::empty(&layer3));
+        let domain = Arc::new(without_interfaces(&layer3));
         let mut engine = Self {
             forwarders: Vec::new(),
             slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),
@@ -88,10 +93,10 @@ impl Engine {
             layer3,
             interfaces: Vec::new(),
             kernel_filters: Vec::new(),
-            rules: rules::CountedRules::default(),
+            rules: CountedRules::default(),
             domain,
             injects: None,
-            loads: moves::Loads::default(),
+            loads: Loads::default(),
             watches: Watches::default(),
             pools: 0,
             copies: None,
@@ -352,6 +357,20 @@ impl Engine {
                 None => Stage::Drop,
             },
         }
+    }
+}
+
+/// What forwarding threads know of the router while it has no interfaces.
+fn without_interfaces(layer3: &SharedLayer3) -> Domain {
+    let layer3 = layer3.lock();
+    Domain {
+        router: Router {
+            interfaces: Interfaces::default(),
+            vrfs: layer3.tables(),
+            next_hops: layer3.rib.next_hops(),
+            kernel_filter: None,
+        },
+        bridges: Vec::new(),
     }
 }
 

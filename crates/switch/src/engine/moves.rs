@@ -8,26 +8,13 @@ use quietwire_dpdk::cycles;
 
 use super::Engine;
 use super::assign::QueueId;
-use super::balance::{self, Load, Rules};
+use super::balance::{self, Load, Loads};
+use crate::config::rebalance::Rules;
 use crate::error::SwitchError;
 use crate::report::{MoveReport, QueueReport};
 
 /// Moves that are remembered.
 const REMEMBERED: usize = 256;
-
-/// A move that was made.
-#[derive(Clone, Debug)]
-pub(crate) struct Moved {
-    pub(crate) report: MoveReport,
-}
-
-/// What queues had cost when loads were last looked at.
-#[derive(Debug, Default)]
-pub(crate) struct Loads {
-    seen: BTreeMap<QueueId, u64>,
-    shares: BTreeMap<QueueId, f64>,
-    at: Option<Instant>,
-}
 
 impl Engine {
     /// Takes the time from the look before to now as the time that loads are about. Called every few seconds.
@@ -178,6 +165,6 @@ impl Engine {
         if self.moved.len() == REMEMBERED {
             self.moved.remove(0);
         }
-        self.moved.push(Moved { report });
+        self.moved.push(report);
     }
 }

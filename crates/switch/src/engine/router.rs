@@ -10,15 +10,17 @@ use quietwire_dpdk::ring;
 use quietwire_packet::MacAddress;
 
 use super::Engine;
-use crate::bridge;
 use crate::config::layer3::{Attachment, InterfacePlan, Urpf as UrpfSetting};
 use crate::config::{Group, Plan};
 use crate::error::SwitchError;
 use crate::forward::{Domain, Inside, Order, RouteStage, Stage};
-use crate::layer3::{Known, SharedLayer3};
-use crate::neighbour::Facts;
+use crate::layer3::Known;
 use crate::report::{InterfaceReport, VrfReport};
-use crate::route::{Interface, InterfacePlace, Interfaces, PortInterfaces, Router, Urpf};
+use quietwire_tables::bridge;
+use quietwire_tables::neighbour::Facts;
+use quietwire_tables::route::{
+    Interface, InterfacePlace, Interfaces, PortInterfaces, Router, Urpf,
+};
 
 /// Frames of the service thread that wait for a forwarding thread.
 const INJECTED_FRAMES: usize = 1024;
@@ -321,20 +323,6 @@ impl Engine {
         let (routes, neighbours) = self.layer3.lock().settings();
         let text = self.plan.to_toml()?;
         Ok(text + &crate::config::layer3::to_toml(&routes, &neighbours)?)
-    }
-}
-
-/// Without interfaces.
-pub(super) fn empty(layer3: &SharedLayer3) -> Domain {
-    let layer3 = layer3.lock();
-    Domain {
-        router: Router {
-            interfaces: Interfaces::default(),
-            vrfs: layer3.tables(),
-            next_hops: layer3.rib.next_hops(),
-            kernel_filter: None,
-        },
-        bridges: Vec::new(),
     }
 }
 

@@ -7,18 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quietwire_packet::VlanId;
 
 use super::Engine;
+use super::counted::CountedRules;
 use crate::config::Group;
 use crate::config::rules::{Action, RuleSetting};
-use crate::filter::{PortRule, PortRules};
 use crate::report::{RuleReport, RulesReport};
-
-/// Rules, with the frames that each has decided on.
-#[derive(Debug, Default)]
-pub(super) struct CountedRules {
-    rules: Vec<(RuleSetting, Arc<AtomicU64>)>,
-    default: Action,
-    default_frames: Arc<AtomicU64>,
-}
+use quietwire_tables::filter::{PortRule, PortRules};
 
 impl Engine {
     /// Gives each rule of the plan its count: one that is as it was keeps it, wherever it stands.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use quietwire_dpdk::{Mempool, PortHandle, TxQueue};
 
 use super::assign::QueueId;
+use super::driver_drops::DriverDrops;
 use crate::config::PortPlan;
 use crate::counters::QueueCounters;
 use crate::forward::Stage;
 use crate::report::PortCounts;
-use crate::show::DriverDrops;
 
 /// A receive queue of a port.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use quietwire_dpdk::ring::FrameSender;
-use quietwire_dpdk::thread::{self, Registered};
 use quietwire_dpdk::{Eal, Mempool};
+use quietwire_dpdk::{Registered, thread};
 
 use crate::config::{Pinning, Plan};
 use crate::counters::ThreadCounters;

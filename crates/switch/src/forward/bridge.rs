@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 
+use super::lengths::measure;
 use super::notes::Notes;
-use super::path::{Path, measure};
+use super::output::Output;
+use super::path::Path;
 use super::route::{Means, keep_for_router};
-use crate::bridge::{
+use crate::counters::{PortCounters, Step};
+use quietwire_tables::bridge::{
     BridgeTables, Clock, Copy, Decision, Decisions, Ingress, Storm, StormLimits, TagAction, Tally,
     decide, decide_with,
 };
-use crate::counters::{PortCounters, Step};
-use crate::fdb::Fdb;
+use quietwire_tables::fdb::Fdb;
 
 /// What forwarding threads know of a port's bridge.
 #[derive(Debug)]
@@ -213,10 +215,7 @@ impl Path<'_> {
 }
 
 /// The outputs of a thread, by number of the port.
-struct Outputs<'worker>(
-    &'worker mut [Option<Box<super::Output>>],
-    &'worker mut Notes,
-);
+struct Outputs<'worker>(&'worker mut [Option<Box<Output>>], &'worker mut Notes);
 
 impl Outputs<'_> {
     /// Puts a frame to those that wait for a port; returns 1 when that is not possible and it is lost.

@@ -3,18 +3,11 @@
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 
-use super::path::{Path, measure};
-use super::stage::Stage;
+use super::lengths::measure;
+use super::path::Path;
 use crate::config::rules::Action;
 use crate::counters::Step;
-use crate::filter::{PortRules, Verdict, Verdicts};
-
-/// A port's rules, and what is done with the frames that they let in.
-#[derive(Debug)]
-pub(crate) struct FilteredStage {
-    pub(crate) rules: PortRules,
-    pub(crate) then: Stage,
-}
+use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
 
 impl Path<'_> {
     /// Drops the frames of a burst that the rules do not let in; false when nothing is left. `kept` is empty before and after.

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use quietwire_dpdk::ring::FrameReceiver;
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use super::input::Input;
+use super::output::{Output, Relay};
 use super::route::Domain;
 use super::segment::Cutter;
 use super::stage::Stage;
-use super::worker::{Input, Output, Relay};
 use crate::error::SwitchError;
 use crate::observe::{CaptureTap, Tracer};
 
@@ -56,6 +57,8 @@ pub(crate) enum Order {
         /// Number of the port.
         port: u16,
     },
+    /// Send the last frames of rings whose writer is gone, and give the rings back.
+    EndAbandonedRelays,
     /// Send what is in the rings of other threads, all of it that is there now: before a queue is served by another
     /// thread, so that no frame overtakes one that its former thread put into a ring.
     DrainRelays,

@@ -7,8 +7,12 @@
 
 mod bridge;
 mod filter;
+mod input;
+mod lengths;
 mod mail;
+mod mark;
 mod notes;
+mod output;
 mod path;
 mod route;
 mod segment;
@@ -26,14 +30,16 @@ use crate::counters::Step;
 
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
-pub(crate) use filter::FilteredStage;
+pub(crate) use input::Input;
 pub(crate) use mail::{Line, Order, Reply, line};
+pub(crate) use mark::Mark;
+pub(crate) use output::{Output, Relay, Way};
 use path::Path;
 use route::Means;
-pub(crate) use route::{Domain, Inside, Mark, RouteStage, Routing};
+pub(crate) use route::{Domain, Inside, RouteStage, Routing};
 pub(crate) use segment::{Cutter, CuttingQueue};
-pub(crate) use stage::Stage;
-pub(crate) use worker::{Input, Output, Relay, Way, Worker};
+pub(crate) use stage::{FilteredStage, Stage};
+pub(crate) use worker::Worker;
 
 /// What forwarding threads read of the others.
 #[derive(Debug, Default)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Burst, cycles};
 
-use crate::bridge::{self, Ingress};
 use crate::counters::{Step, ThreadCounters};
-use crate::filter::Verdicts;
 use crate::observe::{CaptureTap, Tracer};
-use crate::route;
+use quietwire_tables::bridge::{self, Ingress};
+use quietwire_tables::filter::Verdicts;
+use quietwire_tables::route;
 
 /// A thread's clock, the counters that its readings go to, and who watches.
 #[derive(Debug)]

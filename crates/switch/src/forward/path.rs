@@ -5,8 +5,9 @@ use quietwire_dpdk::Burst;
 use quietwire_dpdk::ring::FrameSender;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
+use super::lengths::measure;
 use super::notes::Notes;
-use super::worker::{Output, Way};
+use super::output::{Output, Way};
 use crate::counters::{PortCounters, Step};
 
 /// One burst on its way through.
@@ -15,17 +16,6 @@ pub(super) struct Path<'worker> {
     pub(super) outputs: &'worker mut [Option<Box<Output>>],
     pub(super) counters: &'worker [PortCounters],
     pub(super) notes: &'worker mut Notes,
-}
-
-/// Octets of a burst, and how many of its frames are shorter than an Ethernet header.
-#[inline(always)]
-pub(super) fn measure(burst: &Burst) -> (u64, u64) {
-    let (mut octets, mut short) = (0, 0);
-    for length in burst.lengths() {
-        octets += u64::from(length);
-        short += u64::from(length < ETHERNET_HEADER_LENGTH as u32);
-    }
-    (octets, short)
 }
 
 impl Path<'_> {

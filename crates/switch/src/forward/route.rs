@@ -7,16 +7,18 @@ use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
+use super::lengths::measure;
+use super::mark::Mark;
 use super::notes::Notes;
-use super::path::{Path, measure};
+use super::output::Output;
+use super::path::Path;
 use super::segment::Cutter;
-use super::worker::Output;
-use crate::bridge::{self, BridgeTables, Ingress, Storm};
 use crate::counters::{RouterCounters, Step};
-use crate::fdb::Fdb;
-use crate::route::{
-    Adjacency, Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Punt, Router,
-    decide, fragments, rewrite,
+use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
+use quietwire_tables::fdb::Fdb;
+use quietwire_tables::route::{
+    Adjacency, Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Router, decide,
+    fragments, rewrite,
 };
 
 /// What all forwarding threads know of the router and the bridges that it has interfaces to.
@@ -43,42 +45,6 @@ pub(crate) struct RouteStage {
     pub(crate) domain: Arc<Domain>,
 }
 
-/// What a frame is marked with on its way to the service thread and back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// To the service thread: why, and the interface it came in by.
-    Punt(Punt, u16),
-    /// From the service thread: the frame goes out of this interface as it is.
-    Send(u16),
-    /// From the service thread: the frame is routed as if it came in by this interface.
-    Route(u16),
-}
-
-const SEND: u32 = 0x100;
-const ROUTE: u32 = 0x101;
-
-impl Mark {
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::Punt(punt, interface) => (punt as u32) << 16 | interface as u32,
-            Self::Send(interface) => SEND << 16 | interface as u32,
-            Self::Route(interface) => ROUTE << 16 | interface as u32,
-        }
-    }
-
-    pub(crate) fn of_number(number: u32) -> Option<Self> {
-        let interface = number as u16;
-        match number >> 16 {
-            SEND => Some(Self::Send(interface)),
-            ROUTE => Some(Self::Route(interface)),
-            punt => {
-                let punt = Punt::ALL.get(punt as usize)?;
-                Some(Self::Punt(*punt, interface))
-            }
-        }
-    }
-}
-
 /// Bursts that frames wait in between passes, and the way to the service thread.
 #[derive(Debug)]
 pub(crate) struct Routing {
@@ -88,7 +54,7 @@ pub(crate) struct Routing {
     inside: Burst,
     rest: Burst,
     punts: Burst,
-    decisions: Box<crate::route::Decisions>,
+    decisions: Box<quietwire_tables::route::Decisions>,
     bridge_decisions: Box<bridge::Decisions>,
     service: FrameSender,
     /// Frames that the service thread wants sent; one forwarding thread has it.

@@ -6,7 +6,7 @@
 use quietwire_dpdk::{Burst, Eal, HeaderLengths, Mbuf, Mempool, TxQueue};
 use quietwire_packet::{SEGMENT_HEADERS_MAX, TcpFrame, VLAN_TAG_LENGTH};
 
-use super::path::measure;
+use super::lengths::measure;
 use crate::counters::PortCounters;
 
 /// Segments of one frame at most. A guest that wants its data in smaller pieces would have the switch work for it without

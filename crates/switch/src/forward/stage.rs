@@ -2,9 +2,9 @@
 //! What is done with the frames of a port. Made by the control thread, never changed: another takes its place.
 
 use super::bridge::BridgeStage;
-use super::filter::FilteredStage;
 use super::route::RouteStage;
-use crate::bridge::Storm;
+use quietwire_tables::bridge::Storm;
+use quietwire_tables::filter::PortRules;
 
 /// What is done with the frames of a receive queue.
 #[derive(Debug)]
@@ -22,6 +22,13 @@ pub(crate) enum Stage {
     Route(RouteStage),
     /// One of the others, with those frames that the port's rules let in.
     Filtered(Box<FilteredStage>),
+}
+
+/// A port's rules, and what is done with the frames that they let in.
+#[derive(Debug)]
+pub(crate) struct FilteredStage {
+    pub(crate) rules: PortRules,
+    pub(crate) then: Stage,
 }
 
 impl Stage {

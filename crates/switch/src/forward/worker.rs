@@ -5,92 +5,24 @@
 
 use std::sync::Arc;
 
-use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
-use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool, RxQueue, TxQueue};
+use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
 
+use super::input::Input;
 use super::mail::{Mailbox, Order, Reply};
 use super::notes::Notes;
+use super::output::{Output, Relay, Way};
+use super::path::send_relayed;
 use super::route::Routing;
 use super::segment::{Cutter, CuttingQueue};
 use super::stage::Stage;
-use crate::bridge::{Decisions, Storm};
 use crate::config::Idle;
-use crate::counters::{PORTS_MAX, QueueCounters, Step, ThreadCounters};
+use crate::counters::{PORTS_MAX, Step, ThreadCounters};
+use quietwire_tables::bridge::Decisions;
 
 /// Receive queues that one thread can serve.
 const INPUTS_MAX: usize = 1024;
 /// Rings of other threads that one thread can read.
 const RELAYS_MAX: usize = 256;
-
-/// A receive queue and what is done with its frames.
-#[derive(Debug)]
-pub(crate) struct Input {
-    pub(crate) rx: RxQueue,
-    /// Number of the port.
-    pub(crate) port: u16,
-    /// Number of the queue among the port's receive queues.
-    pub(crate) queue: u16,
-    pub(crate) stage: Arc<Stage>,
-    /// What is left of the port's limits.
-    pub(super) storm: Storm,
-    pub(crate) counters: Arc<QueueCounters>,
-}
-
-impl Input {
-    /// A queue that is to be served from now on.
-    pub(crate) fn new(
-        rx: RxQueue,
-        (port, queue): (u16, u16),
-        stage: Arc<Stage>,
-        counters: Arc<QueueCounters>,
-    ) -> Self {
-        Self {
-            rx,
-            port,
-            queue,
-            storm: stage.storm(),
-            stage,
-            counters,
-        }
-    }
-}
-
-/// How frames get to a port.
-#[derive(Debug)]
-pub(crate) enum Way {
-    /// Over a transmit queue that this thread has to itself.
-    Queue(TxQueue),
-    /// Over a ring to the thread that has one.
-    Ring(FrameSender),
-    /// Over such a queue, frames with TCP data of any length among the others: those are cut where they have to be.
-    Cutting(Box<CuttingQueue>),
-}
-
-impl Way {
-    /// The transmit queue, if it is a way over one.
-    pub(crate) fn into_queue(self) -> Option<TxQueue> {
-        match self {
-            Self::Queue(tx) => Some(tx),
-            Self::Cutting(queue) => Some(queue.into_queue()),
-            Self::Ring(_) => None,
-        }
-    }
-}
-
-/// A way to a port and the frames that wait for the end of the burst.
-#[derive(Debug)]
-pub(crate) struct Output {
-    pub(crate) way: Way,
-    pub(crate) waiting: Burst,
-}
-
-/// A ring of frames that another thread wants sent.
-#[derive(Debug)]
-pub(crate) struct Relay {
-    pub(crate) frames: FrameReceiver,
-    /// Number of the port that they go to.
-    pub(crate) port: u16,
-}
 
 /// Everything that one forwarding thread has.
 #[derive(Debug)]
@@ -183,6 +115,7 @@ impl Worker {
                 Reply::Done
             }
             Order::EndRelays { port } => Reply::Relays(self.end_relays(port)),
+            Order::EndAbandonedRelays => Reply::Relays(self.end_abandoned_relays()),
             Order::DrainRelays => {
                 self.drain_relays(|_| true);
                 Reply::Done
@@ -276,6 +209,16 @@ impl Worker {
             .collect()
     }
 
+    fn end_abandoned_relays(&mut self) -> Vec<Box<Relay>> {
+        self.drain_relays(|relay| relay.frames.is_abandoned());
+        // An order of a person's, not of the packet path: this allocates.
+        self.relays
+            .extract_if(.., |relay| {
+                relay.frames.is_abandoned() && relay.frames.is_empty()
+            })
+            .collect()
+    }
+
     /// Sends what is in rings now; what is put in meanwhile may stay.
     fn drain_relays(&mut self, which: impl Fn(&Relay) -> bool) {
         for relay in self.relays.iter_mut().filter(|relay| which(relay)) {
@@ -288,7 +231,7 @@ impl Worker {
                     break;
                 }
                 left -= count;
-                super::path::send_relayed(
+                send_relayed(
                     &mut self.received,
                     &mut self.outputs,
                     &self.counters.ports,

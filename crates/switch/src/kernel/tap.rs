@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-use crate::neighbour::Facts;
+use quietwire_tables::neighbour::Facts;
 
 /// Longest name of an interface (IFNAMSIZ without the end).
 const NAME_MAX: usize = 15;

@@ -8,9 +8,9 @@ use ipnet::IpNet;
 use super::Layer3;
 use crate::config::layer3::{NeighbourSetting, RouteKind, RouteSetting, VRF_MAIN, ViaSetting};
 use crate::error::SwitchError;
-use crate::neighbour::{Facts, Origin};
 use crate::report::{NeighbourReport, RouteReport, RoutesReport, ViaReport};
-use crate::route::rib::{Route, Shown, Source, Target, Via};
+use quietwire_tables::neighbour::{Facts, Origin};
+use quietwire_tables::route::rib::{Route, Shown, Source, Target, Via};
 
 fn wrong(place: &str, what: impl ToString) -> SwitchError {
     SwitchError::Config {

@@ -8,8 +8,8 @@ use super::{Layer3, no_memory};
 use crate::error::SwitchError;
 use crate::forward::Mark;
 use crate::kernel::{Event, Follower, KernelTarget, NeighbourEvent, NeighbourFollower, Tap};
-use crate::route::NextHopError;
-use crate::route::rib::{RibError, Route, Source, Target, Via};
+use quietwire_tables::route::NextHopError;
+use quietwire_tables::route::rib::{RibError, Route, Source, Target, Via};
 
 impl Layer3 {
     /// Makes the taps that are not there yet, so that nothing else has to be undone when one cannot be made.

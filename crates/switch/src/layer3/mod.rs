@@ -17,14 +17,14 @@ use std::time::Instant;
 use ipnet::IpNet;
 use quietwire_packet::MacAddress;
 
-use crate::arena::Epoch;
 use crate::error::SwitchError;
-use crate::icmp::RateLimit;
 use crate::kernel::{Event, Follower, NeighbourFollower, Tap};
-use crate::neighbour::{Action, Facts, Limits, Neighbours, Origin};
 use crate::observe::Tracer;
-use crate::route::Vrf;
-use crate::route::rib::{Link, Rib, Sizes};
+use quietwire_tables::arena::Epoch;
+use quietwire_tables::icmp::RateLimit;
+use quietwire_tables::neighbour::{Action, Facts, Limits, Neighbours, Origin};
+use quietwire_tables::route::Vrf;
+use quietwire_tables::route::rib::{Link, Rib, Sizes};
 
 pub(crate) use exchange::Exchange;
 

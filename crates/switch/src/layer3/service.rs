@@ -8,9 +8,9 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, Ipv6Header, MacAddress, walk_ipv6
 
 use super::{Layer3, Waiting};
 use crate::forward::Mark;
-use crate::icmp;
-use crate::neighbour::Action;
-use crate::route::{NextHop, Punt};
+use quietwire_tables::icmp;
+use quietwire_tables::neighbour::Action;
+use quietwire_tables::route::{NextHop, Punt};
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];

@@ -3,7 +3,7 @@
 
 use super::{Counts, Layer3};
 use crate::observe::{Served, Tracer};
-use crate::route::Punt;
+use quietwire_tables::route::Punt;
 
 impl Layer3 {
     /// Frames are followed from now on, or no more.

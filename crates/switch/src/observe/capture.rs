@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietwire_dpdk::{Burst, cycles};
 use rtrb::{Consumer, Producer, RingBuffer};
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Directions, Sieve};
+use super::filter::Sieve;
 
 /// Octets of one thread's ring.
 const RING: usize = 4 << 20;
@@ -35,6 +36,19 @@ const RECEIVED: u16 = 0;
 const OFFERED: u16 = 1;
 /// So many frames of the burst were taken.
 const SENT: u16 = 2;
+
+/// Which way the frames of a capture go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Directions {
+    /// Those that come in.
+    In,
+    /// Those that go out.
+    Out,
+    /// All.
+    #[default]
+    Both,
+}
 
 /// A forwarding thread's side.
 #[derive(Debug)]
@@ -206,7 +220,7 @@ impl CaptureReader {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Filter;
+    use super::super::filter::Filter;
     use super::*;
 
     fn pair(directions: Directions) -> (CaptureTap, CaptureReader) {

@@ -8,16 +8,17 @@
 
 mod capture;
 mod filter;
+mod request;
+mod session;
 mod trace;
 mod watch;
 mod words;
 
 pub(crate) use capture::CaptureTap;
+pub use capture::Directions;
 pub use filter::Filter;
-pub(crate) use filter::Sieve;
-pub(crate) use trace::{Served, Tracer, What};
-pub(crate) use watch::Watches;
-pub use watch::{
-    CaptureStarted, Captured, CapturedFrame, Directions, TraceEvent, TraceStarted, Traced,
-    WatchRequest,
+pub use request::{
+    CaptureStarted, Captured, CapturedFrame, TraceEvent, TraceStarted, Traced, WatchRequest,
 };
+pub(crate) use session::Watches;
+pub(crate) use trace::{Served, Tracer};

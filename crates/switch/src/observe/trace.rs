@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use quietwire_dpdk::{BURST_MAX, Burst, cycles};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::Sieve;
-use crate::bridge::{self, Ingress};
-use crate::filter::{Verdict, Verdicts};
-use crate::route;
+use super::filter::Sieve;
+use quietwire_tables::bridge::{self, Ingress};
+use quietwire_tables::filter::{Verdict, Verdicts};
+use quietwire_tables::route;
 
 /// Events of one thread that wait to be taken.
 const EVENTS: usize = 4096;
@@ -409,7 +409,7 @@ mod tests {
     #[test]
     fn a_frame_of_which_nothing_is_told_is_lost_and_one_told_of_is_not() {
         let common = Common {
-            sieve: Arc::new(Sieve::new(super::super::Filter::default(), None)),
+            sieve: Arc::new(Sieve::new(super::super::filter::Filter::default(), None)),
             chosen: Arc::default(),
             wanted: 2,
             handed: Arc::new(Handed::new()),

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Captures and traces as the control thread holds them: begun, read and ended by requests on the control socket.
+//! Captures and traces begun, read and ended, as requests on the control socket say.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use quietwire_dpdk::cycles;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::capture::{CaptureReader, Frame, capture};
-use super::trace::{Common, Event, Handed, TraceReader, trace};
-use super::{Filter, Sieve};
+use super::capture::{CaptureReader, Directions, Frame, capture};
+use super::filter::{Filter, Sieve};
+use super::request::{
+    CaptureStarted, Captured, CapturedFrame, TraceEvent, TraceStarted, Traced, WatchRequest,
+};
+use super::session::{Capture, Lease, Trace};
+use super::trace::{Common, Event, Handed, trace};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::forward::Order;
@@ -28,189 +31,6 @@ const ANSWER_EVENTS: usize = 4096;
 const TRACED_MAX: u32 = 10_000;
 /// Octets of a frame that are kept at most.
 const SNAP_LENGTH_MAX: u32 = 16 * 1024;
-
-/// Which way the frames of a capture go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Directions {
-    /// Those that come in.
-    In,
-    /// Those that go out.
-    Out,
-    /// All.
-    #[default]
-    Both,
-}
-
-/// What a watcher asks. A capture or a trace that is not read for 10 seconds ends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum WatchRequest {
-    /// Begins to copy frames; there is one capture at a time. The answer is a [`CaptureStarted`].
-    StartCapture {
-        /// Which frames.
-        #[serde(default)]
-        filter: Filter,
-        /// Which way.
-        #[serde(default)]
-        directions: Directions,
-        /// Octets of each to keep at most.
-        snap_length: u32,
-    },
-    /// Takes what was captured. The answer is a [`Captured`].
-    ReadCapture {
-        /// Which capture.
-        id: u64,
-    },
-    /// Ends it.
-    StopCapture {
-        /// Which capture.
-        id: u64,
-    },
-    /// Begins to follow frames; there is one trace at a time. The answer is a [`TraceStarted`].
-    StartTrace {
-        /// Which frames.
-        #[serde(default)]
-        filter: Filter,
-        /// How many, 1 to 10000.
-        count: u32,
-    },
-    /// Takes what has happened to them. The answer is a [`Traced`].
-    ReadTrace {
-        /// Which trace.
-        id: u64,
-    },
-    /// Ends it.
-    StopTrace {
-        /// Which trace.
-        id: u64,
-    },
-}
-
-/// A capture has begun.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CaptureStarted {
-    /// Its number.
-    pub id: u64,
-    /// Octets of a frame that are kept at most.
-    pub snap_length: u32,
-    /// Names of ports.
-    pub ports: Vec<String>,
-}
-
-/// A frame that was captured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CapturedFrame {
-    /// When: nanoseconds since 1970 (UTC).
-    pub time_ns: u64,
-    /// Name of the port.
-    pub port: String,
-    /// It went out; otherwise it came in.
-    pub is_outward: bool,
-    /// Octets that it had, without FCS.
-    pub length: u32,
-    /// Those that were kept, as base64 (RFC 4648, section 4).
-    pub octets: String,
-}
-
-/// Frames that were captured since the last time, in the order of their times within each thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Captured {
-    /// The frames.
-    pub frames: Vec<CapturedFrame>,
-    /// Frames that were to be captured since the start and could not, as they came faster than they were read.
-    pub missed: u64,
-    /// There is more to be read.
-    pub more: bool,
-}
-
-/// A trace has begun.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraceStarted {
-    /// Its number.
-    pub id: u64,
-}
-
-/// Something that happened to a frame that is followed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraceEvent {
-    /// Which frame, from 1.
-    pub packet: u32,
-    /// When: nanoseconds since 1970 (UTC).
-    pub time_ns: u64,
-    /// Name of the thread.
-    pub thread: String,
-    /// Where it is: `receive`, `bridge`, `route`, `send`, `relay`, `service` or `drop`.
-    pub step: String,
-    /// What was done there.
-    pub what: String,
-    /// What the frame is then, where that was looked at.
-    pub frame: Option<String>,
-}
-
-/// What happened to frames since the last time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traced {
-    /// Events, in the order of their times.
-    pub events: Vec<TraceEvent>,
-    /// Frames that were chosen since the start.
-    pub chosen: u32,
-    /// Events that there was no room for.
-    pub missed: u64,
-}
-
-/// What the control thread knows of a watch of either kind.
-#[derive(Debug)]
-struct Lease {
-    id: u64,
-    read: Instant,
-    /// The same moment on both clocks.
-    start_ns: u64,
-    start_ticks: u64,
-}
-
-impl Lease {
-    fn new(id: u64) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            id,
-            read: Instant::now(),
-            start_ns: now.map_or(0, |since| since.as_nanos() as u64),
-            start_ticks: cycles::now(),
-        }
-    }
-
-    fn time_ns(&self, ticks: u64) -> u64 {
-        let since = u128::from(ticks.saturating_sub(self.start_ticks));
-        let hz = u128::from(cycles::hz().max(1));
-        self.start_ns + (since * 1_000_000_000 / hz) as u64
-    }
-}
-
-#[derive(Debug)]
-struct Capture {
-    lease: Lease,
-    sieve: Arc<Sieve>,
-    directions: Directions,
-    snap_length: usize,
-    readers: Vec<CaptureReader>,
-}
-
-#[derive(Debug)]
-struct Trace {
-    lease: Lease,
-    common: Common,
-    /// By name of the thread.
-    readers: Vec<(String, TraceReader)>,
-}
-
-/// The watches that there are.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    last_id: u64,
-    capture: Option<Capture>,
-    trace: Option<Trace>,
-}
 
 fn wrong(what: impl Into<String>) -> SwitchError {
     SwitchError::Config {

@@ -6,12 +6,12 @@ use std::fmt::Write;
 use quietwire_packet::{ArpOperation, EtherType, Transport, parse};
 
 use super::filter::ip_addresses;
-use super::{Served, What};
-use crate::bridge::{self, Ingress, TagAction};
+use super::trace::{Served, What};
 use crate::config::rules::Action;
 use crate::engine::Engine;
-use crate::filter::Verdict;
-use crate::route;
+use quietwire_tables::bridge::{self, Ingress, TagAction};
+use quietwire_tables::filter::Verdict;
+use quietwire_tables::route;
 
 /// Names by number.
 #[derive(Debug, Default)]

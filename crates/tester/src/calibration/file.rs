@@ -18,7 +18,7 @@ const FORM: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Calibrations {
     form: u32,
-    calibrations: Vec<Calibration>,
+    pub(super) calibrations: Vec<Calibration>,
 }
 
 /// Why calibrations could not be read or written.
@@ -163,6 +163,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::calibration::PacingCalibration;
     use crate::latency::LatencySummary;
     use crate::traffic::Traffic;
     use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
@@ -173,6 +174,7 @@ mod tests {
             cpu_model: "some".to_owned(),
             cpus: cpus.to_vec(),
             ring_size: 1024,
+            receive_ring_size: Some(4096),
             realtime_priority: None,
         }
     }
@@ -232,6 +234,40 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_cites_the_own_part_of_the_nearest_rate_above() {
+        let mut calibration = calibration(&[0], 1e6);
+        let at = |share: f64, mean_ns: f64| PacingCalibration {
+            share,
+            asked_pps: 1e6 * share,
+            error_ratio: 0.0,
+            burst_time_ns: 1.0,
+            burst_gaps: LatencySummary::default(),
+            latency: LatencySummary {
+                samples: 1000,
+                mean_ns,
+                ..LatencySummary::default()
+            },
+        };
+        calibration.sizes[0].pacing = vec![at(0.1, 10.0), at(0.5, 50.0), at(0.9, 90.0)];
+        let own = |calibration: &Calibration, rate_pps: f64| {
+            let size = &calibration.sizes[0];
+            size.own(rate_pps).map(|own| own.mean_ns)
+        };
+        let rates = [1.0, 1e5, 1.01e5, 5e5, 8e5, 2e6];
+        assert_eq!(
+            rates.map(|rate_pps| own(&calibration, rate_pps)),
+            [10.0, 10.0, 50.0, 50.0, 90.0, 90.0].map(Some)
+        );
+        // An earlier version kept no latency beside the pacing.
+        for pacing in &mut calibration.sizes[0].pacing {
+            pacing.latency = LatencySummary::default();
+        }
+        assert_eq!(own(&calibration, 1e5), None);
+        calibration.sizes[0].pacing.clear();
+        assert_eq!(own(&calibration, 1e5), None);
+    }
+
+    #[test]
     fn other_files_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("calibration.json");
@@ -265,6 +301,7 @@ mod tests {
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
             reflected: false,
+            rate_tolerance_pps: None,
             traffic: None,
         };
         let is_exceeded = |rate_pps| calibration.cited(&trial, rate_pps).unwrap().is_exceeded;
@@ -305,6 +342,7 @@ mod tests {
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
             reflected: false,
+            rate_tolerance_pps: None,
             traffic: described(tagged),
         };
         let clean = |trial: &Trial| Some(calibration.cited(trial, 1.0)?.clean_rate_pps);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measuring a tester over a loop: ports that are connected with each other and nothing else.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use quietwire_dpdk::cycles;
 
 use super::{Calibration, PacingCalibration, SizeCalibration};
 use crate::clock::{ClockCheck, ticks_per_second};
 use crate::error::TesterError;
+use crate::pause::leave_cpu;
 use crate::tester::Tester;
 use crate::traffic::Traffic;
-use crate::trial::{Directions, FrameSizes, IpVersion, Trial, TrialResult, Validity};
+use crate::trial::{Directions, FrameSizes, IpVersion, Trial, TrialResult};
 
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,14 +49,19 @@ pub enum Step<'calibration> {
 
 /// Share of the schedule that a clean trial may miss: what the tester's own machine takes from it now and then.
 const MISS_RATIO_MAX: f64 = 1e-3;
+/// Share of what the tester can push out that the search begins at. At the most that it can, it cannot make up for the
+/// time that its machine takes from it.
+const TOP: f64 = 0.9;
 /// Rates that are tried after the top.
 const STEPS: u32 = 9;
 /// Shares of the last rate to go down by while none is clean. Most testers are clean not far below their top.
 const DOWN: [f64; 4] = [0.95, 0.9, 0.8, 0.5];
 /// How closely the rate is looked for, as a share of it.
 const WIDTH: f64 = 0.02;
-/// Trials at one rate: a moment in which the machine had other work is no limit of the tester.
-const ATTEMPTS: u32 = 3;
+/// A rate is clean after so many clean trials, and not clean after so many others: a moment in which the machine had other
+/// work is no limit of the tester, and one in which it had none no proof.
+const CLEAN_TRIALS: u32 = 3;
+const UNCLEAN_TRIALS: u32 = 6;
 /// Shares of the clean rate at which the stream is looked at.
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
 const WARM_UP_S: f64 = 0.1;
@@ -114,6 +120,7 @@ impl Tester {
             ip: options.ip,
             low_rate_pps: 0.0,
             reflected: false,
+            rate_tolerance_pps: None,
             traffic: traffic.clone(),
         };
         let unpaced = self.run_unpaced(&trial(1.0, options.search_s))?;
@@ -124,21 +131,23 @@ impl Tester {
         }
         let unpaced_pps = unpaced.forwarding_rate_pps;
         let mut trials = 1;
-        let clean_rate_pps = highest_clean(unpaced_pps, |rate_pps| {
-            for _ in 0..ATTEMPTS {
+        let clean_rate_pps = highest_clean(unpaced_pps * TOP, |rate_pps| {
+            let (mut clean, mut unclean) = (0, 0);
+            while clean < CLEAN_TRIALS && unclean < UNCLEAN_TRIALS {
                 trials += 1;
-                pause();
+                leave_cpu();
                 let flaw = flaw(&self.run(&trial(rate_pps, options.search_s))?);
                 told(Step::Trial {
                     frame_sizes,
                     rate_pps,
                     flaw: flaw.as_deref(),
                 });
-                if flaw.is_none() {
-                    return Ok(true);
+                match flaw {
+                    None => clean += 1,
+                    Some(_) => unclean += 1,
                 }
             }
-            Ok::<_, TesterError>(false)
+            Ok::<_, TesterError>(clean == CLEAN_TRIALS)
         })?;
         let mut size = SizeCalibration {
             frame_sizes,
@@ -155,7 +164,7 @@ impl Tester {
         };
         if clean_rate_pps > 0.0 {
             for share in SHARES {
-                pause();
+                leave_cpu();
                 let result = self.run(&trial(clean_rate_pps * share, options.pacing_s))?;
                 size.add(share, result);
             }
@@ -198,10 +207,12 @@ impl CalibrationOptions {
 impl SizeCalibration {
     /// Takes over what a trial at a share of the clean rate showed.
     fn add(&mut self, share: f64, result: TrialResult) {
+        let latency = result.latency.without_histogram();
         if self.pacing.is_empty() {
             self.latency_floor = result.latency;
         }
         self.pacing.push(PacingCalibration {
+            latency,
             share,
             asked_pps: result.trial.offered_rate_pps,
             error_ratio: result.achieved_rate_pps / result.trial.offered_rate_pps - 1.0,
@@ -211,16 +222,10 @@ impl SizeCalibration {
     }
 }
 
-/// Leaves the CPU to whatever waits for it, so that the kernel does not take it from a real-time thread in a short trial
-/// (`sched_rt_runtime_us`, and from Linux 6.12 on the fair server of kernel/sched/deadline.c).
-fn pause() {
-    std::thread::sleep(Duration::from_millis(75));
-}
-
 /// What was not clean about a trial.
 fn flaw(result: &TrialResult) -> Option<String> {
-    if let Validity::Invalid(reasons) = &result.validity {
-        return Some(reasons.join("; "));
+    if let Some(text) = result.validity.text() {
+        return Some(text);
     }
     if result.lost_frames > 0 {
         return Some(format!("{} frames were lost", result.lost_frames));

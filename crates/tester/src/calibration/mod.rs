@@ -3,11 +3,14 @@
 
 mod file;
 mod measure;
+mod missing;
 
 use serde::{Deserialize, Serialize};
 
 pub use file::{Calibrations, CalibrationsError};
 pub use measure::{CalibrationOptions, Step};
+pub use missing::MissingCalibration;
+pub(crate) use missing::Source;
 
 use crate::latency::LatencySummary;
 use crate::traffic::Traffic;
@@ -22,8 +25,11 @@ pub struct TesterKind {
     pub cpu_model: String,
     /// CPUs of the tester's threads.
     pub cpus: Vec<u32>,
-    /// Descriptors in each ring.
+    /// Descriptors in each transmit ring.
     pub ring_size: u16,
+    /// Descriptors in each receive ring; none in calibrations of versions in which they had as many as transmit rings.
+    #[serde(default)]
+    pub receive_ring_size: Option<u16>,
     /// Real-time priority; none for ordinary priority.
     pub realtime_priority: Option<u8>,
 }
@@ -90,7 +96,13 @@ pub struct PacingCalibration {
     pub burst_time_ns: f64,
     /// Time from the start of a burst to that of the next.
     pub burst_gaps: LatencySummary,
+    /// Latency of the loop itself, without its histogram: the tester's own part of any latency at this rate.
+    #[serde(default)]
+    pub latency: LatencySummary,
 }
+
+/// What two ways of adding up the same rate may differ by, as a ratio.
+const ROUNDING: f64 = 1e-6;
 
 /// The calibration that a trial stands on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,6 +113,10 @@ pub struct CitedCalibration {
     pub clean_rate_pps: f64,
     /// The smallest latency of the loop without a device, nanoseconds.
     pub latency_floor_ns: u64,
+    /// The tester's own part of latencies: those of the loop without a device, at the nearest calibrated rate that is not under
+    /// the trial's, or else at the highest. Without a histogram; none if the calibration is of a version that did not keep it.
+    #[serde(default)]
+    pub own: Option<LatencySummary>,
     /// True when the trial offered more than that: then loss may be the tester's.
     pub is_exceeded: bool,
 }
@@ -125,19 +141,26 @@ impl Calibration {
     /// What a trial that offered `rate_pps` cites; none where its frames were not measured.
     #[must_use]
     pub fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
-        /// What two ways of adding up the same rate may differ by.
-        const ROUNDING: f64 = 1e-6;
         let size = self.size(trial)?;
         Some(CitedCalibration {
             measured_unix_ns: self.measured_unix_ns,
             clean_rate_pps: size.clean_rate_pps,
             latency_floor_ns: size.latency_floor.min_ns,
+            own: size.own(rate_pps),
             is_exceeded: rate_pps > size.clean_rate_pps * (1.0 + ROUNDING),
         })
     }
 }
 
 impl SizeCalibration {
+    /// The tester's own part of latencies at a rate.
+    fn own(&self, rate_pps: f64) -> Option<LatencySummary> {
+        let mut rates = self.pacing.iter();
+        let at = rates.find(|pacing| pacing.asked_pps * (1.0 + ROUNDING) >= rate_pps);
+        let known = at.or(self.pacing.last()).map(|pacing| &pacing.latency);
+        known.filter(|latency| latency.samples > 0).cloned()
+    }
+
     /// Whether both are of the same frames.
     fn is_of_same_frames(&self, other: &Self) -> bool {
         self.frame_sizes == other.frame_sizes

@@ -121,7 +121,9 @@ impl Template {
                 let [p, q] = DESTINATION_PREFIX.to_be_bytes();
                 head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
                 // The rest is the template's ::1.
-                total += native_sum(&[p, q, a, b, c, d, 0, 1]);
+                total += u64::from(u16::from_ne_bytes([p, q]))
+                    + u64::from(u32::from_ne_bytes([a, b, c, d]))
+                    + u64::from(u16::from_ne_bytes([0, 1]));
             } else {
                 total += self.destination_sum;
             }
@@ -131,7 +133,7 @@ impl Template {
                 let destination = FIRST_DESTINATION + (network << 8) + 1;
                 let octets = destination.to_be_bytes();
                 head[30..34].copy_from_slice(&octets);
-                let sum = native_sum(&octets);
+                let sum = u64::from(u32::from_ne_bytes(octets));
                 let checksum = !fold_sum(self.header_sum + sum);
                 head[24..26].copy_from_slice(&checksum.to_ne_bytes());
                 total += sum;

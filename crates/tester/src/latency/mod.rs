@@ -8,12 +8,16 @@
 #[cfg(test)]
 mod beside_python;
 mod delays;
+#[cfg(test)]
+mod figures;
+mod own;
 mod recorder;
 mod samples;
 mod signed;
 mod summary;
 
 pub(crate) use delays::Delays;
+pub use own::is_bound;
 pub(crate) use recorder::Recorder;
 pub(crate) use samples::{Sample, Samples};
 pub(crate) use signed::SignedRecorder;

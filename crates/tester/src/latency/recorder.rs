@@ -6,11 +6,10 @@ use super::summary::{LatencySummary, bears_percentile, encode};
 /// Bits of precision: values are kept to one part in 1024, three significant digits. These are the buckets of an
 /// HdrHistogram of three digits.
 const PRECISION_BITS: u32 = 10;
-const LINEAR: u64 = 1 << PRECISION_BITS;
 const VALUE_BITS: u32 = 40;
 /// Largest value told apart, nanoseconds: about 18 minutes. Larger ones count as this.
 pub(super) const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
-const BUCKETS: usize = (VALUE_BITS as usize + 1 - PRECISION_BITS as usize) << PRECISION_BITS;
+const BUCKETS: usize = bucket(VALUE_MAX) + 1;
 
 /// Counts of values, nanoseconds.
 #[derive(Clone, Debug)]
@@ -35,19 +34,17 @@ impl Default for Recorder {
 }
 
 #[inline(always)]
-fn bucket(value: u64) -> usize {
-    let shift = (u64::BITS - value.leading_zeros()).saturating_sub(PRECISION_BITS + 1);
-    ((u64::from(shift) << PRECISION_BITS) + (value >> shift)) as usize
+const fn bucket(value: u64) -> usize {
+    let shift = (u64::BITS - value.leading_zeros()).saturating_sub(PRECISION_BITS + 1) as u64;
+    ((shift << PRECISION_BITS) + (value >> shift)) as usize
 }
 
 /// Smallest value of a bucket, and the number of values it stands for.
 fn bounds(bucket: usize) -> (u64, u64) {
     let bucket = bucket as u64;
-    if bucket < 2 * LINEAR {
-        return (bucket, 1);
-    }
-    let shift = (bucket >> PRECISION_BITS) - 1;
-    (((bucket & (LINEAR - 1)) + LINEAR) << shift, 1 << shift)
+    // The first 2048 buckets stand for one value each.
+    let shift = (bucket >> PRECISION_BITS).saturating_sub(1);
+    ((bucket - (shift << PRECISION_BITS)) << shift, 1 << shift)
 }
 
 impl Recorder {
@@ -186,6 +183,8 @@ pub(super) fn rank(samples: u64, percentile: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    mod exact;
+
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use hdrhistogram::Histogram;
@@ -201,7 +200,7 @@ mod tests {
             prop_assert!(index < BUCKETS);
             let (low, width) = bounds(index);
             prop_assert!(low <= value && value < low + width);
-            prop_assert!(width - 1 <= value / LINEAR);
+            prop_assert!(width - 1 <= value / 1024);
         }
 
         #[test]

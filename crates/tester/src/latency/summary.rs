@@ -174,7 +174,7 @@ impl LatencySummary {
         let mut all = Recorder::default();
         let mut sum_ns = 0.0;
         let mut is_withheld = [false; PERCENTILES.len()];
-        for part in parts.into_iter().filter(|part| part.samples > 0) {
+        for part in parts {
             note_withheld(&mut is_withheld, part.samples, part.percentiles());
             all.merge(&decode(
                 &part.histogram_v2_base64,
@@ -231,9 +231,6 @@ impl SignedSummary {
         let mut is_withheld = [false; PERCENTILES.len()];
         for part in parts {
             undefined += part.undefined;
-            if part.samples == 0 {
-                continue;
-            }
             sum_ns += part.mean_ns * part.samples as f64;
             note_withheld(&mut is_withheld, part.samples, part.percentiles());
             all.merge(&SignedRecorder::of(

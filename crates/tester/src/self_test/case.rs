@@ -86,6 +86,7 @@ impl Case {
             ip: IpVersion::V4,
             low_rate_pps: 0.0,
             reflected: false,
+            rate_tolerance_pps: None,
             traffic: None,
         }
     }

@@ -12,7 +12,8 @@
 use serde::Serialize;
 
 use super::ledger::Ledger;
-use crate::trial::{TrialResult, Validity};
+use crate::trial::TrialResult;
+use crate::validity::Validity;
 
 /// A figure of a result with its expected value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -219,7 +220,7 @@ pub(super) fn verdict(ledger: &Ledger, result: &TrialResult, figures: &[Figure])
         return differs(&different);
     }
     if let Validity::Invalid(reasons) = &result.validity {
-        return Verdict::NotProven(reasons.clone());
+        return Verdict::NotProven(reasons.iter().map(ToString::to_string).collect());
     }
     let mut reasons = of_device(ledger);
     reasons.extend(of_end(ledger, result));
@@ -285,6 +286,7 @@ mod tests {
     use crate::latency::LatencySummary;
     use crate::self_test::case::Case;
     use crate::trial::PortResult;
+    use crate::validity::InvalidCause;
 
     /// In each direction 1000 frames: 10 lost, 5 damaged, 1 without its magic number, 4 misdirected, 20 copied, 7 reordered.
     fn ledger() -> Ledger {
@@ -425,7 +427,9 @@ mod tests {
         };
         // Whatever the figures are.
         let mut invalid = result();
-        invalid.validity = Validity::Invalid(vec!["the rate was missed".to_owned()]);
+        invalid.validity = Validity::Invalid(vec![
+            InvalidCause::RateMissed.because("the rate was missed"),
+        ]);
         invalid.reordered_frames = 0;
         not_proven(&ledger(), &invalid, "the rate was missed");
         // But not those that no missed rate explains.

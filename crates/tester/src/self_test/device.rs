@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread::Builder;
 
-use quietwire_dpdk::thread::{Registered, pin};
+use quietwire_dpdk::Registered;
+use quietwire_dpdk::thread::pin;
 use quietwire_dpdk::{
     Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, PortUri, StartedPort, cycles,
 };

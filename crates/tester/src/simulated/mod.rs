@@ -16,7 +16,8 @@ use crate::generator::{
     GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
 };
 use crate::latency::{LatencySummary, Recorder};
-use crate::trial::{Trial, TrialResult, Validity};
+use crate::trial::{Trial, TrialResult};
+use crate::validity::{InvalidCause, Validity};
 
 /// When the first trial of a simulation begins, nanoseconds since the Unix epoch: 2026-09-21, and no clock is asked.
 const BEGIN_UNIX_NS: u64 = 1_790_000_000_000_000_000;
@@ -128,19 +129,15 @@ impl SimulatedDevice {
     fn judged(&self, rate_pps: f64) -> Validity {
         let mut reasons = Vec::new();
         if rate_pps > self.options.line_rate_pps * 1.001 {
-            reasons.push(format!(
+            reasons.push(InvalidCause::RateMissed.because(format!(
                 "{rate_pps} frames per second were asked for, and the simulated link carries {}",
                 self.options.line_rate_pps
-            ));
+            )));
         }
         if self.dice(3) < self.options.invalid {
-            reasons.push("the simulated tester failed in this trial".to_owned());
+            reasons.push(InvalidCause::Other.because("the simulated tester failed in this trial"));
         }
-        if reasons.is_empty() {
-            Validity::Valid
-        } else {
-            Validity::Invalid(reasons)
-        }
+        Validity::of(reasons)
     }
 
     /// A skewed distribution, longer the nearer the load is to the capacity.

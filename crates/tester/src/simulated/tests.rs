@@ -18,6 +18,7 @@ fn trial(rate_pps: f64) -> Trial {
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     }
 }

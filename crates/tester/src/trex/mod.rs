@@ -20,8 +20,10 @@ use serde_json::{Value, json};
 use self::zmtp::Req;
 use crate::error::TesterError;
 use crate::generator::{GeneratorIdentity, TrafficGenerator};
+use crate::judge::outside_width;
 use crate::latency::LatencySummary;
-use crate::trial::{Directions, FrameSizes, Trial, TrialResult, Validity};
+use crate::trial::{Directions, FrameSizes, Trial, TrialResult};
+use crate::validity::{InvalidCause, Validity};
 
 /// TCP port of the server's synchronous channel.
 pub const TREX_PORT: u16 = 4501;
@@ -343,23 +345,20 @@ impl TrafficGenerator for Trex {
 fn judged(result: &TrialResult) -> Validity {
     let mut reasons = Vec::new();
     if result.offered_frames == 0 {
-        reasons.push("no frame was offered".to_owned());
+        reasons.push(InvalidCause::RateMissed.because("no frame was offered"));
     }
     if result.health.pacing_miss_ratio > PACING_MISS_MAX {
-        reasons.push(format!(
+        reasons.push(InvalidCause::RateMissed.because(format!(
             "TRex offered {} of {} frames of its schedule",
             result.offered_frames, result.scheduled_frames
-        ));
+        )));
     }
     if result.received_frames > result.offered_frames {
-        reasons.push(format!(
+        reasons.push(InvalidCause::Excess.because(format!(
             "{} frames came back and only {} were offered",
             result.received_frames, result.offered_frames
-        ));
+        )));
     }
-    if reasons.is_empty() {
-        Validity::Valid
-    } else {
-        Validity::Invalid(reasons)
-    }
+    reasons.extend(outside_width(result));
+    Validity::of(reasons)
 }

@@ -25,6 +25,7 @@ fn trial() -> Trial {
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     }
 }

@@ -17,6 +17,7 @@ pub mod header;
 mod inflight;
 pub mod layout;
 mod packed;
+mod position;
 mod queue;
 mod receiver;
 mod sender;

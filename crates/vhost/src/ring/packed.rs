@@ -14,50 +14,13 @@ use super::layout::{
     DESCRIPTOR_LEN, DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_INDIRECT, FLAG_NEXT, FLAG_USED, FLAG_WRITE,
     PackedWord, RING_SIZE_MAX, packed, split,
 };
+use super::position::Position;
 use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window, parts};
 use super::split::is_for;
 use super::{Counters, Features, RingConfig, RingError};
 
 /// Private copies of descriptors behind the first of their chains. Twice what one chain needs at most.
 const TAIL: usize = 2 * CHAIN_MAX;
-
-/// A place in the ring, and the wrap counter there (section 2.8.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) slot: u16,
-    pub(crate) wrap: bool,
-}
-
-impl Position {
-    /// Returns the position of 15 bits and a wrap counter; `None` if the ring has no such slot.
-    pub(crate) fn from_bits(bits: u16, size: u16) -> Option<Self> {
-        let slot = bits & !packed::WRAP;
-        (slot < size).then_some(Self {
-            slot,
-            wrap: bits & packed::WRAP != 0,
-        })
-    }
-
-    pub(crate) fn bits(self) -> u16 {
-        self.slot | if self.wrap { packed::WRAP } else { 0 }
-    }
-
-    /// Returns the position some slots ahead, no more than the ring has.
-    #[inline(always)]
-    pub(crate) fn advanced(self, slots: u16, size: u16) -> Self {
-        let slot = u32::from(self.slot) + u32::from(slots);
-        if slot < u32::from(size) {
-            return Self {
-                slot: slot as u16,
-                wrap: self.wrap,
-            };
-        }
-        Self {
-            slot: (slot - u32::from(size)) as u16,
-            wrap: !self.wrap,
-        }
-    }
-}
 
 /// Where a chain's descriptors are.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,6 +11,7 @@
 mod action;
 mod memory;
 mod ring;
+mod ring_requests;
 
 use crate::features::*;
 use crate::message::{

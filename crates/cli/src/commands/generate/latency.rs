@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Latency and its variation in lines for people.
 
-use quietwire_tester::{LatencySummary, SignedSummary, TrialResult};
+use quietwire_tester::{LatencySummary, PERCENTILES, SignedSummary, TrialResult, is_bound};
 
 /// What is told of one distribution, microseconds.
 struct Row {
@@ -11,6 +11,8 @@ struct Row {
     mean_ns: f64,
     percentiles: [Option<i64>; 5],
     max_ns: i64,
+    /// The tester's own part of each figure in the order of the columns, if it is known.
+    own_ns: Option<[f64; 8]>,
 }
 
 impl Row {
@@ -24,6 +26,15 @@ impl Row {
                 .percentiles()
                 .map(|value| value.map(u64::cast_signed)),
             max_ns: summary.max_ns.cast_signed(),
+            own_ns: None,
+        }
+    }
+
+    /// The latency, with the tester's own part of it.
+    fn of_latency(summary: &LatencySummary, own: Option<&LatencySummary>) -> Self {
+        Self {
+            own_ns: own.map(own_parts),
+            ..Self::of("latency", summary)
         }
     }
 
@@ -35,22 +46,37 @@ impl Row {
             mean_ns: summary.mean_ns,
             percentiles: summary.percentiles(),
             max_ns: summary.max_ns,
+            own_ns: None,
         }
     }
 
     fn line(&self) -> String {
-        let us = |ns: f64| format!("{:.2}", ns / 1e3);
-        let value = |ns: Option<i64>| ns.map_or_else(|| "-".to_owned(), |ns| us(ns as f64));
         let mut line = format!("{:11}", self.name);
-        let values = [value(Some(self.min_ns)), us(self.mean_ns)]
+        let ends = [Some(self.min_ns as f64), Some(self.mean_ns)];
+        let values = ends
             .into_iter()
-            .chain(self.percentiles.map(value))
-            .chain([value(Some(self.max_ns))]);
-        for text in values {
+            .chain(self.percentiles.map(|ns| ns.map(|ns| ns as f64)))
+            .chain([Some(self.max_ns as f64)]);
+        for (column, value) in values.enumerate() {
+            let own = self.own_ns.and_then(|own| own.get(column).copied());
+            let text = match value {
+                None => "-".to_owned(),
+                Some(ns) if own.is_some_and(|own| is_bound(ns, own)) => {
+                    format!("<{:.2}", ns / 1e3)
+                }
+                Some(ns) => format!("{:.2}", ns / 1e3),
+            };
             line += &format!("{text:>9}");
         }
         line + &format!("{:>11}", self.samples)
     }
+}
+
+/// The tester's own part of smallest, mean, percentiles and largest, nanoseconds.
+fn own_parts(own: &LatencySummary) -> [f64; 8] {
+    let [p50, p90, p99, p99_9, p99_99] = PERCENTILES.map(|it| own.at_or_max(it) as f64);
+    let (min, max) = (own.min_ns as f64, own.max_ns as f64);
+    [min, own.mean_ns, p50, p90, p99, p99_9, p99_99, max]
 }
 
 /// A table of latency, IPDV and PDV; nothing where no frame came back. A percentile that has fewer than ten samples beyond
@@ -59,15 +85,20 @@ pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
     if result.latency.samples == 0 {
         return Vec::new();
     }
+    let cited = result.calibration.as_ref();
+    let own = cited.and_then(|cited| cited.own.as_ref());
     let mut lines = vec![
         format!(
             "{:11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}",
             "us", "min", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max", "samples"
         ),
-        Row::of("latency", &result.latency).line(),
+        Row::of_latency(&result.latency, own).line(),
+    ];
+    lines.extend(own.map(|own| Row::of("own part", own).line()));
+    lines.extend([
         Row::of_signed("IPDV", &result.variation.ipdv).line(),
         Row::of("PDV", &result.variation.pdv).line(),
-    ];
+    ]);
     let low_rate = &result.low_rate;
     if low_rate.latency.samples > 0 {
         lines.push(format!(
@@ -75,10 +106,16 @@ pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
             low_rate.rate_pps, low_rate.received_frames, low_rate.offered_frames
         ));
         lines.extend([
-            Row::of("latency", &low_rate.latency).line(),
+            Row::of_latency(&low_rate.latency, own).line(),
             Row::of_signed("IPDV", &low_rate.variation.ipdv).line(),
             Row::of("PDV", &low_rate.variation.pdv).line(),
         ]);
+    }
+    if own.is_some() {
+        lines.push(
+            "<: more than a tenth may be the tester's own part, so the device's latency is less"
+                .to_owned(),
+        );
     }
     lines
 }

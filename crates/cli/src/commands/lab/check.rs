@@ -13,7 +13,6 @@ use quietwire_lab::{Place, STATE_DIRECTORY};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Preparation, Tester, TesterError, Trial, TrialResult,
-    Validity,
 };
 use serde_json::json;
 
@@ -166,6 +165,7 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
         ip: IpVersion::V4,
         low_rate_pps: 0.0,
         reflected: false,
+        rate_tolerance_pps: None,
         traffic: None,
     };
     Ok(trial.with_traffic(traffic).map_err(TesterError::from)?)
@@ -222,10 +222,8 @@ impl Seen {
         if self.lost + self.misdirected == 0 && is_seen {
             return Ok(());
         }
-        let why = match &result.validity {
-            Validity::Valid => String::new(),
-            Validity::Invalid(reasons) => format!("; the tester says: {}", reasons.join("; ")),
-        };
+        let why = result.validity.text();
+        let why = why.map_or_else(String::new, |text| format!("; the tester says: {text}"));
         let (lost, damaged, misdirected) = (self.lost, self.damaged, self.misdirected);
         let offered: u64 = self.ports.iter().map(|(offered, _)| offered).sum();
         bail!(CheckFailed(format!(

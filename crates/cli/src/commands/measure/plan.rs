@@ -133,6 +133,7 @@ impl MeasuredMethod {
         match self {
             Self::LossSweep => &[("loads-percent", "[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]")],
             Self::LossDistribution => &[("trials", "20"), ("between", "\"PDR\"")],
+            Self::Latency => &[("parts-of", "\"ndr\"")],
             Self::Soak => &[("duration-s", "60")],
             Self::Repeat => &[("repeats", "20")],
             _ => &[],
@@ -148,7 +149,9 @@ impl MeasuredMethod {
             | Self::BestAndWorstOfN
             | Self::Mlrsearch => Some(self),
             Self::LossDistribution if !has_rate => Some(Self::BestAndWorstOfN),
-            Self::Repeat | Self::Latency => Some(Self::SingleRun),
+            // Its loads are parts of a rate, so that one lost trial must not lower them.
+            Self::Latency => Some(Self::BestOfN),
+            Self::Repeat => Some(Self::SingleRun),
             Self::BackToBack | Self::SystemRecovery | Self::Reset if !has_rate => {
                 Some(Self::SingleRun)
             }

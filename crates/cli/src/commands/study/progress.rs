@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quietwire_study::{
     CaseSpec, DeedEvent, Estimate, FrameSize, Progress, StepKind, StudyFile, TrialEvent,
 };
-use quietwire_tester::CitedCalibration;
+use quietwire_tester::{CitedCalibration, MissingCalibration};
 
 use self::state::State;
 use self::view::View;
@@ -142,6 +142,12 @@ impl Progress for Shown {
         self.say(&line);
     }
 
+    fn uncalibrated(&mut self, missing: &MissingCalibration) {
+        let line = missing.to_string();
+        self.state.remark(&line);
+        self.say(&line);
+    }
+
     fn trial(&mut self, event: &TrialEvent<'_>) {
         let result = event.result;
         let cited = result.calibration.as_ref();
@@ -159,7 +165,7 @@ impl Progress for Shown {
             "{} {}: {:.3} Mpps offered{over}, {:.4} % lost{p99}{}",
             event.case,
             event.kind,
-            result.trial.offered_rate_pps / 1e6,
+            result.achieved_rate_pps / 1e6,
             result.loss_ratio * 100.0,
             if result.is_valid() { "" } else { ", INVALID" }
         );

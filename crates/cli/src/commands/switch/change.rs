@@ -56,7 +56,7 @@ enum Add {
         /// Receive queues. [default: 1]
         #[arg(long, value_name = "N")]
         rx_queues: Option<u16>,
-        /// Transmit queues. [default: 1 where memory is shared, else one for each forwarding CPU]
+        /// Transmit queues. [default: one for each forwarding CPU, at most `queues` of the URI; 1 for pcap]
         #[arg(long, value_name = "N")]
         tx_queues: Option<u16>,
         /// CPUs that its receive queues are mapped to, in turn.

@@ -10,7 +10,7 @@ use quietwire_switch::report::{CyclesReport, QueueCycles, StepCounts, ThreadCycl
 use serde_json::from_value;
 
 use super::OTHER_VERSION;
-use super::tables::table;
+use super::table::table;
 
 /// What was counted since the start, or in an interval that begins now.
 pub(super) fn observe(socket: &Path, interval: Option<Duration>) -> Result<CyclesReport> {

@@ -14,7 +14,7 @@ use quietwire_switch::config::rules::{Action, RuleFile, RuleSetting};
 use quietwire_switch::report::RulesReport;
 
 use super::bridging::parse_vlan;
-use super::tables::table;
+use super::table::table;
 use crate::exit::Usage;
 use crate::units::parse_path;
 

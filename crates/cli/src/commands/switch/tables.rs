@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Table;
 use quietwire_packet::VlanId;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
@@ -12,6 +12,8 @@ use quietwire_switch::report::{
     StatsReport, ThreadReport, VlanReport, VrfReport,
 };
 use serde_json::{Error, Value, from_value};
+
+use super::table::table;
 
 pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
     Ok(match subject {
@@ -33,19 +35,6 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::Rules => super::rules::rules(from_value(answer)?).to_string(),
         Subject::Config => from_value(answer)?,
     })
-}
-
-/// A table whose columns from `numbers` on are numbers.
-pub(super) fn table<const N: usize>(header: [&str; N], numbers: usize) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
-    for column in table.column_iter_mut().skip(numbers) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 /// Two lines a port and the URIs apart, since eleven-digit counts of everything in one line are too wide for a terminal.

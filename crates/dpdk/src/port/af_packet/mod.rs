@@ -10,6 +10,7 @@
 //! that either side has to keep track of.
 
 mod checksum;
+mod geometry;
 mod ring;
 mod slot;
 mod socket;
@@ -25,9 +26,11 @@ use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::unistd::{SysconfVar, sysconf};
 
-use self::ring::{Geometry, Ring};
+use self::geometry::Geometry;
+use self::ring::Ring;
 use self::socket::{Failure, PacketSocket};
-use crate::burst::{self, BURST_MAX, Burst, first_segment, room};
+use crate::BURST_MAX;
+use crate::burst::{self, Burst, first_segment, room};
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::{PortOptions, PortStats};

@@ -14,49 +14,12 @@ use nix::libc;
 use nix::sys::mman::mmap_anonymous;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::geometry::Geometry;
 use super::socket::PacketSocket;
 
-/// Slots of a block. A block consists of whole pages and holds no remainder, so all slots of a ring follow each other.
-const SLOTS_PER_BLOCK: u32 = 16;
-/// linux/if_packet.h, TPACKET_ALIGNMENT.
-const ALIGNMENT: usize = 16;
 /// Bits of the status of a transmit slot that say what becomes of it. The others tell about timestamps.
 const TX_STATE: u32 =
     libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING | libc::TP_STATUS_WRONG_FORMAT;
-
-/// Number and size of a ring's slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
-    pub(super) slots: u32,
-    pub(super) slot_size: u32,
-}
-
-impl Geometry {
-    /// Returns a geometry of at least `slots` slots (a power of two) with room for `room` octets each.
-    pub(super) fn new(slots: u16, room: usize, page_size: usize) -> Self {
-        let step = (page_size / SLOTS_PER_BLOCK as usize).max(ALIGNMENT);
-        let slots = u32::from(slots).next_power_of_two().max(SLOTS_PER_BLOCK);
-        Self {
-            slots,
-            slot_size: room.next_multiple_of(step) as u32,
-        }
-    }
-
-    /// The ring as the kernel is asked for it.
-    pub(super) const fn request(self) -> libc::tpacket_req {
-        libc::tpacket_req {
-            tp_block_size: SLOTS_PER_BLOCK * self.slot_size,
-            tp_block_nr: self.slots / SLOTS_PER_BLOCK,
-            tp_frame_size: self.slot_size,
-            tp_frame_nr: self.slots,
-        }
-    }
-
-    /// Octets of the whole ring.
-    pub(super) const fn length(self) -> usize {
-        self.slots as usize * self.slot_size as usize
-    }
-}
 
 /// A mapped ring and the slot that is next.
 #[derive(Debug)]
@@ -143,7 +106,7 @@ impl Ring {
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        crate::prefetch_address(self.slot(1).as_ptr());
+        quietwire_memory::prefetch_address(self.slot(1).as_ptr());
         Some(Received { ring: self, status })
     }
 
@@ -239,6 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     const PAGE: usize = 4096;
+    use super::super::geometry::ALIGNMENT;
 
     proptest! {
         /// What the kernel checks of a request (packet(7) and Documentation/networking/packet_mmap.rst).

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use super::ring::Geometry;
+use super::geometry::Geometry;
 
 /// linux/if_packet.h, TPACKET_V2.
 const VERSION_2: libc::c_int = 1;

@@ -35,7 +35,8 @@ struct Prepared {
     mapping: Arc<Mapping>,
     rx: Vec<RxRing>,
     tx: Vec<TxRing>,
-    size: u16,
+    /// Descriptors of a receive and of a transmit ring.
+    sizes: (u16, u16),
 }
 
 struct Connection {
@@ -92,6 +93,7 @@ impl Client {
         }
         let session = session::Client::new(self.config.clone());
         let actions = session.start();
+        self.queues.set_process(socket::peer_process(&socket));
         self.connection = Some(Connection {
             socket,
             session,
@@ -143,12 +145,11 @@ impl Client {
                 Action::Allocate {
                     c2s_rings,
                     s2c_rings,
-                    log2_ring_size,
+                    sizes,
                 } => {
                     let too_large = || SessionError::Failed("the rings are too large".to_owned());
-                    let layout =
-                        Layout::new(c2s_rings, s2c_rings, log2_ring_size, self.buffer_size)
-                            .ok_or_else(too_large)?;
+                    let layout = Layout::new(c2s_rings, s2c_rings, sizes, self.buffer_size)
+                        .ok_or_else(too_large)?;
                     let (prepared, offer) =
                         prepare(&layout, self.memory).map_err(SessionError::Failed)?;
                     connection.prepared = Some(prepared);
@@ -165,7 +166,7 @@ impl Client {
                             prepared.rx,
                             prepared.tx,
                             vec![prepared.mapping],
-                            prepared.size,
+                            prepared.sizes,
                         )
                         .map_err(SessionError::Failed)?;
                     tracing::info!("port '{}': connected", self.queues.port);
@@ -211,12 +212,13 @@ fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>)
     layout.write(&mapping).map_err(|error| error.to_string())?;
     let octets = mapping.len() as u64;
     let (mut rx, mut tx, mut rings) = (Vec::new(), Vec::new(), Vec::new());
-    let mut size = 0;
+    let mut sizes = (0, 0);
     for place in layout.places() {
         let event = eventfd().map_err(|error| format!("eventfd: {error}"))?;
-        size = 1_u16 << place.log2_size.min(15);
+        let size = 1_u16 << place.log2_size.min(15);
         match place.direction {
             Direction::ClientToServer => {
+                sizes.1 = size;
                 let own = event
                     .as_fd()
                     .try_clone_to_owned()
@@ -226,6 +228,7 @@ fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>)
                 tx.push(TxRing::new(ring.map_err(|error| error.to_string())?, own));
             }
             Direction::ServerToClient => {
+                sizes.0 = size;
                 let ring = ring::Receiver::client(&mapping, layout, place.index);
                 rx.push(RxRing::new(ring.map_err(|error| error.to_string())?));
             }
@@ -236,7 +239,7 @@ fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>)
         mapping,
         rx,
         tx,
-        size,
+        sizes,
     };
     let offer = Offer {
         regions: vec![(octets, file)],

@@ -2,6 +2,7 @@
 //! Ports of the memif protocol: sockets, and rings to packet buffers. Messages, sessions and rings are `quietwire_memif`'s.
 
 mod client;
+mod program;
 mod queues;
 mod server;
 
@@ -9,10 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use quietwire_memif::message::{Name, Secret};
+use quietwire_memif::ring::RingSizes;
 use quietwire_memif::session::{ClientConfig, Limits, ServerConfig};
 use quietwire_memory::{Sealing, gate};
 
 use self::client::Client;
+use self::program::program;
 use self::queues::{Queues, Taps};
 pub(crate) use self::queues::{Receiver, Sender};
 use self::server::{Interface, Server};
@@ -108,7 +111,10 @@ pub(super) fn open(
                 interface,
                 c2s_rings: options.tx_queues,
                 s2c_rings: options.rx_queues,
-                log2_ring_size: ring_size_log2(options),
+                sizes: RingSizes {
+                    c2s: log2(options.tx_ring_size),
+                    s2c: log2(options.rx_ring_size),
+                },
             };
             let client = Client::new(
                 address,
@@ -173,15 +179,9 @@ fn end_server(endpoint: u32, id: u32) -> End {
     })
 }
 
-/// Name that peers see of this program.
-fn program() -> Name {
-    Name::truncated(concat!("quietwire ", env!("CARGO_PKG_VERSION")))
-}
-
-/// Rings of both directions have one size.
-fn ring_size_log2(options: &PortOptions) -> u8 {
-    let size = options.rx_ring_size.max(options.tx_ring_size);
-    u8::try_from(size.ilog2()).unwrap_or(10)
+/// The logarithm of a ring's size.
+fn log2(ring_size: u16) -> u8 {
+    u8::try_from(ring_size.checked_ilog2().unwrap_or(0)).unwrap_or(0)
 }
 
 /// Reads a secret; a line feed at the end does not belong to it.

@@ -250,13 +250,13 @@ impl Queues {
         }
     }
 
-    /// Attaches the rings of a connection, in the queues' order. Queues without a ring stay without a peer.
+    /// Attaches the rings of a connection, in the queues' order, of these sizes (receive, transmit). Queues without a ring stay without a peer.
     pub(super) fn attach(
         &mut self,
         rx: Vec<RxRing>,
         tx: Vec<TxRing>,
         mappings: Vec<Arc<Mapping>>,
-        ring_size: u16,
+        (rx_size, tx_size): (u16, u16),
     ) -> Result<(), String> {
         self.collect();
         if self.former() >= FORMER_MAX {
@@ -275,9 +275,15 @@ impl Queues {
         self.status.up(Guest {
             features: 0,
             rings,
-            ring_size,
+            ring_size: rx_size,
         });
+        self.status.set_ring_sizes(rx_size, tx_size);
         Ok(())
+    }
+
+    /// Shows which process the peer is, if that is known.
+    pub(super) fn set_process(&self, process: Option<i32>) {
+        self.status.set_process(process);
     }
 
     /// Detaches all rings. Their memory is unmapped once no thread is in them.

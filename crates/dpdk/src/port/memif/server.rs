@@ -16,7 +16,7 @@ use quietwire_memif::session::{
 };
 use quietwire_memory::{Doorbell, Mapping, Sealing};
 
-use super::program;
+use super::program::program;
 use super::queues::{Queues, RxRing, TxRing};
 use crate::port::peers::populate::POPULATE;
 use crate::port::peers::socket::{self, Address, Kind};
@@ -311,6 +311,8 @@ impl Server {
                 Action::AddRing { place, event } => session.rings.push((place, event)),
                 Action::Connect { .. } => {
                     attach(interface, session).map_err(SessionError::Failed)?;
+                    let process = socket::peer_process(&connection.socket);
+                    interface.queues.set_process(process);
                     tracing::info!("port '{}': connected", interface.queues.port);
                     // Taken out and put back, since a stage owns its session.
                     let stage = std::mem::replace(
@@ -381,16 +383,18 @@ impl Server {
 /// Attaches the rings that a client brought to the port's queues.
 fn attach(interface: &mut Interface, session: &mut Session) -> Result<(), String> {
     let regions = std::mem::take(&mut session.regions);
-    let (mut rx, mut tx, mut size) = (Vec::new(), Vec::new(), 0);
+    let (mut rx, mut tx, mut sizes) = (Vec::new(), Vec::new(), (0, 0));
     for (place, event) in std::mem::take(&mut session.rings) {
-        size = 1_u16 << place.log2_size.min(15);
+        let size = 1_u16 << place.log2_size.min(15);
         match place.direction {
             // This side polls: the interrupt is not needed, and its descriptor is closed.
             Direction::ClientToServer => {
+                sizes.0 = size;
                 let ring = ring::Receiver::server(&regions, &place);
                 rx.push(RxRing::new(ring.map_err(|error| error.to_string())?));
             }
             Direction::ServerToClient => {
+                sizes.1 = size;
                 let ring = ring::Sender::server(&regions, &place);
                 let doorbell = Doorbell::new(event).map_err(|error| error.to_string())?;
                 tx.push(TxRing::new(
@@ -400,7 +404,7 @@ fn attach(interface: &mut Interface, session: &mut Session) -> Result<(), String
             }
         }
     }
-    interface.queues.attach(rx, tx, regions, size)
+    interface.queues.attach(rx, tx, regions, sizes)
 }
 
 impl Endpoint for Server {

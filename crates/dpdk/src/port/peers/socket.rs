@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
-    connect, listen, sendmsg, socket,
+    connect, getsockopt, listen, sendmsg, socket, sockopt,
 };
 use nix::sys::stat::{Mode, fchmod};
 
@@ -123,6 +123,13 @@ pub(crate) fn connect_to(address: &Address, kind: Kind) -> io::Result<OwnedFd> {
     let socket = open(kind)?;
     connect(socket.as_raw_fd(), &address.unix()?)?;
     Ok(socket)
+}
+
+/// Returns the number of the process at the other end of a connection, as it was when the connection was made (unix(7),
+/// SO_PEERCRED); none for a process of a namespace that has no number here.
+pub(crate) fn peer_process(socket: impl AsFd) -> Option<i32> {
+    let credentials = getsockopt(&socket, sockopt::PeerCredentials).ok()?;
+    Some(credentials.pid()).filter(|pid| *pid > 0)
 }
 
 /// Sends a whole message without waiting.
@@ -237,6 +244,16 @@ mod tests {
             drop(client);
             assert_eq!(receive(&server, &mut octets, &mut files).unwrap(), 0);
         }
+    }
+
+    #[test]
+    fn the_process_at_the_other_end_is_known() {
+        let (_directory, client, server) = pair(Kind::Packets);
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(peer_process(&client), Some(own));
+        assert_eq!(peer_process(&server), Some(own));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(peer_process(&file), None);
     }
 
     #[test]

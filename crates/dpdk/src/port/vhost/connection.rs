@@ -454,6 +454,12 @@ impl Connection {
             self.memory.use_iotlb()?;
         }
         status.add_ring(config.size);
+        // The first queue of a guest is the one that it receives from (virtio 1.2, section 5.1.2).
+        match index {
+            0 => status.set_tx_ring_size(config.size),
+            1 => status.set_rx_ring_size(config.size),
+            _ => {}
+        }
         slots.enable(index, config.is_enabled);
         let running = Running {
             config,

@@ -164,6 +164,7 @@ impl Endpoint {
         if control.watch(&socket, CONNECTION).is_err() {
             return self.pause(RETRY, control);
         }
+        self.status.set_process(socket::peer_process(&socket));
         self.is_reading = true;
         self.number = self.number.wrapping_add(1);
         self.connection = Some(Connection::new(

@@ -8,8 +8,8 @@ use quietwire_vhost::ring::header::{
 
 use crate::burst::Mbuf;
 use crate::port::transfer::Outgoing;
-use crate::segment::TO_CUT;
 use crate::sys;
+use crate::sys::TO_CUT;
 
 /// Octets of a frame with segmentation at most: 64 KiB of IP, with an Ethernet header and tags before it.
 const SEGMENTED_MAX: u32 = 65_536 + 128;

@@ -200,6 +200,7 @@ impl Endpoint {
         if control.watch(&socket, CONNECTION).is_err() {
             return self.pause(RETRY, control);
         }
+        self.status.set_process(socket::peer_process(&socket));
         let mut session = Frontend::new(self.config.clone());
         let actions = session.start();
         self.connection = Some(Connection {

@@ -356,6 +356,17 @@ fn shares_of_what_cannot_be_shared_are_conflicts() {
 }
 
 #[test]
+fn rings_that_no_data_plane_takes_are_conflicts() {
+    let machine = inventory(&machines::virtual_machine());
+    for size in [0, 16, 1000, 32768] {
+        let text = format!("[forwarding]\nrx-ring-size = {size}\ntx-ring-size = 32\n");
+        let error = plan(&machine, &wishes(&text)).unwrap_err();
+        assert_eq!(error.conflicts.len(), 1, "{error}");
+        assert!(error.conflicts[0].text.contains("power of two"), "{error}");
+    }
+}
+
+#[test]
 fn one_core_is_not_enough() {
     let machine = inventory(&Machine {
         cores: 1,

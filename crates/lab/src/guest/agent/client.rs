@@ -156,7 +156,15 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`].
     pub fn counters(&mut self) -> Result<Vec<PortCounters>, LabError> {
-        self.ask(&Ask::Counters, PATIENCE)
+        self.counters_within(PATIENCE)
+    }
+
+    /// The same, with a patience of the caller's.
+    ///
+    /// # Errors
+    /// [`LabError::Agent`].
+    pub fn counters_within(&mut self, patience: Duration) -> Result<Vec<PortCounters>, LabError> {
+        self.ask(&Ask::Counters, patience)
     }
 
     /// The last lines that the network function said.

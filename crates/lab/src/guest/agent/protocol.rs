@@ -137,7 +137,7 @@ pub enum VnfKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TestpmdMode {
-    /// Nothing.
+    /// Forwards frames as they are.
     Io,
     /// Sets both addresses: its own as the source, a made one as the destination.
     Mac,

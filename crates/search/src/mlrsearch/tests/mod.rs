@@ -3,6 +3,7 @@
 
 mod beside_library;
 mod by_hand;
+mod by_steps;
 mod devices;
 mod golden;
 mod properties;

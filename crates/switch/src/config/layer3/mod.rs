@@ -2,6 +2,7 @@
 //! Layer 3 as it is asked for: virtual routing and forwarding tables (VRFs), interfaces on ports, VLANs and bridges,
 //! static routes and neighbours.
 
+mod kernel_filter;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -13,22 +14,13 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use super::Place;
 use super::kernel_filter::KernelFilterSetting;
 
+pub use super::place::Placed;
 pub(super) use plan::plan;
 
 /// The VRF of interfaces that name none. It is always there.
 pub const VRF_MAIN: &str = "main";
-
-/// What is asked for, and where that was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed<T> {
-    /// What is asked for.
-    pub value: T,
-    /// Where.
-    pub place: Place,
-}
 
 /// A VRF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

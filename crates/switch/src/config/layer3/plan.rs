@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use quietwire_packet::VlanId;
 
+use super::kernel_filter;
 use super::{
-    Attachment, InterfacePlan, InterfaceSetting, Layer3Plan, Placed, Places, VRF_MAIN, VrfSetting,
+    Attachment, InterfacePlan, InterfaceSetting, Layer3Plan, Places, VRF_MAIN, VrfSetting,
 };
-use crate::config::Place;
-use crate::config::kernel_filter::{self, KernelFilterSetting};
+use crate::config::kernel_filter::KernelFilterSetting;
+use crate::config::place::{Place, Placed};
 use crate::error::SwitchError;
 
 /// VRFs that there can be, the main one among them.

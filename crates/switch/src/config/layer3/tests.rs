@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::*;
+use crate::config::Place;
 
 fn interface(text: &str) -> Placed<InterfaceSetting> {
     Placed {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::layout::{DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_USED, PackedWord, packed};
-use super::super::packed::Position;
+use super::super::position::Position;
 use super::{InflightRegion, VERSION, Words, field};
 
 /// `features`; `version`, `desc_num`, `free_head` and `old_free_head`; `used_idx`, `old_used_idx`, `used_wrap_counter`,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::super::layout::{PackedWord, packed};
-use super::super::packed::Position;
+use super::super::position::Position;
 use super::*;
 use proptest::prelude::*;
 

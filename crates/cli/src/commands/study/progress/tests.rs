@@ -195,6 +195,7 @@ fn deeds_and_remarks_are_seen() {
         measured_unix_ns: 1,
         clean_rate_pps: 5e6,
         latency_floor_ns: 1,
+        own: None,
         is_exceeded: true,
     };
     let line = super::exceeding(FrameSize::default(), 10e6, &cited);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What benchmarks measure, and how it is shown.
+
+use serde::{Deserialize, Serialize};
+
+/// A quantity that benchmarks measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Figure {
+    OfferedPps,
+    ForwardedPps,
+    ReceivedPps,
+    CyclesAFrame,
+    /// Of receiving and sending alone.
+    PortCyclesAFrame,
+    LoadedS,
+    /// MAC addresses that the peer had learned.
+    Learned,
+    /// Flows that its forwarding thread finds without asking further.
+    Flows,
+    CleanPps,
+    GenerateCycles,
+    CheckCycles,
+    MakeAndCheckCycles,
+    RateError,
+    /// Over the time that a burst takes, as are all gaps.
+    GapP999,
+    LongestGap,
+    NdrPps,
+    Trials,
+    SearchS,
+    LoadPps,
+    P50Us,
+    P99Us,
+    MaxUs,
+}
+
+impl Figure {
+    /// Head of its column.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::OfferedPps => "offered, Mpps",
+            Self::ForwardedPps => "forwarded, Mpps",
+            Self::ReceivedPps => "received, Mpps",
+            Self::CyclesAFrame => "cycles a frame",
+            Self::PortCyclesAFrame => "of those, ports",
+            Self::LoadedS => "loaded in, s",
+            Self::Learned => "addresses learned",
+            Self::Flows => "flows",
+            Self::CleanPps => "highest clean rate, Mpps",
+            Self::GenerateCycles => "cycles to make a frame",
+            Self::CheckCycles => "cycles to check a frame",
+            Self::MakeAndCheckCycles => "cycles together",
+            Self::RateError => "rate off by, %",
+            Self::GapP999 => "99.9 % of gaps, burst times",
+            Self::LongestGap => "longest gap, burst times",
+            Self::NdrPps => "NDR, Mpps",
+            Self::Trials => "trials",
+            Self::SearchS => "seconds",
+            Self::LoadPps => "load, Mpps",
+            Self::P50Us => "50 %, µs",
+            Self::P99Us => "99 %, µs",
+            Self::MaxUs => "longest, µs",
+        }
+    }
+
+    /// What a value is divided by before it is shown, and its decimals.
+    pub(crate) fn shown(self) -> (f64, usize) {
+        match self {
+            Self::OfferedPps
+            | Self::ForwardedPps
+            | Self::ReceivedPps
+            | Self::CleanPps
+            | Self::LoadPps => (1e6, 2),
+            Self::NdrPps => (1e6, 3),
+            Self::LoadedS => (1.0, 2),
+            Self::RateError => (0.01, 4),
+            Self::GapP999 => (1.0, 3),
+            Self::Trials | Self::SearchS => (1.0, 1),
+            _ => (1.0, 0),
+        }
+    }
+
+    /// Whether its standard deviation is shown, too.
+    pub(crate) fn shows_deviation(self) -> bool {
+        self == Self::NdrPps
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The goals of all benchmarks, as ratios within a run.
+
+use super::figure::Figure;
+use super::spread::Estimate;
+use super::verdict::{Bound, Judged, Verdict};
+use super::words::VPP;
+
+/// What a figure is divided by. Case and side name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ratio {
+    /// The median of the ratios of paired rounds.
+    Of((&'static str, &'static str)),
+    /// The ratio of the relative standard deviations.
+    Deviations((&'static str, &'static str)),
+    /// Nothing: the figure is a ratio or an amount by itself.
+    Itself,
+}
+
+/// What a benchmark is to show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    pub(crate) bench: &'static str,
+    pub(crate) name: &'static str,
+    /// Case and side.
+    pub(crate) of: (&'static str, &'static str),
+    pub(crate) figure: Figure,
+    pub(crate) ratio: Ratio,
+    pub(crate) bound: Bound,
+    pub(crate) wanted: f64,
+}
+
+impl Goal {
+    pub(crate) fn judged(
+        &self,
+        estimate: Option<Estimate>,
+        verdict: Verdict,
+        reason: Option<String>,
+    ) -> Judged {
+        let peer = match self.ratio {
+            Ratio::Of((case, side)) | Ratio::Deviations((case, side)) => {
+                if case == self.of.0 {
+                    side.to_owned()
+                } else {
+                    format!("{side}, {case}")
+                }
+            }
+            Ratio::Itself => "-".to_owned(),
+        };
+        Judged {
+            goal: self.name.to_owned(),
+            peer,
+            bound: self.bound,
+            wanted: self.wanted,
+            estimate,
+            verdict,
+            reason,
+        }
+    }
+}
+
+use Bound::{AtLeast, AtMost};
+use Figure::{CyclesAFrame, ForwardedPps};
+
+const fn goal(
+    bench: &'static str,
+    name: &'static str,
+    of: (&'static str, &'static str),
+    figure: Figure,
+    ratio: Ratio,
+    bound: Bound,
+    wanted: f64,
+) -> Goal {
+    Goal {
+        bench,
+        name,
+        of,
+        figure,
+        ratio,
+        bound,
+        wanted,
+    }
+}
+
+/// A rate that keeps at least this ratio to another.
+const fn rate(
+    bench: &'static str,
+    name: &'static str,
+    of: (&'static str, &'static str),
+    to: (&'static str, &'static str),
+    wanted: f64,
+) -> Goal {
+    goal(
+        bench,
+        name,
+        of,
+        ForwardedPps,
+        Ratio::Of(to),
+        AtLeast,
+        wanted,
+    )
+}
+
+/// Cycles a frame that keep at most this ratio to others.
+const fn cycles(
+    bench: &'static str,
+    name: &'static str,
+    of: (&'static str, &'static str),
+    to: (&'static str, &'static str),
+    wanted: f64,
+) -> Goal {
+    goal(bench, name, of, CyclesAFrame, Ratio::Of(to), AtMost, wanted)
+}
+
+/// This build forwards at least 0.98 times as many frames as the other.
+const fn of_builds(case: &'static str) -> Goal {
+    let (this, that) = ((case, "this build"), (case, "other build"));
+    rate("builds", case, this, that, 0.98)
+}
+
+/// A figure of the tester by itself that is at most so much.
+const fn paced(name: &'static str, case: &'static str, figure: Figure, wanted: f64) -> Goal {
+    let of = (case, "quietwire's tester");
+    goal("pacing", name, of, figure, Ratio::Itself, AtMost, wanted)
+}
+
+/// MLRsearch's results differ at most half as much as the single run's.
+const fn repeated(device: &'static str) -> Goal {
+    let to = Ratio::Deviations((device, "single-run"));
+    let of = (device, "mlrsearch");
+    goal("repeatability", device, of, Figure::NdrPps, to, AtMost, 0.5)
+}
+
+const TESTPMD: &str = "testpmd io";
+const CROSS_CONNECT: &str = "quietwire, cross-connect";
+const BRIDGE: &str = "quietwire, bridge, 1 MAC address";
+const BRIDGE_MANY: &str = "quietwire, bridge, 20,000 MAC addresses";
+
+const MEMIF: &str = "quietwire, memif";
+const VHOST: &str = "quietwire, vhost-user";
+const OVS: &str = "Open vSwitch, vhost-user";
+const MEMIF_TWO: &str = "quietwire, memif, 2 addresses";
+const VHOST_TWO: &str = "quietwire, vhost-user, 2 addresses";
+const ROUTER: &str = "quietwire";
+const ONE_ROUTE: &str = "quietwire, 1 route";
+const LPM: &str = "dpdk-l3fwd, lpm";
+const FIB: &str = "dpdk-l3fwd, fib";
+
+/// Every goal of every benchmark.
+#[rustfmt::skip]
+pub(crate) const GOALS: &[Goal] = &[
+    rate("peers", "cross-connect, one way: rate", ("one way", CROSS_CONNECT), ("one way", TESTPMD), 0.9),
+    rate("peers", "cross-connect, both ways: rate", ("both ways", CROSS_CONNECT), ("both ways", TESTPMD), 0.9),
+    rate("peers", "cross-connect, one way: rate", ("one way", CROSS_CONNECT), ("one way", VPP), 1.0),
+    rate("peers", "bridge, 1 MAC address, one way: rate", ("one way", BRIDGE), ("one way", TESTPMD), 0.9),
+    rate("peers", "bridge, 1 MAC address, both ways: rate", ("both ways", BRIDGE), ("both ways", TESTPMD), 0.9),
+    rate("peers", "bridge, 20,000 MAC addresses, one way: rate", ("one way", BRIDGE_MANY), ("one way", TESTPMD), 0.8),
+    rate("peers", "bridge, 20,000 MAC addresses, both ways: rate", ("both ways", BRIDGE_MANY), ("both ways", TESTPMD), 0.8),
+    rate("peers", "tester without a device: rate", ("generate and check", "quietwire's tester"),
+        ("generate and check", "testpmd txonly to rxonly"), 0.9),
+
+    rate("bridge_scale", "20,000 addresses, memif: rate", ("20,000", MEMIF), ("20,000", MEMIF_TWO), 0.8),
+    rate("bridge_scale", "1,000,000 addresses, memif: rate", ("1,000,000", MEMIF), ("1,000,000", MEMIF_TWO), 0.5),
+    rate("bridge_scale", "20,000 addresses, vhost-user: rate", ("20,000", VHOST), ("20,000", VHOST_TWO), 0.8),
+    rate("bridge_scale", "1,000,000 addresses, vhost-user: rate", ("1,000,000", VHOST), ("1,000,000", VHOST_TWO), 0.5),
+    rate("bridge_scale", "2 addresses, vhost-user: rate", ("2", VHOST), ("2", OVS), 1.5),
+    rate("bridge_scale", "2,000 addresses, vhost-user: rate", ("2,000", VHOST), ("2,000", OVS), 4.0),
+    rate("bridge_scale", "20,000 addresses, vhost-user: rate", ("20,000", VHOST), ("20,000", OVS), 4.0),
+    rate("bridge_scale", "200,000 addresses, vhost-user: rate", ("200,000", VHOST), ("200,000", OVS), 4.0),
+    rate("bridge_scale", "1,000,000 addresses, vhost-user: rate", ("1,000,000", VHOST), ("1,000,000", OVS), 4.0),
+    cycles("bridge_scale", "2 addresses, vhost-user: cycles a frame", ("2", VHOST), ("2", OVS), 0.67),
+    cycles("bridge_scale", "2,000 addresses, vhost-user: cycles a frame", ("2,000", VHOST), ("2,000", OVS), 0.25),
+    cycles("bridge_scale", "20,000 addresses, vhost-user: cycles a frame", ("20,000", VHOST), ("20,000", OVS), 0.25),
+    cycles("bridge_scale", "200,000 addresses, vhost-user: cycles a frame", ("200,000", VHOST), ("200,000", OVS), 0.25),
+    cycles("bridge_scale", "1,000,000 addresses, vhost-user: cycles a frame", ("1,000,000", VHOST), ("1,000,000", OVS), 0.25),
+    rate("bridge_scale", "20,000 addresses, memif: rate", ("20,000", MEMIF), ("20,000", VPP), 1.0),
+    rate("bridge_scale", "1,000,000 addresses, memif: rate", ("1,000,000", MEMIF), ("1,000,000", VPP), 2.0),
+
+    rate("route_scale", "20,000 IPv4 routes: rate", ("IPv4, 20,000", ROUTER), ("IPv4, 20,000", ONE_ROUTE), 0.85),
+    rate("route_scale", "2,000,000 IPv4 routes: rate", ("IPv4, 2,000,000", ROUTER), ("IPv4, 2,000,000", ONE_ROUTE), 0.5),
+    rate("route_scale", "20,000 IPv6 routes: rate", ("IPv6, 20,000", ROUTER), ("IPv6, 20,000", ONE_ROUTE), 0.85),
+    rate("route_scale", "500,000 IPv6 routes: rate", ("IPv6, 500,000", ROUTER), ("IPv6, 500,000", ONE_ROUTE), 0.5),
+    rate("route_scale", "1 IPv4 route: rate", ("IPv4, 1", ROUTER), ("IPv4, 1", LPM), 0.9),
+    rate("route_scale", "1 IPv4 route: rate", ("IPv4, 1", ROUTER), ("IPv4, 1", FIB), 0.9),
+    rate("route_scale", "20,000 IPv4 routes: rate", ("IPv4, 20,000", ROUTER), ("IPv4, 20,000", LPM), 0.9),
+    rate("route_scale", "20,000 IPv4 routes: rate", ("IPv4, 20,000", ROUTER), ("IPv4, 20,000", FIB), 0.9),
+    rate("route_scale", "200,000 IPv4 routes: rate", ("IPv4, 200,000", ROUTER), ("IPv4, 200,000", LPM), 0.9),
+    rate("route_scale", "200,000 IPv4 routes: rate", ("IPv4, 200,000", ROUTER), ("IPv4, 200,000", FIB), 0.9),
+    rate("route_scale", "2,000,000 IPv4 routes: rate", ("IPv4, 2,000,000", ROUTER), ("IPv4, 2,000,000", FIB), 0.9),
+    rate("route_scale", "1 IPv6 route: rate", ("IPv6, 1", ROUTER), ("IPv6, 1", LPM), 0.9),
+    rate("route_scale", "1 IPv6 route: rate", ("IPv6, 1", ROUTER), ("IPv6, 1", FIB), 0.9),
+    rate("route_scale", "20,000 IPv6 routes: rate", ("IPv6, 20,000", ROUTER), ("IPv6, 20,000", LPM), 0.9),
+    rate("route_scale", "20,000 IPv6 routes: rate", ("IPv6, 20,000", ROUTER), ("IPv6, 20,000", FIB), 0.9),
+    rate("route_scale", "500,000 IPv6 routes: rate", ("IPv6, 500,000", ROUTER), ("IPv6, 500,000", LPM), 0.9),
+    rate("route_scale", "1 IPv4 route: rate", ("IPv4, 1", ROUTER), ("IPv4, 1", VPP), 1.0),
+    rate("route_scale", "20,000 IPv4 routes: rate", ("IPv4, 20,000", ROUTER), ("IPv4, 20,000", VPP), 1.0),
+
+    rate("ports_scale", "32 ports, two of them busy: rate", ("32 ports, two busy", ROUTER), ("2 ports, two busy", ROUTER), 0.9),
+    rate("ports_scale", "32 ports, all busy: rate", ("32 ports, all busy", ROUTER), ("2 ports, all busy", ROUTER), 0.5),
+
+    of_builds("memif, cross-connect"),
+    of_builds("memif with 4 queues, cross-connect"),
+    of_builds("memif, bridge, 2 MAC addresses"),
+    of_builds("memif, bridge, 20,000 MAC addresses"),
+    of_builds("vhost-user, cross-connect"),
+    of_builds("vhost-user with 4 queues, cross-connect"),
+    of_builds("vhost-user with packed rings, cross-connect"),
+    of_builds("vhost-user with packed rings and 4 queues, cross-connect"),
+    cycles("builds", "vhost-user, packed rings: cycles a frame", ("vhost-user with packed rings, cross-connect", "this build"),
+        ("vhost-user, cross-connect", "this build"), 1.1),
+    cycles("builds", "vhost-user, packed rings, 4 queues: cycles a frame",
+        ("vhost-user with packed rings and 4 queues, cross-connect", "this build"),
+        ("vhost-user with 4 queues, cross-connect", "this build"), 1.1),
+
+    paced("pacing, 10 %: error of the rate", "10 % of that", Figure::RateError, 1e-4),
+    paced("pacing, 50 %: error of the rate", "50 % of that", Figure::RateError, 1e-4),
+    paced("pacing, 90 %: error of the rate", "90 % of that", Figure::RateError, 1e-4),
+    paced("pacing, 10 %: 99.9 % of gaps, burst times", "10 % of that", Figure::GapP999, 1.0),
+    paced("pacing, 50 %: 99.9 % of gaps, burst times", "50 % of that", Figure::GapP999, 1.0),
+    paced("pacing, 90 %: 99.9 % of gaps, burst times", "90 % of that", Figure::GapP999, 1.0),
+    paced("making and checking a frame: cycles", "as fast as is clean", Figure::MakeAndCheckCycles, 150.0),
+
+    repeated("simulated, capacity within 2 %"),
+    repeated("simulated, capacity within 2 %, a tenth less in every twentieth trial"),
+    repeated("switch, memif, 20,000 MAC addresses"),
+];

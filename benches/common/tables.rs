@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs as Markdown tables: what benchmarks print, and what docs/performance.md shows of stored runs.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::record::{Figure, Judged, Run, Series, Verdict};
+use super::spread::{Spread, deviation_ratio};
+
+/// The figures of a run, a table for each group of cases.
+pub(crate) fn figures(run: &Run) -> String {
+    let mut groups: Vec<&str> = Vec::new();
+    for series in &run.series {
+        if !groups.contains(&series.point.group.as_str()) {
+            groups.push(&series.point.group);
+        }
+    }
+    let tables = groups.into_iter().map(|group| group_table(run, group));
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+fn group_table(run: &Run, group: &str) -> String {
+    let series = || {
+        let of_group = run.series.iter().filter(|one| one.point.group == group);
+        of_group.filter(|one| !one.values().is_empty())
+    };
+    let mut columns: Vec<Figure> = Vec::new();
+    let mut rows: Vec<(&str, &str)> = Vec::new();
+    for one in series() {
+        if !columns.contains(&one.figure) {
+            columns.push(one.figure);
+        }
+        let row = (one.point.case.as_str(), one.point.side.as_str());
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    let titles: Vec<&str> = columns.iter().map(|figure| figure.title()).collect();
+    let mut text = format!("| {group} | | {} |\n", titles.join(" | "));
+    text.push_str(&"|---".repeat(columns.len() + 2));
+    text.push_str("|\n");
+    for (case, side) in rows {
+        let cells: Vec<String> = columns
+            .iter()
+            .map(|figure| run.find(case, side, *figure).map_or_else(String::new, cell))
+            .collect();
+        let _ = writeln!(text, "| {case} | {side} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+/// Median and range: `14.52 (14.40 to 14.71)`.
+fn cell(series: &Series) -> String {
+    let values = series.values();
+    if values.is_empty() {
+        return String::new();
+    }
+    let (unit, decimals) = series.figure.shown();
+    let Spread { median, min, max } = Spread::of(&values);
+    let [median, min, max] = [median, min, max].map(|it| format!("{:.decimals$}", it / unit));
+    let mut text = match min == max {
+        true => median,
+        false => format!("{median} ({min} to {max})"),
+    };
+    if series.figure.shows_deviation() && values.len() > 1 {
+        let _ = write!(
+            text,
+            ", deviation {:.2} %",
+            deviation_ratio(&values) * 100.0
+        );
+    }
+    text
+}
+
+/// The goals of runs, in one table. With several runs, each row names its benchmark.
+pub(crate) fn goals(runs: &[&Run]) -> String {
+    let (head, rule) = match runs.len() {
+        1 => ("", ""),
+        _ => ("| benchmark ", "|---"),
+    };
+    let mut text = format!("{head}| goal | compared with | wanted | measured | verdict |\n");
+    let _ = writeln!(text, "{rule}|---|---|---|---|---|");
+    for run in runs {
+        let name = match runs.len() {
+            1 => String::new(),
+            _ => format!("| {} ", run.bench),
+        };
+        for goal in &run.goals {
+            let _ = writeln!(text, "{name}{}", goal_row(goal));
+        }
+    }
+    text
+}
+
+fn goal_row(judged: &Judged) -> String {
+    let measured = judged.estimate.map_or_else(String::new, |it| {
+        let digits = if it.value < 0.01 { 5 } else { 2 };
+        let [value, low, high] = [it.value, it.low, it.high].map(|it| format!("{it:.digits$}"));
+        match low == high {
+            true => value,
+            false => format!("{value} ({low} to {high})"),
+        }
+    });
+    let verdict = match (&judged.reason, judged.verdict) {
+        (Some(reason), verdict) => format!("{}: {reason}", verdict.name()),
+        (None, Verdict::Met) => Verdict::Met.name().to_owned(),
+        (None, verdict) => format!("**{}**", verdict.name()),
+    };
+    format!(
+        "| {} | {} | {} {} | {measured} | {verdict} |",
+        judged.goal,
+        judged.peer,
+        judged.bound.name(),
+        judged.wanted,
+    )
+}
+
+/// How the sides are configured.
+pub(crate) fn sides(run: &Run) -> String {
+    let mut text =
+        String::from("| side | version | built | burst | notes |\n|---|---|---|---|---|\n");
+    for side in &run.sides {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} |",
+            side.name, side.version, side.built, side.burst, side.notes
+        );
+    }
+    text
+}
+
+/// Machine, date, rounds and order of a run, in sentences.
+pub(crate) fn circumstances(run: &Run) -> String {
+    let machine = &run.machine;
+    let kind = if machine.is_virtual { "virtual " } else { "" };
+    let pages = match machine.huge_pages {
+        0 => "ordinary pages".to_owned(),
+        count => format!("{count} huge pages of 2 MiB"),
+    };
+    let load = machine
+        .load
+        .map_or_else(String::new, |load| format!(", load {load} at the start"));
+    format!(
+        "{} {kind}CPUs ({}, {:.1} GHz), {} GiB, {}, Linux {}, DPDK {}, {pages}{load}. {}: {} rounds of {} s, \
+         turns in random order (seed {}). {}\n",
+        machine.cpus,
+        machine.cpu,
+        machine.ghz,
+        machine.memory_gib,
+        machine.system,
+        machine.kernel,
+        machine.dpdk,
+        run.date,
+        run.rounds,
+        run.seconds,
+        run.seed,
+        run.helpers,
+    )
+}
+
+/// All of a run, as benchmarks print it.
+pub(crate) fn all(run: &Run) -> String {
+    let mut parts = vec![circumstances(run), sides(run), figures(run)];
+    if !run.goals.is_empty() {
+        parts.push(goals(&[run]));
+    }
+    parts.join("\n")
+}
+
+const BEGIN: &str = "<!-- made by make performance-page: ";
+const END: &str = "<!-- end -->";
+const GOALS: &str = "goals";
+
+/// The page with what is between its markers made anew from stored runs, by the name of their file.
+pub(crate) fn page(text: &str, runs: &[(String, Run)]) -> Result<String, String> {
+    let mut made = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(BEGIN) {
+        let (name, after) = after
+            .split_once(" -->\n")
+            .ok_or("a marker has no end of line")?;
+        let (_, after) = after
+            .split_once(END)
+            .ok_or_else(|| format!("marker '{name}' has no '{END}' after it"))?;
+        let _ = write!(
+            made,
+            "{before}{BEGIN}{name} -->\n\n{}\n{END}",
+            part(name, runs)?
+        );
+        rest = after;
+    }
+    made.push_str(rest);
+    Ok(made)
+}
+
+fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
+    if name == GOALS {
+        let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
+        return Ok(goals(&all));
+    }
+    let (_, run) = runs
+        .iter()
+        .find(|(file, _)| file == name)
+        .ok_or_else(|| format!("marker '{name}': no such stored run"))?;
+    let parts = [
+        format!("    {}\n", run.command),
+        circumstances(run),
+        sides(run),
+        figures(run),
+    ];
+    Ok(parts.join("\n"))
+}
+
+/// The page, the runs that it shows and their figures, from the root of the repository.
+pub(crate) const PAGE: &str = "docs/performance.md";
+pub(crate) const RUNS: &str = "docs/performance/runs";
+pub(crate) const IMAGES: &str = "docs/images";
+
+/// The runs stored in a directory, with the names of their files, in the order of these.
+pub(crate) fn stored(directory: &Path) -> Result<Vec<(String, Run)>, String> {
+    let at = |error: std::io::Error| format!("{}: {error}", directory.display());
+    let mut runs = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(at)? {
+        let path = entry.map_err(at)?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            let name = path.file_name().unwrap_or_default();
+            runs.push((name.to_string_lossy().into_owned(), Run::read(&path)?));
+        }
+    }
+    runs.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(runs)
+}

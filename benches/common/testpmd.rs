@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `dpdk-testpmd` as the peer, with memif ports, quietwire's rings and bursts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::placement::{helper_cpu, place_threads, set_realtime};
+use super::record::Side;
+use super::switch::BURST;
+use super::{
+    DEADLINE, DEVICE_CPU, RING_SIZE, Running, TESTER_CPU, huge_pages_free, log_into, tail,
+    wait_until,
+};
+
+/// Each process takes 256 MiB, and two of them run at a time.
+const HUGE_PAGES: u64 = 256;
+
+/// testpmd as a side of a run.
+pub(crate) fn side(name: &str) -> Side {
+    let built = format!("by Debian, with {}", super::dpdk_march());
+    let version = super::package_version("dpdk-dev");
+    super::side(name, &version, &built, BURST, "rings of 1024 descriptors")
+}
+
+/// A testpmd that runs until the value is dropped.
+pub(crate) struct Testpmd {
+    _running: Running,
+    log: PathBuf,
+    sockets: Vec<PathBuf>,
+}
+
+impl Testpmd {
+    /// Forwards in this mode between two ports, on the forwarding CPU.
+    pub(crate) fn forward(directory: &Path, mode: &str) -> Self {
+        let sockets = [0, 1].map(|port| directory.join(format!("p{port}.sock")));
+        Self::start(directory, DEVICE_CPU, mode, &sockets, "server")
+    }
+
+    /// Receives on one port, on the forwarding CPU.
+    pub(crate) fn receive(directory: &Path) -> Self {
+        let socket = directory.join("p0.sock");
+        Self::start(directory, DEVICE_CPU, "rxonly", &[socket], "server")
+    }
+
+    /// Sends to what [`Self::receive`] started, on the tester's CPU.
+    pub(crate) fn send(&self, directory: &Path) -> Self {
+        Self::start(directory, TESTER_CPU, "txonly", &self.sockets, "client")
+    }
+
+    fn start(directory: &Path, cpu: &str, mode: &str, sockets: &[PathBuf], role: &str) -> Self {
+        std::fs::create_dir(directory).expect("a new directory");
+        let mut command = Command::new("dpdk-testpmd");
+        command.arg(format!("--lcores=0@{},1@{cpu}", helper_cpu()));
+        if huge_pages_free() >= HUGE_PAGES {
+            command.args(["--in-memory", "--single-file-segments"]);
+        } else {
+            command.args(["--no-huge", "--no-shconf"]);
+        }
+        command.args(["-m", "256", "--no-pci", "--no-telemetry"]);
+        command.arg(format!("--file-prefix=bench{cpu}"));
+        for (port, socket) in sockets.iter().enumerate() {
+            command.arg(format!(
+                "--vdev=net_memif{port},role={role},id=0,socket={},socket-abstract=no,rsize=10",
+                socket.display()
+            ));
+        }
+        command.args(["--", "--stats-period", "1", "--total-num-mbufs=16384"]);
+        command.arg(format!("--forward-mode={mode}"));
+        command.arg(format!("--burst={BURST}"));
+        command.args([format!("--rxd={RING_SIZE}"), format!("--txd={RING_SIZE}")]);
+        let log = directory.join("log");
+        log_into(&mut command, &log);
+        let mut running = Running::spawn(&mut command);
+        wait_until("testpmd forwards", DEADLINE, || {
+            running.assert_alive(&log);
+            std::fs::read_to_string(&log)
+                .unwrap_or_default()
+                .contains("packet forwarding - ports=")
+        });
+        if mode == "rxonly" || mode == "txonly" {
+            // As the tester's threads are.
+            set_realtime(&running.pid());
+        } else {
+            place_threads(&running.pid());
+        }
+        Self {
+            _running: running,
+            log,
+            sockets: sockets.to_vec(),
+        }
+    }
+
+    /// Where the tester finds a port.
+    pub(crate) fn tester_uri(&self, port: usize) -> String {
+        format!("memif:{}?role=client", self.sockets[port].display())
+    }
+
+    /// Frames received a second, the median of two seconds: it counts whole ones.
+    pub(crate) fn received_pps(&self) -> f64 {
+        // The first second is its start.
+        let wanted = 2;
+        let mut rates = Vec::new();
+        wait_until("testpmd counts frames", DEADLINE * 2, || {
+            rates = receive_rates(&std::fs::read_to_string(&self.log).unwrap_or_default());
+            rates.len() > wanted
+        });
+        assert!(rates.len() > wanted, "{}", tail(&self.log));
+        super::Spread::of(&rates[1..]).median
+    }
+}
+
+/// Rates that testpmd printed ("Rx-pps: 123"), without its idle seconds.
+fn receive_rates(log: &str) -> Vec<f64> {
+    let rates = log
+        .lines()
+        .filter_map(|line| line.split_once("Rx-pps:"))
+        .filter_map(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+    rates.filter(|rate| *rate > 0.0).collect()
+}

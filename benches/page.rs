@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The goals of stored runs in one table, and docs/performance.md from the runs below docs/performance/runs.
+//!
+//! `cargo bench -p quietwire --bench page -- goals DIR` prints the goals of all runs in a directory (an absolute path: cargo
+//! starts benchmarks in crates/cli). `-- write` judges the stored runs by today's goals, and writes the parts of the page that
+//! are between markers, and its figures; `make performance-page` does that. `tests/performance_page.rs` checks
+//! that the page is what the stored runs give.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::path::Path;
+
+use common::goals::GOALS;
+use common::record::Run;
+use common::{plot, tables};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn main() {
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        // As `cargo bench` runs it among the others.
+        [] => Ok(()),
+        ["goals", directory] => print_goals(Path::new(directory)),
+        ["write"] => write(),
+        _ => Err(format!(
+            "page: unknown arguments '{}' (use `goals DIR` or `write`)",
+            words.join(" ")
+        )),
+    };
+    if let Err(message) = done {
+        eprintln!("{message}");
+        std::process::exit(2);
+    }
+}
+
+fn print_goals(directory: &Path) -> Result<(), String> {
+    let runs = tables::stored(directory)?;
+    let runs: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
+    println!("{}", tables::goals(&runs));
+    Ok(())
+}
+
+fn write() -> Result<(), String> {
+    let root = Path::new(ROOT);
+    let directory = root.join(tables::RUNS);
+    let mut runs = tables::stored(&directory)?;
+    for (name, run) in &mut runs {
+        // Goals may have changed since the run.
+        run.goals = run.judge(GOALS);
+        let path = directory.join(name);
+        run.write(&path).map_err(|error| at(&path, &error))?;
+        plot::draw_run(&root.join(tables::IMAGES), run);
+    }
+    let path = root.join(tables::PAGE);
+    let text = std::fs::read_to_string(&path).map_err(|error| at(&path, &error))?;
+    let made = tables::page(&text, &runs)?;
+    std::fs::write(&path, made).map_err(|error| at(&path, &error))
+}
+
+fn at(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Number and size of the slots of a packet ring (Documentation/networking/packet_mmap.rst).
+
+use nix::libc;
+
+/// Slots of a block. A block consists of whole pages and holds no remainder, so all slots of a ring follow each other.
+const SLOTS_PER_BLOCK: u32 = 16;
+/// linux/if_packet.h, TPACKET_ALIGNMENT.
+pub(super) const ALIGNMENT: usize = 16;
+/// Number and size of a ring's slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) slots: u32,
+    pub(super) slot_size: u32,
+}
+
+impl Geometry {
+    /// Returns a geometry of at least `slots` slots (a power of two) with room for `room` octets each.
+    pub(super) fn new(slots: u16, room: usize, page_size: usize) -> Self {
+        let step = (page_size / SLOTS_PER_BLOCK as usize).max(ALIGNMENT);
+        let slots = u32::from(slots).next_power_of_two().max(SLOTS_PER_BLOCK);
+        Self {
+            slots,
+            slot_size: room.next_multiple_of(step) as u32,
+        }
+    }
+
+    /// The ring as the kernel is asked for it.
+    pub(super) const fn request(self) -> libc::tpacket_req {
+        libc::tpacket_req {
+            tp_block_size: SLOTS_PER_BLOCK * self.slot_size,
+            tp_block_nr: self.slots / SLOTS_PER_BLOCK,
+            tp_frame_size: self.slot_size,
+            tp_frame_nr: self.slots,
+        }
+    }
+
+    /// Octets of the whole ring.
+    pub(super) const fn length(self) -> usize {
+        self.slots as usize * self.slot_size as usize
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counters of the kernel's interfaces (`struct rtnl_link_stats64` of linux/if_link.h), as `ip -s -j link` prints them.
+
+use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
+use serde_json::Value;
+
+/// Reads the interfaces `p0`, `p1` and so on in what `ip` printed.
+pub(crate) fn of_links(told: &str) -> Result<ElementCounts, String> {
+    let links: Vec<Value> = serde_json::from_str(told)
+        .map_err(|error| format!("what `ip` prints is not understood: {error}"))?;
+    let mut counts = ElementCounts::default();
+    for link in links {
+        let name = link["ifname"].as_str().unwrap_or_default();
+        let is_port = name.strip_prefix('p').is_some_and(|number| {
+            !number.is_empty() && number.bytes().all(|octet| octet.is_ascii_digit())
+        });
+        if !is_port {
+            continue;
+        }
+        let count = |way: &str, key: &str| link["stats64"][way][key].as_u64();
+        let (Some(received), Some(sent)) = (count("rx", "packets"), count("tx", "packets")) else {
+            return Err(format!("`ip` prints no counters of {name}"));
+        };
+        let drops = |way, key| count(way, key).unwrap_or(0);
+        let port = PortCounts {
+            received,
+            sent,
+            ..PortCounts::default()
+        }
+        .with_drops(
+            DropStage::BeforeReceipt,
+            "rx_dropped",
+            drops("rx", "dropped"),
+        )
+        .with_drops(DropStage::BeforeReceipt, "rx_errors", drops("rx", "errors"))
+        .with_drops(DropStage::ToSend, "tx_dropped", drops("tx", "dropped"))
+        .with_drops(DropStage::ToSend, "tx_errors", drops("tx", "errors"));
+        counts.ports.insert(name.to_owned(), port);
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `ip -s -j link show` of iproute2 6.1 prints, shortened.
+    const TOLD: &str = r#"[
+        {"ifindex":1,"ifname":"lo","stats64":{"rx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"over_errors":0,"multicast":0},
+         "tx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"carrier_errors":0,"collisions":0}}},
+        {"ifindex":2,"link_index":2,"ifname":"p0","stats64":{"rx":{"bytes":6000,"packets":100,"errors":1,"dropped":2,"over_errors":0,"multicast":0},
+         "tx":{"bytes":300,"packets":5,"errors":3,"dropped":4,"carrier_errors":0,"collisions":0}}},
+        {"ifindex":3,"ifname":"pimreg"}
+    ]"#;
+
+    #[test]
+    fn ports_are_the_elements_interfaces() {
+        let counts = of_links(TOLD).unwrap();
+        let expected = PortCounts {
+            received: 100,
+            sent: 5,
+            ..PortCounts::default()
+        }
+        .with_drops(DropStage::BeforeReceipt, "rx_dropped", 2)
+        .with_drops(DropStage::BeforeReceipt, "rx_errors", 1)
+        .with_drops(DropStage::ToSend, "tx_dropped", 4)
+        .with_drops(DropStage::ToSend, "tx_errors", 3);
+        assert_eq!(counts.ports, [("p0".to_owned(), expected)].into());
+        assert!(of_links("no JSON").is_err());
+        assert!(of_links(r#"[{"ifname":"p0"}]"#).unwrap_err().contains("p0"));
+    }
+}

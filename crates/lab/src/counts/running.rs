@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A switch of quietwire's that the lab did not start, by its control socket.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quietwire_base::Deadline;
+use quietwire_dpdk::PortUri;
+use quietwire_tester::account::{DeviceCounts, DeviceLayout, PortAt};
+use serde_json::{Value, json};
+
+use super::{PATIENCE, of_switch};
+use crate::control::ask_within;
+
+/// Name of the switch in accounts.
+const NAME: &str = "switch";
+/// How long it may take to list its ports.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A switch that runs already.
+#[derive(Clone, Debug)]
+pub struct RunningSwitch {
+    socket: PathBuf,
+    layout: DeviceLayout,
+}
+
+impl RunningSwitch {
+    /// Asks a switch for its ports, and finds those on the other side of the tester's: the same socket, the same memif ID.
+    ///
+    /// # Errors
+    /// Why it does not answer, in a clause.
+    pub fn find(socket: &Path, tester: &[PortUri]) -> Result<Self, String> {
+        let ports = ask_within(socket, &json!({ "show": "ports" }), LIST_PATIENCE)?;
+        Ok(Self {
+            socket: socket.to_owned(),
+            layout: layout(&ports, tester),
+        })
+    }
+
+    /// How its ports meet the tester's.
+    #[must_use]
+    pub fn layout(&self) -> &DeviceLayout {
+        &self.layout
+    }
+
+    /// Its counters. A deadline of 2 s holds.
+    #[must_use]
+    pub fn counts(&self) -> DeviceCounts {
+        let counts = of_switch(&self.socket, Deadline::after(PATIENCE));
+        DeviceCounts {
+            elements: [(NAME.to_owned(), counts)].into(),
+        }
+    }
+}
+
+/// The port of a switch on the other side of each of the tester's ports.
+fn layout(ports: &Value, tester: &[PortUri]) -> DeviceLayout {
+    let listed = ports.as_array().into_iter().flatten();
+    let known: Vec<(&str, PortUri)> = listed
+        .filter_map(|port| Some((port["name"].as_str()?, port["uri"].as_str()?.parse().ok()?)))
+        .collect();
+    let facing = |own: &PortUri| {
+        let meets = |(_, other): &&(&str, PortUri)| {
+            place_of(own).is_some_and(|place| Some(place) == place_of(other))
+        };
+        let (name, _) = known.iter().find(meets)?;
+        Some(PortAt::new(NAME, name))
+    };
+    DeviceLayout {
+        at_tester: tester.iter().map(facing).collect(),
+        ..DeviceLayout::default()
+    }
+}
+
+/// Where two ports meet: a socket, and the number of an interface there.
+fn place_of(uri: &PortUri) -> Option<(PathBuf, u32)> {
+    let (path, id) = match uri {
+        PortUri::Memif { path, id, .. } => (path, *id),
+        PortUri::VirtioUser { path, .. } | PortUri::Vhost { path, .. } => (path, 0),
+        _ => return None,
+    };
+    // Either may name it from the directory that it runs in, which need not be the same.
+    let absolute = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    Some((absolute.unwrap_or_else(|_| path.clone()), id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_meet_at_sockets() {
+        let ports = json!([
+            { "name": "left", "uri": "memif:/run/a.sock?role=server&id=1" },
+            { "name": "other", "uri": "memif:/run/a.sock?role=server&id=0" },
+            { "name": "guest", "uri": "vhost:/run/g.sock?role=server" },
+            { "name": "wire", "uri": "af-packet:eth0" },
+        ]);
+        let uris = [
+            "memif:/run/./a.sock?role=client&id=1",
+            "virtio-user:/run/g.sock?role=client",
+            "af-packet:eth1",
+            "memif:/run/b.sock?role=client",
+        ];
+        let tester: Vec<PortUri> = uris.iter().map(|uri| uri.parse().unwrap()).collect();
+        let names: Vec<Option<String>> = layout(&ports, &tester)
+            .at_tester
+            .into_iter()
+            .map(|at| at.map(|at| at.port))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                Some("left".to_owned()),
+                Some("guest".to_owned()),
+                None,
+                None
+            ]
+        );
+        assert!(layout(&json!(null), &[]).at_tester.is_empty());
+    }
+
+    #[test]
+    fn no_switch_is_no_panic() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("none.sock");
+        assert!(
+            RunningSwitch::find(&socket, &[])
+                .unwrap_err()
+                .contains("control socket")
+        );
+        let gone = RunningSwitch {
+            socket,
+            layout: DeviceLayout::default(),
+        };
+        assert!(gone.counts().elements["switch"].is_err());
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Written from VPP's documentation, and tested
+//! with text in its form, not with VPP.
+
+use quietwire_tester::account::{DropStage, PortCounts};
+
+/// Counters of an interface that drop frames, with where they stand.
+const DROPS: [(&str, DropStage); 4] = [
+    ("rx-miss", DropStage::BeforeReceipt),
+    ("rx-error", DropStage::BeforeReceipt),
+    ("drops", DropStage::Received),
+    ("tx-error", DropStage::ToSend),
+];
+
+/// Reads the counters of one interface. Frames that its transmit node drops are counted as sent before: `show errors` tells how
+/// many they are.
+pub(crate) fn of_interfaces(interfaces: &str, errors: &str, name: &str) -> PortCounts {
+    let mut port = PortCounts::default();
+    let mut is_here = false;
+    for line in interfaces.lines() {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if !line.starts_with(' ') {
+            is_here = words.first() == Some(&name);
+        }
+        let Some(count) = words.pop().and_then(|word| word.parse::<u64>().ok()) else {
+            continue;
+        };
+        if !is_here {
+            continue;
+        }
+        // The first line has the interface's state before the counter.
+        if words.ends_with(&["rx", "packets"]) {
+            port.received = count;
+        } else if words.ends_with(&["tx", "packets"]) {
+            port.sent = count;
+        } else if let Some((key, stage)) = DROPS.iter().find(|(key, _)| words.last() == Some(key)) {
+            port = port.with_drops(*stage, key, count);
+        }
+    }
+    for (count, reason) in of_node(errors, &format!("{name}-tx")) {
+        port.sent = port.sent.saturating_sub(count);
+        port = port.with_drops(DropStage::ToSend, &reason, count);
+    }
+    port
+}
+
+/// Errors of a node: count, node, reason, and in newer versions a severity.
+fn of_node(errors: &str, node: &str) -> Vec<(u64, String)> {
+    let lines = errors.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let count = words.next()?.parse().ok()?;
+        if words.next()? != node {
+            return None;
+        }
+        let mut reason: Vec<&str> = words.collect();
+        let severities = ["error", "warn", "info", "counter"];
+        if reason.len() > 1 && reason.last().is_some_and(|last| severities.contains(last)) {
+            reason.pop();
+        }
+        Some((count, reason.join(" ")))
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERFACES: &str = "              Name               Idx    State  MTU (L3/IP4/IP6/MPLS)     Counter          Count
+local0                            0     down          0/0/0/0
+memif1/0                          1      up          9000/0/0/0     rx packets                   100
+                                                                    rx bytes                    6000
+                                                                    tx packets                    80
+                                                                    drops                          7
+                                                                    rx-miss                        3
+memif2/0                          2      up          9000/0/0/0     tx packets                    93
+";
+    const ERRORS: &str =
+        "   Count                  Node                              Reason               Severity
+        20               memif1/0-tx                    no free tx slots               error
+         9               l2-output                      L2 output packets              error
+";
+
+    #[test]
+    fn an_interface_has_its_own_lines() {
+        let expected = PortCounts {
+            received: 100,
+            sent: 60,
+            ..PortCounts::default()
+        }
+        .with_drops(DropStage::Received, "drops", 7)
+        .with_drops(DropStage::BeforeReceipt, "rx-miss", 3)
+        .with_drops(DropStage::ToSend, "no free tx slots", 20);
+        assert_eq!(of_interfaces(INTERFACES, ERRORS, "memif1/0"), expected);
+        let other = of_interfaces(INTERFACES, "", "memif2/0");
+        assert_eq!((other.received, other.sent), (0, 93));
+        assert_eq!(
+            of_interfaces(INTERFACES, ERRORS, "memif3/0"),
+            PortCounts::default()
+        );
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Cases whose device was started by another program: its processes are in the case's partition until the case is left.
+
+use std::path::Path;
+
+use quietwire_host::CpuList;
+use quietwire_host::cpuset::Cpusets;
+use quietwire_host::journal::TasksOnUndo;
+use quietwire_host::partition::Plan;
+
+use super::{Lab, being_entered};
+use crate::error::LabError;
+
+impl Lab {
+    /// Begins a case with a partition around processes that run already. They come into its CPU set with these CPUs, and go
+    /// back when the case is left. Returns every setting and command.
+    ///
+    /// # Errors
+    /// What did not come about; all of it is undone then.
+    pub(crate) fn begin_around(
+        &mut self,
+        partition: &Plan,
+        cpus: &CpuList,
+        pids: &[i32],
+    ) -> Result<Vec<String>, LabError> {
+        self.begin()?;
+        let begun = self.isolate_around(partition, cpus, pids);
+        self.or_leave(begun)
+    }
+
+    fn isolate_around(
+        &mut self,
+        partition: &Plan,
+        cpus: &CpuList,
+        pids: &[i32],
+    ) -> Result<Vec<String>, LabError> {
+        let (_, tag) = self.make_room()?;
+        let sets = Cpusets::find(Path::new("/"))?;
+        let journal = &mut being_entered(&mut self.running)?.journal;
+        let residents = sets.note_residents(journal, pids)?;
+        let mut commands = Vec::new();
+        let set = self.isolate(partition, cpus, &tag, TasksOnUndo::Return, &mut commands)?;
+        let journal = &mut being_entered(&mut self.running)?.journal;
+        set.receive(journal, &residents)?;
+        commands.push(format!(
+            "processes {pids:?} to the CPU set {}",
+            set.path.display()
+        ));
+        Ok(commands)
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where frames were lost, over all valid trials of a case.
+
+use quietwire_study::TrialRecord;
+use quietwire_tester::account::{Accounted, LossAccount};
+use serde::Serialize;
+
+/// The accounts of a case's valid trials, added up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LossPlaces {
+    /// Valid trials with an account.
+    pub trials: usize,
+    /// Valid trials whose device did not tell its counters.
+    pub trials_without: usize,
+    /// The reason of the last of those.
+    pub why_without: Option<String>,
+    /// The frames of all trials with an account.
+    #[serde(flatten)]
+    pub account: LossAccount,
+}
+
+/// None if no trial has an account, as in stores of earlier versions.
+pub(super) fn of_trials(trials: &[&TrialRecord]) -> Option<LossPlaces> {
+    let mut places = LossPlaces {
+        trials: 0,
+        trials_without: 0,
+        why_without: None,
+        account: LossAccount::default(),
+    };
+    for trial in trials.iter().filter(|trial| trial.result.is_valid()) {
+        match &trial.result.loss_account {
+            None => {}
+            Some(Accounted::Account(account)) => {
+                places.trials += 1;
+                places.account.add(account);
+            }
+            Some(Accounted::Unavailable(why)) => {
+                places.trials_without += 1;
+                places.why_without = Some(why.clone());
+            }
+        }
+    }
+    (places.trials + places.trials_without > 0).then_some(places)
+}

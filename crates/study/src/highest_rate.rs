@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What 100 % of the load is, by trials.
+
+use quietwire_tester::{Trial, TrialResult};
+
+use crate::pause::after_invalid;
+
+/// How long the highest rate is looked for, seconds.
+pub(crate) const CALIBRATION_S: f64 = 0.5;
+/// Share of a rate that the tester kept which is 100 % of the load: what a virtual machine can do changes from minute to minute,
+/// and a rate that the tester itself cannot keep says nothing about the device.
+pub(crate) const CALIBRATION_MARGIN: f64 = 0.8;
+/// Share of the clean rate of a calibration which is 100 % of the load. A device's rings cost the tester more than a loop's, and
+/// the rest is for making up for time that the machine takes from it.
+pub(crate) const CLEAN_SHARE: f64 = 0.75;
+/// By how much the rate is lowered at least when the tester cannot keep to it, by how much at most, and how often.
+const STEP: f64 = 0.95;
+const STEP_MAX: f64 = 0.5;
+const STEPS_MAX: u32 = 20;
+/// A rate is kept after so many valid trials, and is lowered after so many invalid ones: the host may have held the tester up.
+const VALID_TRIALS: u32 = 3;
+const INVALID_TRIALS: u32 = 6;
+/// Share of the rate by which a trial may be off: half of the width of a search that finds rates to within 0.5 %.
+const TOLERANCE: f64 = 0.0025;
+/// How often it is tried without a schedule while nothing at all comes through.
+const UNPACED_TRIALS_MAX: u32 = 5;
+/// At less than so many frames a second nothing is looked for.
+const LEAST_PPS: f64 = 500.0;
+/// How far over what the device forwards at most there is anything to see.
+const DEVICE_SHARE: f64 = 1.25;
+
+/// Whether the frames of a trial have a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// At the trial's rate.
+    Scheduled,
+    /// As fast as the tester can.
+    Unpaced,
+}
+
+/// Runs a trial.
+pub(crate) type Run<'a, E> = dyn FnMut(&Trial, Pace) -> Result<TrialResult, E> + 'a;
+
+/// Returns what tester and device reach together: as fast as the tester can, and if nothing of that comes through, at half of
+/// it again and again. A device that takes more frames than it can pass on may pass on none (receive livelock).
+///
+/// # Errors
+/// Those of a trial.
+pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<f64, E> {
+    let mut tester_pps: f64 = 1.0;
+    // A device that was not let to work just then says nothing.
+    for _ in 0..UNPACED_TRIALS_MAX {
+        let unpaced = run(&trial, Pace::Unpaced)?;
+        tester_pps = unpaced.achieved_rate_pps;
+        if unpaced.forwarding_rate_pps > 0.0 {
+            return Ok(tester_pps.min(unpaced.forwarding_rate_pps * DEVICE_SHARE));
+        }
+    }
+    let mut rate_pps = tester_pps / 2.0;
+    while rate_pps > LEAST_PPS {
+        trial.offered_rate_pps = rate_pps;
+        let paced = run(&trial, Pace::Scheduled)?;
+        if paced.forwarding_rate_pps > 0.0 {
+            return Ok(rate_pps.min(paced.forwarding_rate_pps * DEVICE_SHARE));
+        }
+        rate_pps /= 2.0;
+    }
+    Ok(tester_pps)
+}
+
+/// Lowers a rate until the tester keeps a schedule at it, in most trials. Returns the first that it kept, or one under all
+/// that were tried.
+///
+/// # Errors
+/// Those of a trial.
+pub(crate) fn kept_rate<E>(
+    run: &mut Run<'_, E>,
+    mut trial: Trial,
+    from_pps: f64,
+) -> Result<f64, E> {
+    let mut rate_pps = from_pps.max(1.0);
+    for _ in 0..STEPS_MAX {
+        trial.offered_rate_pps = rate_pps;
+        trial.rate_tolerance_pps = Some(rate_pps * TOLERANCE);
+        let mut most_pps: f64 = 0.0;
+        let (mut valid, mut invalid) = (0, 0);
+        while invalid < INVALID_TRIALS {
+            std::thread::sleep(after_invalid(invalid));
+            let result = run(&trial, Pace::Scheduled)?;
+            if result.is_valid() {
+                valid += 1;
+            } else {
+                invalid += 1;
+            }
+            if valid == VALID_TRIALS {
+                return Ok(rate_pps);
+            }
+            most_pps = most_pps.max(result.achieved_rate_pps);
+        }
+        let lower_pps = most_pps.clamp(rate_pps * STEP_MAX, rate_pps * STEP);
+        rate_pps = lower_pps.max(1.0);
+    }
+    Ok(rate_pps)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use quietwire_tester::{
+        InvalidCause, InvalidReason, SimOptions, SimulatedDevice, TrafficGenerator, Validity,
+    };
+
+    use super::*;
+    use crate::run::frames;
+    use crate::tests::small;
+
+    /// A tester that keeps up to so many frames a second, and fails in the first trials all the same.
+    fn kept(most_pps: f64, mut failing: u32) -> f64 {
+        let file = small();
+        let trial = frames(&file, &file.cases[0], file.traffic.frame_sizes[0]);
+        let mut device = SimulatedDevice::new(SimOptions::default());
+        let mut run = |trial: &Trial, _: Pace| {
+            let mut result = device.run(trial).unwrap();
+            let is_kept = trial.offered_rate_pps <= most_pps && failing == 0;
+            failing = failing.saturating_sub(1);
+            result.achieved_rate_pps = trial.offered_rate_pps.min(most_pps);
+            if !is_kept {
+                result.validity = Validity::Invalid(vec![InvalidReason {
+                    cause: InvalidCause::RateMissed,
+                    text: "late".to_owned(),
+                }]);
+            }
+            Ok::<_, Infallible>(result)
+        };
+        let Ok(rate_pps) = kept_rate(&mut run, trial, 4e6);
+        rate_pps
+    }
+
+    #[test]
+    fn a_rate_that_is_kept_stays_and_one_that_is_not_is_lowered_to_what_is() {
+        assert_eq!(kept(5e6, 0), 4e6);
+        assert_eq!(kept(5e6, 5), 4e6);
+        assert_eq!(kept(5e6, 6), 3.8e6);
+        assert_eq!(kept(3e6, 0), 3e6);
+        // Whatever it did, it is not lowered by more than half at a time.
+        assert_eq!(kept(1e6, 0), 1e6);
+        assert!(kept(0.0, 0) < 10.0);
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Planning what the kernel gets beside what is for the router itself: rules, checked.
+
+use super::Layer3Plan;
+use crate::config::kernel_filter::KernelFilterSetting;
+use crate::config::packets::EtherType;
+use crate::config::place::Placed;
+use crate::error::SwitchError;
+use quietwire_tables::route::FILTER_RULES_MAX;
+
+const ARP: u16 = 0x0806;
+
+/// Plans rules, once VRFs and interfaces are planned.
+///
+/// # Errors
+/// [`SwitchError::Config`] for a rule that can match nothing, or would take what the switch itself needs.
+pub(super) fn plan(
+    settings: &[Placed<KernelFilterSetting>],
+    layer3: &Layer3Plan,
+) -> Result<Vec<KernelFilterSetting>, SwitchError> {
+    let mut rules: Vec<KernelFilterSetting> = Vec::new();
+    for Placed { value, place } in settings {
+        let name = &value.name;
+        let wrong = |what: String| place.wrong(format!("kernel filter '{name}': {what}"));
+        if name.is_empty() {
+            return Err(place.wrong("the kernel filter has no name"));
+        }
+        if rules.iter().any(|rule| rule.name == *name) {
+            return Err(place.wrong(format!("there are two kernel filters '{name}'")));
+        }
+        if rules.len() == FILTER_RULES_MAX {
+            return Err(place.wrong(format!(
+                "there are more than {FILTER_RULES_MAX} kernel filters"
+            )));
+        }
+        check_packet(value).map_err(wrong)?;
+        check_place(value, layer3).map_err(wrong)?;
+        rules.push(value.clone());
+    }
+    Ok(rules)
+}
+
+/// What is said of packets.
+fn check_packet(rule: &KernelFilterSetting) -> Result<(), String> {
+    let words = rule.words();
+    if words.is_empty() {
+        return Err(
+            "it would take everything; say an ethertype, a protocol or a prefix".to_owned(),
+        );
+    }
+    if rule.ethertype == Some(EtherType(ARP)) {
+        return Err(
+            "ARP is the switch's own; the kernel gets the answers that it asked for anyway"
+                .to_owned(),
+        );
+    }
+    words.check()
+}
+
+/// What is said of where they come in.
+fn check_place(rule: &KernelFilterSetting, layer3: &Layer3Plan) -> Result<(), String> {
+    if let Some(name) = &rule.interface {
+        let interface = layer3.interfaces.iter().find(|one| one.name == *name);
+        let interface = interface.ok_or_else(|| format!("there is no interface '{name}'"))?;
+        if interface.kernel.is_none() {
+            return Err(format!(
+                "interface '{name}' has no tap of the kernel's; give it one (kernel = \"NAME\")"
+            ));
+        }
+    }
+    match &rule.vrf {
+        Some(name) if !layer3.vrfs.contains(name) => Err(format!("there is no VRF '{name}'")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Attachment, InterfacePlan, Urpf};
+    use super::*;
+    use crate::config::Place;
+
+    fn layer3() -> Layer3Plan {
+        let interface = |name: &str, kernel: Option<&str>| InterfacePlan {
+            name: name.to_owned(),
+            on: Attachment::Port(0),
+            vlan: None,
+            addresses: Vec::new(),
+            vrf: 0,
+            mac: None,
+            mtu: 1500,
+            urpf: Urpf::Off,
+            kernel: kernel.map(str::to_owned),
+        };
+        Layer3Plan {
+            vrfs: vec!["main".to_owned()],
+            interfaces: vec![interface("a", Some("qw-a")), interface("b", None)],
+            ..Layer3Plan::default()
+        }
+    }
+
+    fn planned(rules: &[&str]) -> Result<Vec<KernelFilterSetting>, String> {
+        let placed = |text: &&str| {
+            Ok(Placed {
+                value: toml::from_str(text).map_err(|error| error.to_string())?,
+                place: Place::Request,
+            })
+        };
+        let rules: Vec<_> = rules.iter().map(placed).collect::<Result<_, String>>()?;
+        plan(&rules, &layer3()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn rules_are_written_as_they_are_read() {
+        for text in [
+            "name = \"bgp\"\ninterface = \"a\"\nprotocol = \"tcp\"\ndestination-port = \"179\"\n",
+            "name = \"lldp\"\nvrf = \"main\"\nethertype = \"lldp\"\n",
+            "name = \"x\"\nethertype = \"0x8847\"\n",
+            "name = \"y\"\nprotocol = \"250\"\nsource = \"10.0.0.0/8\"\n",
+            "name = \"z\"\nethertype = \"ipv6\"\nprotocol = \"udp\"\nsource-port = \"5000-5010\"\n",
+        ] {
+            let rules = planned(&[text]).unwrap();
+            assert_eq!(toml::to_string(&rules[0]).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn rules_that_make_no_sense_are_refused() {
+        for (rules, said) in [
+            (&["name = \"\""][..], "no name"),
+            (&["name = \"x\""], "would take everything"),
+            (&["name = \"x\"\nethertype = \"0x0806\""], "ARP"),
+            (
+                &["name = \"x\"\nethertype = \"0x0005\""],
+                "not an ethertype",
+            ),
+            (&["name = \"x\"\nprotocol = \"256\""], "not a protocol"),
+            (
+                &["name = \"x\"\nprotocol = \"ospf\"\nsource-port = \"1\""],
+                "have ports",
+            ),
+            (&["name = \"x\"\nsource-port = \"1\""], "have ports"),
+            (
+                &["name = \"x\"\nprotocol = \"tcp\"\nsource-port = \"2-1\""],
+                "no range",
+            ),
+            (
+                &["name = \"x\"\nprotocol = \"tcp\"\nethertype = \"lldp\""],
+                "no IP",
+            ),
+            (
+                &["name = \"x\"\nethertype = \"ipv6\"\nsource = \"10.0.0.0/8\""],
+                "not of ipv6",
+            ),
+            (
+                &["name = \"x\"\nsource = \"10.0.0.0/8\"\ndestination = \"::/0\""],
+                "two versions",
+            ),
+            (
+                &["name = \"x\"\ninterface = \"c\"\nprotocol = \"tcp\""],
+                "no interface 'c'",
+            ),
+            (
+                &["name = \"x\"\ninterface = \"b\"\nprotocol = \"tcp\""],
+                "no tap",
+            ),
+            (
+                &["name = \"x\"\nvrf = \"blue\"\nprotocol = \"tcp\""],
+                "no VRF",
+            ),
+            (
+                &[
+                    "name = \"x\"\nprotocol = \"tcp\"",
+                    "name = \"x\"\nprotocol = \"udp\"",
+                ],
+                "two kernel filters",
+            ),
+        ] {
+            let error = planned(rules).unwrap_err();
+            assert!(error.contains(said), "{rules:?}: {error}");
+        }
+        let many: Vec<String> = (0..=FILTER_RULES_MAX)
+            .map(|n| format!("name = \"{n}\"\nprotocol = \"tcp\""))
+            .collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(planned(&many[1..]).unwrap().len(), FILTER_RULES_MAX);
+        assert!(planned(&many).unwrap_err().contains("more than 64"));
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A file of rules of its own.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Action, RuleSetting};
+use crate::config::place::{Place, Placed, line_of, wrong};
+use crate::config::settings::Settings;
+use crate::error::SwitchError;
+
+/// A file of rules: `[[rule]]`, and `rule-default`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    rule_default: Option<Action>,
+    #[serde(default)]
+    rule: Vec<Spanned<RuleSetting>>,
+}
+
+/// What a file of rules says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleFile {
+    /// The rules, each with its line.
+    pub rules: Vec<Placed<RuleSetting>>,
+    /// What becomes of the other frames, where it says so.
+    pub default: Option<Action>,
+}
+
+impl RuleFile {
+    /// Reads a file of rules.
+    ///
+    /// # Errors
+    /// [`SwitchError::Unreadable`]; [`SwitchError::Config`] with file, line and key.
+    pub fn read(path: &Path) -> Result<Self, SwitchError> {
+        let text = std::fs::read_to_string(path).map_err(|cause| SwitchError::Unreadable {
+            path: path.to_owned(),
+            cause: cause.to_string(),
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of such a file; `path` is for messages.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] with file, line and key.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, SwitchError> {
+        let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
+        let placed = |rule: Spanned<RuleSetting>| Placed {
+            place: Place::File {
+                path: path.to_owned(),
+                line: line_of(text, rule.span().start),
+                key: "rule",
+            },
+            value: rule.into_inner(),
+        };
+        Ok(Self {
+            rules: file.rule.into_iter().map(placed).collect(),
+            default: file.rule_default,
+        })
+    }
+
+    /// As settings, which say nothing else.
+    #[must_use]
+    pub fn settings(self) -> Settings {
+        Settings {
+            rules: Some(self.rules),
+            rule_default: self.default,
+            ..Settings::default()
+        }
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Planning rules: what was asked for, checked.
+
+use std::collections::BTreeSet;
+
+use super::{RuleSetting, Rules};
+use crate::config::place::Placed;
+use crate::config::settings::Settings;
+use crate::error::SwitchError;
+use quietwire_tables::filter::RULES_MAX;
+
+/// Plans rules, given the names of ports and bridges.
+///
+/// # Errors
+/// [`SwitchError::Config`] for a rule that can match nothing.
+pub(in crate::config) fn plan(
+    settings: &Settings,
+    ports: &BTreeSet<&str>,
+    bridges: &BTreeSet<&str>,
+) -> Result<Rules, SwitchError> {
+    let mut rules: Vec<RuleSetting> = Vec::new();
+    for Placed { value, place } in settings.rules.iter().flatten() {
+        let name = &value.name;
+        if name.is_empty() {
+            return Err(place.wrong("the rule has no name"));
+        }
+        if rules.iter().any(|rule| rule.name == *name) {
+            return Err(place.wrong(format!("there are two rules '{name}'")));
+        }
+        if rules.len() == RULES_MAX {
+            return Err(place.wrong(format!("there are more than {RULES_MAX} rules")));
+        }
+        check_place(value, ports, bridges)
+            .and_then(|()| value.words().check())
+            .map_err(|what| place.wrong(format!("rule '{name}': {what}")))?;
+        rules.push(value.clone());
+    }
+    Ok(Rules {
+        rules,
+        default: settings.rule_default.unwrap_or_default(),
+    })
+}
+
+/// What is said of where frames come in.
+fn check_place(
+    rule: &RuleSetting,
+    ports: &BTreeSet<&str>,
+    bridges: &BTreeSet<&str>,
+) -> Result<(), String> {
+    match (&rule.port, &rule.bridge) {
+        (Some(_), Some(_)) => {
+            Err("say a port or a bridge: all ports of the bridge are meant then".to_owned())
+        }
+        (Some(port), None) if !ports.contains(port.as_str()) => {
+            Err(format!("there is no port '{port}'"))
+        }
+        (None, Some(bridge)) if !bridges.contains(bridge.as_str()) => {
+            Err(format!("there is no bridge '{bridge}'"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Action, RuleFile};
+    use super::*;
+
+    fn planned(text: &str) -> Result<Rules, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("rules.toml");
+        std::fs::write(&path, text).unwrap();
+        let file = RuleFile::read(&path).map_err(|error| error.to_string())?;
+        let ports = BTreeSet::from(["a", "b"]);
+        plan(&file.settings(), &ports, &BTreeSet::from(["lan"])).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn rules_are_written_as_they_are_read() {
+        for text in [
+            "name = \"web\"\naction = \"accept\"\nport = \"a\"\nprotocol = \"tcp\"\ndestination-port = \"80-443\"\n",
+            "name = \"arp\"\naction = \"accept\"\nbridge = \"lan\"\nvlan = 7\nethertype = \"arp\"\n",
+            "name = \"all\"\naction = \"drop\"\n",
+            "name = \"net\"\naction = \"drop\"\nethertype = \"ipv6\"\nsource = \"2001:db8::/32\"\n",
+        ] {
+            let rules = planned(&format!("rule-default = \"drop\"\n[[rule]]\n{text}")).unwrap();
+            assert_eq!(rules.default, Action::Drop);
+            assert_eq!(toml::to_string(&rules.rules[0]).unwrap(), text);
+        }
+        assert_eq!(planned("").unwrap(), Rules::default());
+    }
+
+    #[test]
+    fn rules_that_make_no_sense_are_refused_with_their_line() {
+        let drop = "\n[[rule]]\nname = \"x\"\naction = \"drop\"\n";
+        for (more, said) in [
+            ("port = \"c\"", "no port 'c'"),
+            ("bridge = \"wan\"", "no bridge 'wan'"),
+            ("port = \"a\"\nbridge = \"lan\"", "a port or a bridge"),
+            ("protocol = \"icmp\"\nsource-port = \"1\"", "have ports"),
+            ("vlan = 4095", "line 5"),
+            (
+                "ethertype = \"arp\"\nsource = \"10.0.0.0/8\"",
+                "carry no IP",
+            ),
+            (
+                "source = \"10.0.0.0/8\"\ndestination = \"::/0\"",
+                "two versions",
+            ),
+            ("colour = \"red\"", "colour"),
+            ("[[rule]]\nname = \"y\"", "action"),
+            ("[[rule]]\nname = \"y\"\naction = \"reject\"", "reject"),
+            ("[[rule]]\nname = \"x\"\naction = \"drop\"", "line 5"),
+            ("[[rule]]\nname = \"\"\naction = \"drop\"", "no name"),
+        ] {
+            let error = planned(&format!("{drop}{more}\n")).unwrap_err();
+            assert!(
+                error.contains(said) && error.contains("rules.toml"),
+                "{more}: {error}"
+            );
+        }
+        let many = |count: usize| -> String {
+            (0..count)
+                .map(|n| format!("[[rule]]\nname = \"{n}\"\naction = \"accept\"\n"))
+                .collect()
+        };
+        assert_eq!(planned(&many(RULES_MAX)).unwrap().rules.len(), RULES_MAX);
+        let error = planned(&many(RULES_MAX + 1)).unwrap_err();
+        assert!(error.contains("more than 256"), "{error}");
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What drivers lost, as counters that only grow.
+
+use quietwire_dpdk::PortHandle;
+
+/// A counter of a driver's, which may begin at 0 again when its peer is replaced, made one that only grows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Growing {
+    total: u64,
+    last: u64,
+}
+
+impl Growing {
+    fn update(&mut self, seen: u64) -> u64 {
+        self.total += seen.checked_sub(self.last).unwrap_or(seen);
+        self.last = seen;
+        self.total
+    }
+}
+
+/// What a driver lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriverDrops {
+    no_buffers: Growing,
+    rx_missed: Growing,
+    rx_errors: Growing,
+}
+
+impl DriverDrops {
+    /// Reads the counters of the port.
+    pub(crate) fn update(&mut self, handle: &PortHandle) {
+        let seen = handle.stats();
+        self.no_buffers.update(seen.rx_no_buffers);
+        self.rx_missed.update(seen.rx_missed);
+        self.rx_errors.update(seen.rx_errors);
+    }
+
+    /// Frames lost for want of buffers.
+    pub(crate) const fn no_buffers(&self) -> u64 {
+        self.no_buffers.total
+    }
+
+    /// Frames lost since the receive ring was full.
+    pub(crate) const fn rx_missed(&self) -> u64 {
+        self.rx_missed.total
+    }
+
+    /// Damaged frames received.
+    pub(crate) const fn rx_errors(&self) -> u64 {
+        self.rx_errors.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_begins_again_still_grows() {
+        let mut growing = Growing::default();
+        let seen: Vec<u64> = [3, 5, 5, 0, 2, 1]
+            .into_iter()
+            .map(|n| growing.update(n))
+            .collect();
+        assert_eq!(seen, [3, 5, 5, 5, 7, 8]);
+    }
+}

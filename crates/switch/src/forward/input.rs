@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A receive queue as the forwarding thread has it that serves it.
+
+use std::sync::Arc;
+
+use quietwire_dpdk::RxQueue;
+
+use super::stage::Stage;
+use crate::counters::QueueCounters;
+use quietwire_tables::bridge::Storm;
+
+/// A receive queue and what is done with its frames.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) rx: RxQueue,
+    /// Number of the port.
+    pub(crate) port: u16,
+    /// Number of the queue among the port's receive queues.
+    pub(crate) queue: u16,
+    pub(crate) stage: Arc<Stage>,
+    /// What is left of the port's limits.
+    pub(super) storm: Storm,
+    pub(crate) counters: Arc<QueueCounters>,
+}
+
+impl Input {
+    /// A queue that is to be served from now on.
+    pub(crate) fn new(
+        rx: RxQueue,
+        (port, queue): (u16, u16),
+        stage: Arc<Stage>,
+        counters: Arc<QueueCounters>,
+    ) -> Self {
+        Self {
+            rx,
+            port,
+            queue,
+            storm: stage.storm(),
+            stage,
+            counters,
+        }
+    }
+}

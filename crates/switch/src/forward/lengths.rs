@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lengths of the frames of a burst, for counters.
+
+use quietwire_dpdk::Burst;
+use quietwire_packet::ETHERNET_HEADER_LENGTH;
+
+/// Octets of a burst, and how many of its frames are shorter than an Ethernet header.
+#[inline(always)]
+pub(super) fn measure(burst: &Burst) -> (u64, u64) {
+    let (mut octets, mut short) = (0, 0);
+    for length in burst.lengths() {
+        octets += u64::from(length);
+        short += u64::from(length < ETHERNET_HEADER_LENGTH as u32);
+    }
+    (octets, short)
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The captures and traces that run, as the control thread holds them.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use quietwire_dpdk::cycles;
+
+use super::capture::{CaptureReader, Directions};
+use super::filter::Sieve;
+use super::trace::{Common, TraceReader};
+
+/// What the control thread knows of a watch of either kind.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) id: u64,
+    pub(super) read: Instant,
+    /// The same moment on both clocks.
+    start_ns: u64,
+    start_ticks: u64,
+}
+
+impl Lease {
+    pub(super) fn new(id: u64) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            id,
+            read: Instant::now(),
+            start_ns: now.map_or(0, |since| since.as_nanos() as u64),
+            start_ticks: cycles::now(),
+        }
+    }
+
+    pub(super) fn time_ns(&self, ticks: u64) -> u64 {
+        let since = u128::from(ticks.saturating_sub(self.start_ticks));
+        let hz = u128::from(cycles::hz().max(1));
+        self.start_ns + (since * 1_000_000_000 / hz) as u64
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Capture {
+    pub(super) lease: Lease,
+    pub(super) sieve: Arc<Sieve>,
+    pub(super) directions: Directions,
+    pub(super) snap_length: usize,
+    pub(super) readers: Vec<CaptureReader>,
+}
+
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) lease: Lease,
+    pub(super) common: Common,
+    /// By name of the thread.
+    pub(super) readers: Vec<(String, TraceReader)>,
+}
+
+/// The watches that there are.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    pub(super) last_id: u64,
+    pub(super) capture: Option<Capture>,
+    pub(super) trace: Option<Trace>,
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory of tables that forwarding threads read: blocks that they look at while the writer takes and gives back others.
+
+use std::collections::VecDeque;
+
+use quietwire_memory::prefer_huge_pages;
+use zerocopy::FromZeros;
+
+/// A count that grows each time that every forwarding thread has ended what it was at.
+pub type Epoch = u64;
+
+/// The machine has no memory for a table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory for a table of {0} octets")]
+pub struct NoMemory(pub usize);
+
+/// Memory that is zero, and that the kernel gives page by page when it is written.
+pub fn zeroed<T: FromZeros>(count: usize) -> Result<Box<[T]>, NoMemory> {
+    let memory = <[T]>::new_box_zeroed_with_elems(count)
+        .map_err(|_| NoMemory(count.saturating_mul(size_of::<T>())))?;
+    prefer_huge_pages(&memory);
+    Ok(memory)
+}
+
+/// Which blocks of an arena are free. A block is a run of units; its length is rounded up to a power of two.
+#[derive(Debug)]
+pub struct Blocks {
+    /// By power of two.
+    free: [Vec<u32>; ORDERS],
+    /// Given back, and perhaps still looked at.
+    retired: VecDeque<(Epoch, u8, u32)>,
+    next: u32,
+    end: u32,
+    used: usize,
+    epoch: Epoch,
+}
+
+/// Blocks of up to 8192 units.
+const ORDERS: usize = 14;
+
+const fn order_of(units: u32) -> usize {
+    units.next_power_of_two().trailing_zeros() as usize
+}
+
+impl Blocks {
+    /// Returns an arena of this many units, all free.
+    pub fn new(units: u32) -> Self {
+        Self {
+            free: Default::default(),
+            retired: VecDeque::new(),
+            next: 0,
+            end: units,
+            used: 0,
+            epoch: 0,
+        }
+    }
+
+    /// The first unit of a block that nobody looks at; none when there is no room.
+    pub fn take(&mut self, units: u32) -> Option<u32> {
+        let order = order_of(units);
+        let taken = match self.free.get_mut(order)?.pop() {
+            Some(block) => Some(block),
+            None => self.extend(order).or_else(|| self.split(order)),
+        };
+        if taken.is_some() {
+            self.used += 1 << order;
+        }
+        taken
+    }
+
+    fn extend(&mut self, order: usize) -> Option<u32> {
+        let next = self.next.checked_add(1 << order)?;
+        if next > self.end {
+            return None;
+        }
+        Some(std::mem::replace(&mut self.next, next))
+    }
+
+    /// Half of the smallest block that is larger.
+    fn split(&mut self, order: usize) -> Option<u32> {
+        let larger = (order + 1..ORDERS).find(|larger| !self.free[*larger].is_empty())?;
+        let block = self.free[larger].pop()?;
+        for half in order..larger {
+            self.free[half].push(block + (1 << half));
+        }
+        Some(block)
+    }
+
+    /// Gives a block back that readers cannot get to any more.
+    pub fn retire(&mut self, block: u32, units: u32) {
+        let order = order_of(units);
+        self.used -= 1 << order;
+        self.retired.push_back((self.epoch, order as u8, block));
+    }
+
+    /// Gives a block back that readers never got to.
+    pub fn give_back(&mut self, block: u32, units: u32) {
+        let order = order_of(units);
+        self.used -= 1 << order;
+        self.free[order].push(block);
+    }
+
+    /// Sets the epoch at which blocks that are freed from now on may still be read.
+    pub fn set_epoch(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+    }
+
+    /// Puts to use again what was given back before this epoch.
+    pub fn reclaim(&mut self, epoch: Epoch) {
+        while let Some((retired, order, block)) = self.retired.front().copied() {
+            if retired >= epoch {
+                break;
+            }
+            self.retired.pop_front();
+            self.free[usize::from(order)].push(block);
+        }
+    }
+
+    /// Units in use.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_retired_comes_back_after_its_epoch() {
+        let mut blocks = Blocks::new(4);
+        let all: Vec<u32> = (0..2).map_while(|_| blocks.take(2)).collect();
+        assert_eq!(all, [0, 2]);
+        assert_eq!(blocks.take(1), None);
+        blocks.set_epoch(5);
+        blocks.retire(2, 2);
+        blocks.reclaim(5);
+        assert_eq!(blocks.take(1), None);
+        blocks.reclaim(6);
+        // A larger block serves for smaller ones.
+        assert_eq!((blocks.take(1), blocks.take(1)), (Some(2), Some(3)));
+        assert_eq!(blocks.used(), 4);
+        blocks.give_back(3, 1);
+        assert_eq!((blocks.take(1), blocks.take(1)), (Some(3), None));
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The bridge without anything to configure: the fast path of most bridges.
+
+use quietwire_base::BURST_MAX;
+
+use super::addresses::{Addresses, Hashes};
+use super::decision::{Decision, Decisions, Reason, Tally};
+use crate::fdb::{Fdb, Now};
+
+/// Decides on a burst (at most [`BURST_MAX`] frames; what is beyond is not looked at) that came in on port
+/// `input` at second `now_s`, and learns its source addresses. `decisions` is overwritten. For bridges without VLANs,
+/// limits, groups and interfaces. All addresses in `fdb` have to be on ports of the bridge: whoever takes a port out of it
+/// flushes that port's addresses ([`Fdb::flush`]) and static entries.
+///
+/// Two passes: the first hashes all addresses and asks for their buckets, the second finds them in the cache.
+#[inline]
+pub fn decide<'frame>(
+    fdb: &Fdb,
+    input: u16,
+    now_s: u32,
+    frames: impl Iterator<Item = &'frame [u8]>,
+    decisions: &mut Decisions,
+) -> Tally {
+    let now = fdb.now(now_s);
+    let none = Hashes::new(fdb, 0, Addresses::NONE);
+    let mut addresses = [Addresses::NONE; BURST_MAX];
+    let mut hashes = [none; BURST_MAX];
+    let mut count = 0;
+    let mut last = (Addresses::NONE, none);
+    for ((frame, addresses), hashes) in frames.zip(&mut addresses).zip(&mut hashes) {
+        *addresses = Addresses::read(frame);
+        // Frames of one conversation come in runs.
+        if *addresses != last.0 {
+            last = (*addresses, Hashes::new(fdb, 0, *addresses).prefetch(fdb));
+        }
+        *hashes = last.1;
+        count += 1;
+    }
+
+    decisions.clear();
+    let mut tally = Tally::default();
+    let mut last = (Addresses::NONE, Decision::Drop(Reason::Short));
+    for (addresses, hashes) in addresses.iter().zip(&hashes).take(count) {
+        // What the frame before has taught, this one need not teach again, and it goes the same way.
+        if *addresses == last.0 && !decisions.as_slice().is_empty() {
+            decisions.push_again(last.1);
+        } else {
+            last = (
+                *addresses,
+                decide_one(fdb, input, now, *addresses, *hashes, &mut tally),
+            );
+            decisions.push(last.1);
+        }
+        tally.count(last.1);
+    }
+    tally
+}
+
+#[inline(always)]
+fn decide_one(
+    fdb: &Fdb,
+    input: u16,
+    now: Now,
+    addresses: Addresses,
+    hashes: Hashes,
+    tally: &mut Tally,
+) -> Decision {
+    if addresses == Addresses::NONE {
+        return Decision::Drop(Reason::Short);
+    }
+    // Frames that bridges keep to themselves teach nothing either.
+    if addresses.is_reserved() {
+        return Decision::Drop(Reason::Reserved);
+    }
+    if addresses.has_station() {
+        tally.count_learned(fdb.learn(hashes.source, input, now, u32::MAX));
+    }
+    if addresses.is_to_group() {
+        return Decision::Flood;
+    }
+    match fdb.look_up(hashes.destination, now) {
+        Some(port) if port == input => Decision::Drop(Reason::Filtered),
+        Some(port) => Decision::Forward(port),
+        None => Decision::Flood,
+    }
+}

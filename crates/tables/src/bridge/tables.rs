@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What forwarding threads read of a bridge's settings: made by the control thread for each generation of the
+//! configuration, and never changed.
+
+use std::collections::BTreeMap;
+
+use quietwire_packet::MacAddress;
+
+use super::decision::{Flood, Reason};
+use super::settings::{
+    BridgePort, Flooding, OverLimit, PortVlans, Settings, SettingsError, StormLimits,
+};
+use super::storm::Kind;
+use super::vlans::{Arrival, Egress, Membership, TagAction, VlanSet};
+
+/// Numbers of VLANs, and 0 for frames of a bridge that knows none.
+const VLANS: usize = 4096;
+/// No Ethernet type: a port that takes nothing for a tag.
+const NO_TAG: u16 = 0;
+/// Number of the port of frames that come from the bridge's own interfaces; no port has it.
+const NO_PORT: u16 = u16::MAX;
+
+/// How the bridge's own interfaces take their frames.
+pub(super) const INSIDE: Egress = Egress::Untagged;
+
+/// Where frames come into a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ingress {
+    /// By the port with this number.
+    Port(u16),
+    /// From the bridge's own interface with this number, that is from the router: without a tag of the interface's VLAN.
+    Interface(u16),
+}
+
+/// How frames that come in are taken.
+#[derive(Clone, Debug)]
+pub(super) struct Input {
+    pub(super) port: u16,
+    /// VLAN of frames that do not say theirs; 0 when there is none for them.
+    pvid: u16,
+    /// Ethernet type of what the port takes for a tag.
+    tag: u16,
+    admits_tagged: bool,
+    members: VlanSet,
+    aware: bool,
+    pub(super) learns: bool,
+    pub(super) learning_limit: u32,
+    pub(super) over_limit: OverLimit,
+    pub(super) group: u32,
+    pub(super) is_interface: bool,
+}
+
+/// How frames go out.
+#[derive(Clone, Debug)]
+struct Output {
+    members: VlanSet,
+    untagged: VlanSet,
+    tagged: Egress,
+    aware: bool,
+    group: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Port {
+    input: Input,
+    output: Output,
+    storm: StormLimits,
+}
+
+/// A VLAN, or the whole of a bridge that knows none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vlan {
+    /// Numbers of its sets of outputs, by [`Kind`].
+    floods: [u32; 3],
+    /// Address of the bridge's interface; no address when there is none.
+    pub(super) address: u64,
+    pub(super) interface: u16,
+}
+
+impl Vlan {
+    const NONE: Self = Self {
+        floods: [0; 3],
+        address: u64::MAX,
+        interface: 0,
+    };
+
+    #[inline(always)]
+    pub(super) const fn flood(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::UnknownUnicast => self.floods[0],
+            Kind::Broadcast => self.floods[1],
+            Kind::Multicast => self.floods[2],
+        }
+    }
+}
+
+/// An output that floods go out of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FloodPort {
+    port: u16,
+    group: u32,
+    egress: Egress,
+}
+
+/// Outputs of floods of one kind in one VLAN, the input included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct FloodSet {
+    ports: Vec<FloodPort>,
+    interface: Option<u16>,
+}
+
+/// Where one copy of a flooded frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// Out of a port, after this was done to its tag.
+    Port(u16, TagAction),
+    /// To the bridge's own interface with this number, after this was done to its tag.
+    Interface(u16, TagAction),
+}
+
+/// What forwarding threads read of a bridge's settings.
+#[derive(Debug)]
+pub struct BridgeTables {
+    /// By number.
+    ports: Vec<Option<Box<Port>>>,
+    interfaces: BTreeMap<u16, Input>,
+    vlans: Box<[Vlan]>,
+    floods: Vec<FloodSet>,
+    plain: bool,
+}
+
+impl BridgeTables {
+    /// Makes the tables.
+    ///
+    /// # Errors
+    /// [`SettingsError`] when the settings make no sense.
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        settings.validate()?;
+        let last = settings.ports.iter().map(|port| port.number).max();
+        let mut ports = vec![None; usize::from(last.unwrap_or(0)) + 1];
+        for port in &settings.ports {
+            if let Some(place) = ports.get_mut(usize::from(port.number)) {
+                *place = Some(Box::new(Port::new(port)));
+            }
+        }
+        let (vlans, floods) = floods(settings);
+        let aware = settings.is_vlan_aware();
+        let interfaces = settings.interfaces.iter().map(|interface| {
+            let vlan = interface.vlan.map_or(0, |vlan| vlan.get());
+            (interface.number, Input::of_interface(vlan, aware))
+        });
+        Ok(Self {
+            ports,
+            interfaces: interfaces.collect(),
+            vlans,
+            floods,
+            plain: is_plain(settings),
+        })
+    }
+
+    /// The tables of a bridge that has no ports yet, and so gets no frames.
+    #[must_use]
+    pub fn without_ports() -> Self {
+        Self {
+            ports: Vec::new(),
+            interfaces: BTreeMap::new(),
+            vlans: Box::default(),
+            floods: Vec::new(),
+            plain: true,
+        }
+    }
+
+    /// True when the bridge does nothing but learn, forward and flood to all others: then [`super::decide`] is all
+    /// that is needed.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// The storm limits of a port.
+    #[must_use]
+    pub fn storm_limits(&self, port: u16) -> StormLimits {
+        self.port(port).map(|port| port.storm).unwrap_or_default()
+    }
+
+    /// Numbers of the bridge's ports, lowest first.
+    pub fn port_numbers(&self) -> impl Iterator<Item = u16> + '_ {
+        self.ports.iter().flatten().map(|port| port.input.port)
+    }
+
+    /// Where the copies of a flooded frame go: to all members of its VLAN that such frames are flooded to, but not
+    /// back, and not to another port of the same split-horizon group.
+    #[inline]
+    pub fn copies(&self, flood: Flood, from: Ingress) -> impl Iterator<Item = Copy> + '_ {
+        let input = self.input(from);
+        let port = input.map_or(NO_PORT, |input| input.port);
+        let group = input.map_or(0, |input| input.group);
+        let set = self.floods.get(flood.set as usize);
+        let interface = set
+            .and_then(|set| set.interface)
+            .filter(|_| port != NO_PORT)
+            .map(|number| Copy::Interface(number, flood.membership.action(INSIDE)));
+        set.into_iter()
+            .flat_map(|set| &set.ports)
+            .filter(move |output| output.port != port && (group == 0 || output.group != group))
+            .map(move |output| Copy::Port(output.port, flood.membership.action(output.egress)))
+            .chain(interface)
+    }
+
+    #[inline(always)]
+    pub(super) fn input(&self, from: Ingress) -> Option<&Input> {
+        match from {
+            Ingress::Port(number) => self.port(number).map(|port| &port.input),
+            Ingress::Interface(number) => self.interfaces.get(&number),
+        }
+    }
+
+    #[inline(always)]
+    fn port(&self, number: u16) -> Option<&Port> {
+        self.ports.get(usize::from(number))?.as_deref()
+    }
+
+    #[inline(always)]
+    pub(super) fn vlan(&self, number: u16) -> &Vlan {
+        self.vlans.get(usize::from(number)).unwrap_or(&Vlan::NONE)
+    }
+
+    /// How a frame of a VLAN leaves a port.
+    ///
+    /// # Errors
+    /// [`Reason::NoMember`] when the port is in the VLAN no longer (IEEE 802.1Q, section 8.6.4), [`Reason::SplitHorizon`].
+    #[inline(always)]
+    pub(super) fn egress(&self, input: &Input, vlan: u16, port: u16) -> Result<Egress, Reason> {
+        let output = &self.port(port).ok_or(Reason::NoMember)?.output;
+        if input.group != 0 && output.group == input.group {
+            return Err(Reason::SplitHorizon);
+        }
+        output.egress(vlan).ok_or(Reason::NoMember)
+    }
+
+    /// True when floods of this set go nowhere.
+    #[inline(always)]
+    pub(super) fn is_silent(&self, set: u32) -> bool {
+        self.floods
+            .get(set as usize)
+            .is_none_or(|set| set.ports.is_empty() && set.interface.is_none())
+    }
+}
+
+impl Input {
+    fn of_interface(vlan: u16, aware: bool) -> Self {
+        Self {
+            port: NO_PORT,
+            pvid: vlan,
+            tag: NO_TAG,
+            admits_tagged: false,
+            members: VlanSet::all(),
+            aware,
+            learns: false,
+            learning_limit: u32::MAX,
+            over_limit: OverLimit::Forward,
+            group: 0,
+            is_interface: true,
+        }
+    }
+
+    /// The frame's VLAN (IEEE 802.1Q, section 6.9.1), when the port admits it (section 6.9) and is in the VLAN (section
+    /// 8.6.2). `header` is the first 14 octets of the frame.
+    #[inline(always)]
+    pub(super) fn classify(&self, header: &[u8; 14], frame: &[u8]) -> Result<Membership, Reason> {
+        if !self.aware {
+            return Ok(Membership::NONE);
+        }
+        let [.., a, b] = *header;
+        let ethertype = u16::from_be_bytes([a, b]);
+        if ethertype != self.tag || self.tag == NO_TAG {
+            return self.in_own_vlan(Arrival::Untagged, 0);
+        }
+        let Some(&[_, _, _, _, _, _, _, _, _, _, _, _, _, _, c, d, _, _]) = frame.first_chunk()
+        else {
+            return Err(Reason::Short);
+        };
+        let tci = u16::from_be_bytes([c, d]);
+        match tci & 0xfff {
+            0 => self.in_own_vlan(Arrival::PriorityTagged, tci),
+            _ if !self.admits_tagged => Err(Reason::FrameType),
+            vlan if self.members.contains(vlan) => Ok(Membership {
+                arrival: Arrival::Tagged(quietwire_packet::EtherType(ethertype)),
+                tci,
+            }),
+            _ => Err(Reason::NotMember),
+        }
+    }
+
+    #[inline(always)]
+    fn in_own_vlan(&self, arrival: Arrival, tci: u16) -> Result<Membership, Reason> {
+        if self.pvid == 0 {
+            return Err(Reason::FrameType);
+        }
+        Ok(Membership {
+            arrival,
+            tci: tci & 0xf000 | self.pvid,
+        })
+    }
+}
+
+impl Output {
+    #[inline(always)]
+    fn egress(&self, vlan: u16) -> Option<Egress> {
+        if !self.aware {
+            Some(Egress::AsIs)
+        } else if !self.members.contains(vlan) {
+            None
+        } else if self.untagged.contains(vlan) {
+            Some(Egress::Untagged)
+        } else {
+            Some(self.tagged)
+        }
+    }
+}
+
+impl Port {
+    fn new(port: &BridgePort) -> Self {
+        let aware = port.vlans != PortVlans::Transparent;
+        let mut members = VlanSet::NONE;
+        let mut untagged = VlanSet::NONE;
+        let mut tagged = Egress::AsIs;
+        let (mut pvid, mut tag, mut admits_tagged) = (0, NO_TAG, false);
+        match &port.vlans {
+            PortVlans::Transparent => {}
+            PortVlans::Access(vlan) => {
+                members.insert(*vlan);
+                untagged = members;
+                pvid = vlan.get();
+                tag = super::vlans::TagType::Customer.ethertype().0;
+            }
+            PortVlans::Tunnel(tunnel) => {
+                members.insert(tunnel.vlan);
+                untagged = members;
+                pvid = tunnel.vlan.get();
+            }
+            PortVlans::Trunk(trunk) => {
+                members = trunk.allowed;
+                untagged = trunk.untagged;
+                if let Some(native) = trunk.native {
+                    members.insert(native);
+                    untagged.insert(native);
+                    pvid = native.get();
+                }
+                tagged = Egress::Tagged(trunk.tag);
+                tag = trunk.tag.ethertype().0;
+                admits_tagged = true;
+            }
+        }
+        // 0 is no group, so groups are counted from 1.
+        let group = port.split_horizon.map_or(0, |group| u32::from(group) + 1);
+        Self {
+            input: Input {
+                port: port.number,
+                pvid,
+                tag,
+                admits_tagged,
+                members,
+                aware,
+                learns: port.learning,
+                learning_limit: port.learning_limit.unwrap_or(u32::MAX),
+                over_limit: port.over_limit,
+                group,
+                is_interface: false,
+            },
+            output: Output {
+                members,
+                untagged,
+                tagged,
+                aware,
+                group,
+            },
+            storm: port.storm,
+        }
+    }
+}
+
+fn is_plain(settings: &Settings) -> bool {
+    let plain = |port: &BridgePort| {
+        *port
+            == BridgePort {
+                number: port.number,
+                ..BridgePort::new(port.number)
+            }
+    };
+    settings.interfaces.is_empty()
+        && settings.flooding == Flooding::default()
+        && settings.ports.iter().all(plain)
+}
+
+/// The VLANs, and the sets of outputs that they refer to, each once.
+fn floods(settings: &Settings) -> (Box<[Vlan]>, Vec<FloodSet>) {
+    let ports: Vec<(&BridgePort, Port)> = settings
+        .ports
+        .iter()
+        .map(|port| (port, Port::new(port)))
+        .collect();
+    let mut numbers = BTreeMap::from([(FloodSet::default(), 0)]);
+    let mut vlans = vec![Vlan::NONE; VLANS];
+    for (number, vlan) in (0u16..).zip(&mut vlans) {
+        let interface = settings
+            .interfaces
+            .iter()
+            .find(|interface| interface.vlan.map_or(0, |vlan| vlan.get()) == number);
+        if let Some(interface) = interface {
+            vlan.address = MacAddress::to_u64(interface.address);
+            vlan.interface = interface.number;
+        }
+        for (kind, flood) in Kind::ALL.into_iter().zip(&mut vlan.floods) {
+            let floods =
+                |port: &BridgePort| is_on(settings.flooding, kind) && is_on(port.flooding, kind);
+            let outputs = ports.iter().filter(|(port, _)| floods(port));
+            let set = FloodSet {
+                ports: outputs
+                    .filter_map(|(port, Port { output, .. })| {
+                        Some(FloodPort {
+                            port: port.number,
+                            group: output.group,
+                            egress: output.egress(number)?,
+                        })
+                    })
+                    .collect(),
+                interface: interface
+                    .filter(|_| kind != Kind::UnknownUnicast)
+                    .map(|interface| interface.number),
+            };
+            let next = numbers.len() as u32;
+            *flood = *numbers.entry(set).or_insert(next);
+        }
+        // A bridge without VLANs has the first row only.
+        if number == 0 && !settings.is_vlan_aware() {
+            break;
+        }
+    }
+    let mut sets: Vec<(u32, FloodSet)> = numbers
+        .into_iter()
+        .map(|(set, number)| (number, set))
+        .collect();
+    sets.sort_unstable();
+    (
+        vlans.into_boxed_slice(),
+        sets.into_iter().map(|(_, set)| set).collect(),
+    )
+}
+
+fn is_on(flooding: Flooding, kind: Kind) -> bool {
+    match kind {
+        Kind::UnknownUnicast => flooding.unknown_unicast,
+        Kind::Broadcast => flooding.broadcast,
+        Kind::Multicast => flooding.multicast,
+    }
+}

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the writer of an IPv6 table notes of each node, and how changed nodes are made anew and shown.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::poptrie::{Ipv6Fib, NODE, ROOT_BITS, SLOTS, STRIDE, Words, root_index, slot_at};
+use crate::arena::{Blocks, Epoch};
+use crate::fib::NO_ROUTE;
+
+/// There was no room; nothing that readers see has changed.
+#[derive(Debug)]
+pub(super) struct NoRoom;
+
+/// A run of nodes or of next hops.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    first: u32,
+    count: u32,
+}
+
+/// What readers see of a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    words: Words,
+    /// Its next hops and its children, which are its own.
+    leaves: Block,
+    children: Block,
+    /// The next hop of destinations that nothing in here says anything of.
+    inherited: u32,
+}
+
+/// A node as the writer knows it.
+#[derive(Debug, Default)]
+struct Note {
+    /// Routes that end here, by the bits of theirs that the node decides on with a 1 in front of them: as the places of a
+    /// binary heap are numbered.
+    routes: Vec<(u8, u32)>,
+    /// Nodes below, by slot.
+    children: Vec<(u8, u32)>,
+    shown: Shown,
+    /// Something in or below it is not shown yet.
+    dirty: bool,
+}
+
+impl Note {
+    /// True when nothing is left of it. To be asked once it is made.
+    fn is_gone(&self) -> bool {
+        self.routes.is_empty() && self.shown.words.children == 0
+    }
+
+    /// The next hop of each slot.
+    fn slots(&self, inherited: u32) -> [u32; SLOTS] {
+        let mut heap = [NO_ROUTE; 2 * SLOTS];
+        heap[1] = inherited;
+        for (place, next_hop) in &self.routes {
+            heap[usize::from(*place)] = *next_hop;
+        }
+        for place in 2..2 * SLOTS {
+            if heap[place] == NO_ROUTE {
+                heap[place] = heap[place / 2];
+            }
+        }
+        let mut slots = [NO_ROUTE; SLOTS];
+        slots.copy_from_slice(&heap[SLOTS..]);
+        slots
+    }
+}
+
+/// The writer's notes.
+#[derive(Debug)]
+pub(super) struct Control {
+    fib: Arc<Ipv6Fib>,
+    nodes: Blocks,
+    leaves: Blocks,
+    notes: Vec<Note>,
+    unused: Vec<u32>,
+    /// Notes of the nodes that root entries lead to, and where those are.
+    roots: HashMap<u32, (u32, Option<u32>)>,
+    /// Routes no longer than the root decides on, by length.
+    short: [HashMap<u32, u32>; ROOT_BITS as usize + 1],
+    dirty: BTreeSet<u32>,
+    /// What was shown before, of nodes made anew and not shown yet.
+    undo: Vec<(u32, Shown)>,
+    len: usize,
+}
+
+/// The place of a route in a node at this depth.
+fn place_in(network: u128, length: u8, depth: u32) -> u8 {
+    let bits = u32::from(length) - depth;
+    (1 << bits | slot_at(network, depth) >> (STRIDE - bits)) as u8
+}
+
+impl Control {
+    pub(super) fn new(fib: Arc<Ipv6Fib>, nodes: u32, leaves: u32) -> Self {
+        Self {
+            fib,
+            nodes: Blocks::new(nodes),
+            leaves: Blocks::new(leaves),
+            notes: Vec::new(),
+            unused: Vec::new(),
+            roots: HashMap::new(),
+            short: std::array::from_fn(|_| HashMap::new()),
+            dirty: BTreeSet::new(),
+            undo: Vec::new(),
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.used()
+    }
+
+    pub(super) fn set_epoch(&mut self, epoch: Epoch) {
+        self.nodes.set_epoch(epoch);
+        self.leaves.set_epoch(epoch);
+    }
+
+    pub(super) fn reclaim(&mut self, epoch: Epoch) {
+        self.nodes.reclaim(epoch);
+        self.leaves.reclaim(epoch);
+    }
+
+    pub(super) fn get(&self, network: u128, length: u8) -> Option<u32> {
+        if u32::from(length) <= ROOT_BITS {
+            return self.short[usize::from(length)]
+                .get(&root_index(network).try_into().ok()?)
+                .copied();
+        }
+        let (mut note, _) = self.roots.get(&(root_index(network) as u32)).copied()?;
+        let mut depth = ROOT_BITS;
+        while u32::from(length) > depth + STRIDE {
+            let slot = slot_at(network, depth) as u8;
+            let children = &self.notes.get(note as usize)?.children;
+            note = children.iter().find(|(one, _)| *one == slot)?.1;
+            depth += STRIDE;
+        }
+        let place = place_in(network, length, depth);
+        let routes = &self.notes.get(note as usize)?.routes;
+        routes
+            .iter()
+            .find(|(one, _)| *one == place)
+            .map(|(_, next_hop)| *next_hop)
+    }
+
+    /// Notes a route, or that there is none; returns the former next hop. Readers see it after [`Self::publish`].
+    pub(super) fn set(&mut self, network: u128, length: u8, next_hop: Option<u32>) -> Option<u32> {
+        let root = root_index(network) as u32;
+        let former = if u32::from(length) <= ROOT_BITS {
+            if length > 0 {
+                let roots = 1 << (ROOT_BITS - u32::from(length));
+                self.dirty.extend(root..root + roots);
+            }
+            let routes = &mut self.short[usize::from(length)];
+            match next_hop {
+                Some(next_hop) => routes.insert(root, next_hop),
+                None => routes.remove(&root),
+            }
+        } else {
+            self.dirty.insert(root);
+            let note = self.note_for(network, length);
+            let place = place_in(network, length, depth_of(length));
+            set_in(&mut self.notes[note as usize].routes, place, next_hop)
+        };
+        self.len = self.len + usize::from(next_hop.is_some()) - usize::from(former.is_some());
+        former
+    }
+
+    /// The node that a route ends in, and those on the way, made if need be and marked to be made anew.
+    fn note_for(&mut self, network: u128, length: u8) -> u32 {
+        let root = root_index(network) as u32;
+        let mut note = match self.roots.get(&root) {
+            Some((note, _)) => *note,
+            None => {
+                let note = self.new_note();
+                self.roots.insert(root, (note, None));
+                note
+            }
+        };
+        let mut depth = ROOT_BITS;
+        self.notes[note as usize].dirty = true;
+        while depth < depth_of(length) {
+            let slot = slot_at(network, depth) as u8;
+            let child = self.notes[note as usize]
+                .children
+                .iter()
+                .find(|(one, _)| *one == slot);
+            let child = match child {
+                Some((_, child)) => *child,
+                None => {
+                    let child = self.new_note();
+                    set_in(&mut self.notes[note as usize].children, slot, Some(child));
+                    child
+                }
+            };
+            note = child;
+            self.notes[note as usize].dirty = true;
+            depth += STRIDE;
+        }
+        note
+    }
+
+    fn new_note(&mut self) -> u32 {
+        let note = Note {
+            dirty: true,
+            ..Note::default()
+        };
+        if let Some(index) = self.unused.pop() {
+            self.notes[index as usize] = note;
+            index
+        } else {
+            self.notes.push(note);
+            (self.notes.len() - 1) as u32
+        }
+    }
+
+    /// Shows what was noted. Without room nothing is shown, and what was noted stays noted.
+    pub(super) fn publish(&mut self) -> Result<(), NoRoom> {
+        let roots: Vec<u32> = self.dirty.iter().copied().collect();
+        let mut shown = Vec::with_capacity(roots.len());
+        for root in roots {
+            match self.make_root(root) {
+                Ok(entry) => shown.push((root, entry)),
+                Err(NoRoom) => {
+                    self.take_back(&shown);
+                    return Err(NoRoom);
+                }
+            }
+        }
+        let default = self.short[0].get(&0).copied().unwrap_or(NO_ROUTE);
+        self.fib.default.store(default, Ordering::Relaxed);
+        for (root, entry) in shown {
+            self.show(root, entry);
+        }
+        // Nodes come after those below them here.
+        for (note, former) in std::mem::take(&mut self.undo) {
+            let now = self.notes[note as usize].shown;
+            retire(&mut self.leaves, former.leaves, now.leaves);
+            retire(&mut self.nodes, former.children, now.children);
+            self.prune(note);
+        }
+        self.drop_roots();
+        Ok(())
+    }
+
+    /// Makes what a root entry leads to; the entry that it is to have.
+    fn make_root(&mut self, root: u32) -> Result<Option<u32>, NoRoom> {
+        let inherited = self.short_hop(root);
+        let Some((note, place)) = self.roots.get(&root).copied() else {
+            return Ok(None);
+        };
+        let before = self.notes[note as usize].shown.words;
+        self.make(note, inherited)?;
+        let words = self.notes[note as usize].shown.words;
+        if self.notes[note as usize].is_gone() || (place.is_some() && words == before) {
+            return Ok(place);
+        }
+        let node = self.nodes.take(1).ok_or(NoRoom)?;
+        self.fib.nodes[node as usize].store(words);
+        Ok(Some(node))
+    }
+
+    /// The next hop of a root entry that leads nowhere: the longest of the short prefixes, but the default route.
+    fn short_hop(&self, root: u32) -> u32 {
+        for length in (1..=ROOT_BITS).rev() {
+            let routes = &self.short[length as usize];
+            if routes.is_empty() {
+                continue;
+            }
+            let shift = ROOT_BITS - length;
+            if let Some(next_hop) = routes.get(&(root >> shift << shift)) {
+                return *next_hop;
+            }
+        }
+        NO_ROUTE
+    }
+
+    /// Makes a node anew, and those below it that have changed. Readers do not see it yet.
+    fn make(&mut self, index: u32, inherited: u32) -> Result<(), NoRoom> {
+        let note = &self.notes[index as usize];
+        if !note.dirty && note.shown.inherited == inherited {
+            return Ok(());
+        }
+        let slots = note.slots(inherited);
+        let children = note.children.clone();
+        let former = note.shown;
+        let mut shown = former;
+        let mut changed = former.children.count as usize != children.len();
+        let mut words = Vec::with_capacity(children.len());
+        let mut present = 0;
+        for (slot, child) in children {
+            let before = self.notes[child as usize].shown.words;
+            let was_new = self.notes[child as usize].dirty;
+            self.make(child, slots[usize::from(slot)])?;
+            if self.notes[child as usize].is_gone() {
+                changed = true;
+                continue;
+            }
+            let now = self.notes[child as usize].shown.words;
+            changed |= was_new || now != before;
+            present |= 1u64 << slot;
+            words.push(now);
+        }
+        changed |= former.words.children != present;
+        // From here on what was shown is on record, and comes back when there is no room.
+        self.undo.push((index, former));
+        if changed {
+            shown.children = self.store_children(&words)?;
+        }
+        self.notes[index as usize].shown.children = shown.children;
+        let (bits, hops) = leaves_of(&slots, present);
+        shown.leaves = self.store_leaves(&hops)?;
+        shown.words = Words {
+            children: present,
+            leaves: bits,
+            first_child: shown.children.first,
+            first_leaf: shown.leaves.first,
+        };
+        shown.inherited = inherited;
+        let note = &mut self.notes[index as usize];
+        note.shown = shown;
+        note.dirty = false;
+        Ok(())
+    }
+
+    fn store_children(&mut self, words: &[Words]) -> Result<Block, NoRoom> {
+        let count = words.len() as u32;
+        if count == 0 {
+            return Ok(Block::default());
+        }
+        let first = self.nodes.take(count).ok_or(NoRoom)?;
+        let places = self.fib.nodes.iter().skip(first as usize);
+        places
+            .zip(words)
+            .for_each(|(place, words)| place.store(*words));
+        Ok(Block { first, count })
+    }
+
+    fn store_leaves(&mut self, hops: &[u32]) -> Result<Block, NoRoom> {
+        let count = hops.len() as u32;
+        if count == 0 {
+            return Ok(Block::default());
+        }
+        let first = self.leaves.take(count).ok_or(NoRoom)?;
+        let places = self.fib.leaves.iter().skip(first as usize);
+        places
+            .zip(hops)
+            .for_each(|(place, hop)| place.store(*hop, Ordering::Relaxed));
+        Ok(Block { first, count })
+    }
+
+    /// Exchanges a root entry.
+    fn show(&mut self, root: u32, node: Option<u32>) {
+        let is_gone = match self.roots.get(&root) {
+            Some((note, _)) => self.notes[*note as usize].is_gone(),
+            None => true,
+        };
+        let entry = match node {
+            Some(node) if !is_gone => NODE | node,
+            _ => self.short_hop(root),
+        };
+        // Whoever sees the entry sees what it leads to.
+        self.fib.root[root as usize].store(entry, Ordering::Release);
+        if let Some((_, place)) = self.roots.get_mut(&root) {
+            let former = std::mem::replace(place, node.filter(|_| !is_gone));
+            if let Some(former) = former
+                && *place != Some(former)
+            {
+                self.nodes.retire(former, 1);
+            }
+        }
+    }
+
+    /// There was no room: what was made and not shown is given back, and made again another time.
+    fn take_back(&mut self, made: &[(u32, Option<u32>)]) {
+        for (root, node) in made {
+            if let (Some(node), Some((_, place))) = (node, self.roots.get(root))
+                && *place != Some(*node)
+            {
+                self.nodes.give_back(*node, 1);
+            }
+        }
+        for (index, former) in std::mem::take(&mut self.undo).into_iter().rev() {
+            let note = &mut self.notes[index as usize];
+            let now = std::mem::replace(&mut note.shown, former);
+            note.dirty = true;
+            give_back(&mut self.leaves, now.leaves, former.leaves);
+            give_back(&mut self.nodes, now.children, former.children);
+        }
+    }
+
+    /// Forgets what hangs below a node and is gone.
+    fn prune(&mut self, index: u32) {
+        let mut children = std::mem::take(&mut self.notes[index as usize].children);
+        children.retain(|(_, child)| {
+            let is_gone = self.notes[*child as usize].is_gone();
+            if is_gone {
+                self.forget(*child);
+            }
+            !is_gone
+        });
+        self.notes[index as usize].children = children;
+    }
+
+    /// Forgets what hangs below changed root entries and is gone.
+    fn drop_roots(&mut self) {
+        for root in std::mem::take(&mut self.dirty) {
+            if let Some((note, _)) = self.roots.get(&root).copied()
+                && self.notes[note as usize].is_gone()
+            {
+                self.roots.remove(&root);
+                self.forget(note);
+            }
+        }
+    }
+
+    fn forget(&mut self, index: u32) {
+        let note = std::mem::take(&mut self.notes[index as usize]);
+        retire(&mut self.leaves, note.shown.leaves, Block::default());
+        retire(&mut self.nodes, note.shown.children, Block::default());
+        self.unused.push(index);
+    }
+}
+
+/// The depth of the node that a route of this length ends in.
+fn depth_of(length: u8) -> u32 {
+    ROOT_BITS + (u32::from(length) - ROOT_BITS - 1) / STRIDE * STRIDE
+}
+
+fn set_in(list: &mut Vec<(u8, u32)>, key: u8, value: Option<u32>) -> Option<u32> {
+    match (list.binary_search_by_key(&key, |(key, _)| *key), value) {
+        (Ok(index), Some(value)) => Some(std::mem::replace(&mut list[index].1, value)),
+        (Ok(index), None) => Some(list.remove(index).1),
+        (Err(index), Some(value)) => {
+            list.insert(index, (key, value));
+            None
+        }
+        (Err(_), None) => None,
+    }
+}
+
+/// Which slots begin another next hop than the one before, of those that lead to no node; and these next hops.
+fn leaves_of(slots: &[u32; SLOTS], children: u64) -> (u64, Vec<u32>) {
+    let (mut bits, mut hops) = (0, Vec::new());
+    for (slot, hop) in slots.iter().enumerate() {
+        if children >> slot & 1 == 0 && hops.last() != Some(hop) {
+            bits |= 1 << slot;
+            hops.push(*hop);
+        }
+    }
+    (bits, hops)
+}
+
+fn retire(blocks: &mut Blocks, former: Block, now: Block) {
+    if former.count > 0 && (former.first != now.first || now.count == 0) {
+        blocks.retire(former.first, former.count);
+    }
+}
+
+fn give_back(blocks: &mut Blocks, made: Block, former: Block) {
+    if made.count > 0 && (made.first != former.first || former.count == 0) {
+        blocks.give_back(made.first, made.count);
+    }
+}

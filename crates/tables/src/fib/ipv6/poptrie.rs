@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The end of an IPv6 table that forwarding threads look at: nodes, and how look-ups go through them.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use quietwire_base::BURST_MAX;
+use quietwire_memory::{prefetch, prefetch_address};
+
+use crate::fib::NO_ROUTE;
+
+/// Bits of the root, and of each node.
+pub(super) const ROOT_BITS: u32 = 18;
+pub(super) const STRIDE: u32 = 6;
+pub(super) const SLOTS: usize = 1 << STRIDE;
+/// Nodes that a look-up can pass: 18 + 19 · 6 is beyond 128.
+const LEVELS: u32 = 19;
+
+/// The last depth at which a node decides on bits of a destination's upper half alone.
+const HALF_DEPTH: u32 = 64 - STRIDE;
+
+/// What a look-up has come to: a next hop, or the number of one, or of a node.
+const KIND: u32 = 3 << 30;
+pub(super) const NODE: u32 = 2 << 30;
+pub(super) const LEAF: u32 = 1 << 30;
+
+/// A node: which slots lead to nodes, which begin another next hop, and where both are.
+#[derive(Debug, Default, zerocopy::FromZeros)]
+#[repr(C, align(32))]
+pub(super) struct Node {
+    children: AtomicU64,
+    leaves: AtomicU64,
+    bases: AtomicU64,
+    unused: AtomicU64,
+}
+
+/// A node's content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Words {
+    pub(super) children: u64,
+    pub(super) leaves: u64,
+    pub(super) first_child: u32,
+    pub(super) first_leaf: u32,
+}
+
+impl Node {
+    pub(super) fn store(&self, words: Words) {
+        self.children.store(words.children, Ordering::Relaxed);
+        self.leaves.store(words.leaves, Ordering::Relaxed);
+        let bases = u64::from(words.first_child) << 32 | u64::from(words.first_leaf);
+        self.bases.store(bases, Ordering::Relaxed);
+    }
+
+    /// What the slot, of the lowest six bits, leads to. Which of both it is nobody can foresee, so that nothing branches on it.
+    #[inline(always)]
+    fn follow(&self, slot: u32) -> u32 {
+        let slot = slot % SLOTS as u32;
+        let children = self.children.load(Ordering::Relaxed);
+        let leaves = self.leaves.load(Ordering::Relaxed);
+        let bases = self.bases.load(Ordering::Relaxed);
+        let is_child = children >> slot & 1 == 1;
+        let (among, base, kind) = if is_child {
+            (children, bases >> 32, NODE)
+        } else {
+            (leaves, bases, LEAF)
+        };
+        let upto = (2u64 << slot).wrapping_sub(1);
+        let place = (base as u32).wrapping_add((among & upto).count_ones().wrapping_sub(1));
+        kind | place
+    }
+}
+
+/// The six bits of a destination that a node at this depth decides on.
+#[inline(always)]
+pub(super) const fn slot_at(destination: u128, depth: u32) -> u32 {
+    ((destination << depth) >> (128 - STRIDE)) as u32
+}
+
+/// What forwarding threads look at.
+#[derive(Debug)]
+pub struct Ipv6Fib {
+    pub(super) default: AtomicU32,
+    pub(super) root: Box<[AtomicU32]>,
+    pub(super) nodes: Box<[Node]>,
+    pub(super) leaves: Box<[AtomicU32]>,
+}
+
+impl Ipv6Fib {
+    /// Number of the next hop of one destination; [`NO_ROUTE`] without one.
+    #[inline]
+    #[must_use]
+    pub fn look_up(&self, destination: u128) -> u32 {
+        let mut at = self.begin(destination);
+        let mut depth = ROOT_BITS;
+        for _ in 0..LEVELS {
+            if at & KIND != NODE {
+                break;
+            }
+            at = self.step(at, slot_at(destination, depth));
+            depth += STRIDE;
+        }
+        if at & KIND != 0 {
+            at = self.leaf(at);
+        }
+        self.finish(at)
+    }
+
+    /// Numbers of the next hops of a burst of destinations. What is beyond [`BURST_MAX`], or has no place in
+    /// `next_hops`, is not looked up.
+    #[inline]
+    pub fn look_up_burst(&self, destinations: &[u128], next_hops: &mut [u32]) {
+        let destinations = destinations.get(..BURST_MAX).unwrap_or(destinations);
+        for destination in destinations {
+            if let Some(place) = self.root.get(root_index(*destination)) {
+                prefetch(place);
+            }
+        }
+        // Places of those that are at a node, so that the others cost nothing at the levels below theirs.
+        let mut under_way = [0u8; BURST_MAX];
+        let mut count = 0;
+        for (place, (destination, at)) in destinations.iter().zip(&mut *next_hops).enumerate() {
+            *at = self.begin(*destination);
+            self.prefetch(*at);
+            keep(&mut under_way, &mut count, place as u8, *at);
+        }
+        for level in 0..LEVELS {
+            if count == 0 {
+                break;
+            }
+            let depth = ROOT_BITS + level * STRIDE;
+            let on = (&mut under_way, count);
+            count = if depth <= HALF_DEPTH {
+                // Prefixes of the Internet end in the upper half: one shift instead of a shift of two words.
+                let slot = |to: u128| ((to >> 64) as u64 >> (HALF_DEPTH - depth)) as u32;
+                self.step_all(destinations, next_hops, on, slot)
+            } else {
+                self.step_all(destinations, next_hops, on, |to| slot_at(to, depth))
+            };
+        }
+        for at in next_hops.iter_mut().take(destinations.len()) {
+            if *at & KIND != 0 {
+                *at = self.leaf(*at);
+            }
+            *at = self.finish(*at);
+        }
+    }
+
+    /// Takes the look-ups that are at nodes one level down; how many are at nodes again.
+    #[inline(always)]
+    fn step_all(
+        &self,
+        destinations: &[u128],
+        all: &mut [u32],
+        (under_way, count): (&mut [u8; BURST_MAX], usize),
+        slot: impl Fn(u128) -> u32,
+    ) -> usize {
+        let mut kept = 0;
+        for index in 0..count {
+            let Some(place) = under_way.get(index).copied() else {
+                break;
+            };
+            let (Some(destination), Some(at)) = (
+                destinations.get(usize::from(place)),
+                all.get_mut(usize::from(place)),
+            ) else {
+                break;
+            };
+            *at = self.step(*at, slot(*destination));
+            self.prefetch(*at);
+            keep(under_way, &mut kept, place, *at);
+        }
+        kept
+    }
+
+    #[inline(always)]
+    fn begin(&self, destination: u128) -> u32 {
+        match self.root.get(root_index(destination)) {
+            Some(place) => place.load(Ordering::Acquire),
+            None => NO_ROUTE,
+        }
+    }
+
+    /// Asks for what a look-up comes to next, without a branch on which of both that is.
+    #[inline(always)]
+    fn prefetch(&self, at: u32) {
+        let index = (at & !KIND) as usize;
+        let node = self.nodes.as_ptr().wrapping_add(index).cast();
+        let leaf = self.leaves.as_ptr().wrapping_add(index).cast();
+        prefetch_address(if at & KIND == NODE { node } else { leaf });
+    }
+
+    /// From a node to what is below it.
+    #[inline(always)]
+    fn step(&self, at: u32, slot: u32) -> u32 {
+        match self.nodes.get((at & !KIND) as usize) {
+            Some(node) => node.follow(slot),
+            None => NO_ROUTE,
+        }
+    }
+
+    #[inline(always)]
+    fn leaf(&self, at: u32) -> u32 {
+        match self.leaves.get((at & !KIND) as usize) {
+            Some(leaf) => leaf.load(Ordering::Relaxed),
+            None => NO_ROUTE,
+        }
+    }
+
+    #[inline(always)]
+    fn finish(&self, next_hop: u32) -> u32 {
+        match next_hop {
+            NO_ROUTE => self.default.load(Ordering::Relaxed),
+            next_hop => next_hop,
+        }
+    }
+}
+
+/// Keeps the place of a look-up that is at a node. Whether it is one cannot be foreseen either.
+#[inline(always)]
+fn keep(places: &mut [u8; BURST_MAX], count: &mut usize, place: u8, at: u32) {
+    if let Some(free) = places.get_mut(*count) {
+        *free = place;
+    }
+    *count += usize::from(at & KIND == NODE);
+}
+
+#[inline(always)]
+pub(super) const fn root_index(destination: u128) -> usize {
+    (destination >> (128 - ROOT_BITS)) as usize
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is asked of a packet's headers, and what is seen of them.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use quietwire_packet::{
+    ETHERNET_HEADER_LENGTH, EtherType, Fragment, IpProtocol, VLAN_TAG_LENGTH, walk_ipv6_extensions,
+};
+
+/// Ethertypes of IP.
+const IPV4: u16 = EtherType::IPV4.0;
+const IPV6: u16 = EtherType::IPV6.0;
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+/// Tags that are looked behind.
+const TAGS_MAX: usize = 2;
+/// Both MAC addresses.
+const ADDRESSES: usize = 12;
+
+/// What is asked of a packet; what is not named may be anything. No fragment but the first has ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// What the frame carries, behind its tags.
+    pub ethertype: Option<u16>,
+    /// What the IP packet carries, behind extension headers too.
+    pub protocol: Option<u8>,
+    /// Where the packet is from.
+    pub source: Option<IpNet>,
+    /// Where it is to go.
+    pub destination: Option<IpNet>,
+    /// First and last source port.
+    pub source_ports: Option<(u16, u16)>,
+    /// First and last destination port.
+    pub destination_ports: Option<(u16, u16)>,
+}
+
+/// [`Asked`] as it is compared: numbers only, so that most patterns are done with after a word or two.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern {
+    /// [`ANY`] or a number.
+    ethertype: u32,
+    protocol: u32,
+    /// Bits of addresses, and which of them count. IPv4 addresses are as in RFC 4291, section 2.5.5.2.
+    source: (u128, u128),
+    destination: (u128, u128),
+    source_ports: (u16, u16),
+    destination_ports: (u16, u16),
+    needs_addresses: bool,
+    needs_ports: bool,
+}
+
+const ANY: u32 = u32::MAX;
+
+/// What is seen of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers {
+    ethertype: u32,
+    /// [`ANY`] where there is none: only patterns that do not ask match it.
+    protocol: u32,
+    /// None of a packet that is no IP, or is cut off within its header.
+    addresses: Option<(u128, u128)>,
+    ports: Option<(u16, u16)>,
+}
+
+fn mapped(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// Bits of a prefix, and which of them count.
+fn bits_of(prefix: Option<IpNet>) -> (u128, u128) {
+    let Some(prefix) = prefix else {
+        return (0, 0);
+    };
+    let beyond = u32::from(prefix.max_prefix_len() - prefix.prefix_len());
+    // Of a.b.c.d/0 what makes it an IPv4 address counts still.
+    let mask = u128::MAX.checked_shl(beyond).unwrap_or(0);
+    (mapped(prefix.addr()) & mask, mask)
+}
+
+impl Pattern {
+    /// Returns the pattern in the form in which it is compared.
+    pub fn new(asked: &Asked) -> Self {
+        let all = (0, u16::MAX);
+        let prefix = asked.source.or(asked.destination);
+        let ethertype = prefix.map(|prefix| match prefix {
+            IpNet::V4(_) => IPV4,
+            IpNet::V6(_) => IPV6,
+        });
+        Self {
+            ethertype: ethertype.or(asked.ethertype).map_or(ANY, u32::from),
+            protocol: asked.protocol.map_or(ANY, u32::from),
+            source: bits_of(asked.source),
+            destination: bits_of(asked.destination),
+            source_ports: asked.source_ports.unwrap_or(all),
+            destination_ports: asked.destination_ports.unwrap_or(all),
+            needs_addresses: prefix.is_some(),
+            needs_ports: asked.source_ports.is_some() || asked.destination_ports.is_some(),
+        }
+    }
+
+    #[inline(always)]
+    /// Returns true if the packet has everything that is asked.
+    pub fn matches(&self, seen: &Headers) -> bool {
+        let is = |asked: u32, is: u32| asked == ANY || asked == is;
+        let within = |address: u128, (bits, mask): (u128, u128)| address & mask == bits;
+        let among = |port: u16, (first, last): (u16, u16)| (first..=last).contains(&port);
+        is(self.ethertype, seen.ethertype)
+            && is(self.protocol, seen.protocol)
+            && (!self.needs_addresses
+                || seen.addresses.is_some_and(|(from, to)| {
+                    within(to, self.destination) && within(from, self.source)
+                }))
+            && (!self.needs_ports
+                || seen.ports.is_some_and(|(from, to)| {
+                    among(from, self.source_ports) && among(to, self.destination_ports)
+                }))
+    }
+}
+
+/// The octets behind a frame's tags, from the ethertype on, and the VLAN of the outermost tag (IEEE 802.1Q, table 9-1:
+/// tags of customers and of providers).
+#[inline(always)]
+pub(super) fn behind_tags(frame: &[u8]) -> Option<(Option<u16>, &[u8])> {
+    let mut vlan = None;
+    let mut rest = frame.get(ADDRESSES..)?;
+    for _ in 0..TAGS_MAX {
+        let Some([a, b, c, d]) = rest.first_chunk::<VLAN_TAG_LENGTH>() else {
+            break;
+        };
+        if !matches!([*a, *b], [0x81, 0x00] | [0x88, 0xa8]) {
+            break;
+        }
+        vlan = vlan.or(Some(u16::from_be_bytes([*c, *d]) & 0xfff));
+        rest = rest.get(VLAN_TAG_LENGTH..)?;
+    }
+    Some((vlan, rest))
+}
+
+impl Headers {
+    /// Nothing is seen.
+    pub const NOTHING: Self = Self {
+        ethertype: ANY,
+        protocol: ANY,
+        addresses: None,
+        ports: None,
+    };
+
+    /// Of a frame without tags; none when it is shorter than its header.
+    #[inline(always)]
+    pub fn of_untagged(frame: &[u8]) -> Option<Self> {
+        let (ethernet, packet) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>()?;
+        let [.., a, b] = *ethernet;
+        Some(Self::read(u16::from_be_bytes([a, b]), packet))
+    }
+
+    /// Of the octets from the ethertype on; none when there is no ethertype.
+    #[inline(always)]
+    pub fn from_ethertype_on(octets: &[u8]) -> Option<Self> {
+        let ([a, b], packet) = octets.split_first_chunk::<2>()?;
+        Some(Self::read(u16::from_be_bytes([*a, *b]), packet))
+    }
+
+    #[inline(always)]
+    fn read(ethertype: u16, packet: &[u8]) -> Self {
+        let mut seen = Self {
+            ethertype: u32::from(ethertype),
+            protocol: ANY,
+            addresses: None,
+            ports: None,
+        };
+        // What is cut off leaves what was seen before.
+        let _ = match ethertype {
+            IPV4 => seen.read_v4(packet),
+            IPV6 => seen.read_v6(packet),
+            _ => None,
+        };
+        seen
+    }
+
+    #[inline(always)]
+    fn read_v4(&mut self, packet: &[u8]) -> Option<()> {
+        let header = packet.first_chunk::<IPV4_HEADER>()?;
+        let [first, .., a, b, c, d, e, f, g, h] = *header;
+        let length = usize::from(first & 0xf) * 4;
+        if first >> 4 != 4 || length < IPV4_HEADER {
+            return None;
+        }
+        let source = mapped(IpAddr::from([a, b, c, d]));
+        self.addresses = Some((source, mapped(IpAddr::from([e, f, g, h]))));
+        self.protocol = u32::from(header[9]);
+        // Of a datagram in pieces the first one has the ports.
+        if u16::from_be_bytes([header[6], header[7]]) & 0x1fff == 0 {
+            self.read_ports(packet.get(length..)?);
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn read_v6(&mut self, packet: &[u8]) -> Option<()> {
+        let header = packet.first_chunk::<IPV6_HEADER>()?;
+        if header[0] >> 4 != 6 {
+            return None;
+        }
+        let (_, addresses) = header.split_first_chunk::<8>()?;
+        let (source, rest) = addresses.split_first_chunk::<16>()?;
+        let source = u128::from_be_bytes(*source);
+        self.addresses = Some((source, u128::from_be_bytes(*rest.first_chunk::<16>()?)));
+        let payload = packet.get(IPV6_HEADER..)?;
+        let (protocol, payload) = match header[6] {
+            // Most packets have no extension headers.
+            protocol @ (6 | 17 | 58) => (protocol, Some(payload)),
+            first => match walk_ipv6_extensions(IpProtocol(first), payload) {
+                Ok(walked) if walked.fragment == Fragment::Later => (walked.protocol.0, None),
+                Ok(walked) => (walked.protocol.0, payload.get(walked.length..)),
+                // What cannot be walked over has its addresses nevertheless.
+                Err(_) => return None,
+            },
+        };
+        self.protocol = u32::from(protocol);
+        self.read_ports(payload?);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn read_ports(&mut self, payload: &[u8]) {
+        if has_ports(self.protocol)
+            && let Some([a, b, c, d]) = payload.first_chunk::<4>()
+        {
+            self.ports = Some((u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])));
+        }
+    }
+}
+
+/// TCP, UDP, DCCP, SCTP, UDP-Lite: source and destination port come first.
+#[inline(always)]
+const fn has_ports(protocol: u32) -> bool {
+    matches!(protocol, 6 | 17 | 33 | 132 | 136)
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages of neighbour discovery of IPv6 (RFC 4861, sections 4.3, 4.4 and 7.1).
+
+use std::net::Ipv6Addr;
+
+use quietwire_packet::{Checksum, EthernetHeader, IPV6_HEADER_LENGTH, MacAddress};
+
+pub(super) const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+pub(super) const ICMPV6: u8 = 58;
+/// Nothing from another link has it (RFC 4861, section 7.1).
+const HOP_LIMIT: u8 = 255;
+pub(super) const OPTION_SOURCE: u8 = 1;
+pub(super) const OPTION_TARGET: u8 = 2;
+pub(super) const ROUTER: u8 = 0x80;
+pub(super) const SOLICITED: u8 = 0x40;
+pub(super) const OVERRIDE: u8 = 0x20;
+const MESSAGE: usize = 24;
+
+/// The group that an address is asked in (RFC 4291, section 2.7.1).
+pub(super) fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = target.octets();
+    Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
+}
+
+/// The MAC address of a group (RFC 2464, section 7).
+pub(super) fn group_mac(group: Ipv6Addr) -> MacAddress {
+    let [.., a, b, c, d] = group.octets();
+    MacAddress::from_u64(0x3333_0000_0000 | u64::from(u32::from_be_bytes([a, b, c, d])))
+}
+
+/// A question for an address: to its group, or to the one who should have it.
+pub(super) fn solicitation(
+    mac: MacAddress,
+    source: Ipv6Addr,
+    target: Ipv6Addr,
+    to: Option<MacAddress>,
+) -> Vec<u8> {
+    let destination = to.map_or_else(|| solicited_node(target), |_| target);
+    let to = to.unwrap_or_else(|| group_mac(destination));
+    frame(
+        (to, destination),
+        (mac, source),
+        SOLICITATION,
+        0,
+        target,
+        OPTION_SOURCE,
+    )
+}
+
+/// An answer to a question for an address of ours, to the one who asked or to a group.
+pub(super) fn advertisement(
+    to: (MacAddress, Ipv6Addr),
+    from: (MacAddress, Ipv6Addr),
+    flags: u8,
+) -> Vec<u8> {
+    frame(to, from, ADVERTISEMENT, flags, from.1, OPTION_TARGET)
+}
+
+fn frame(
+    to: (MacAddress, Ipv6Addr),
+    from: (MacAddress, Ipv6Addr),
+    kind: u8,
+    flags: u8,
+    target: Ipv6Addr,
+    option: u8,
+) -> Vec<u8> {
+    let octets = |mac: MacAddress| {
+        let [_, _, octets @ ..] = mac.to_u64().to_be_bytes();
+        octets
+    };
+    let mut message = vec![kind, 0, 0, 0, flags, 0, 0, 0];
+    message.extend(target.octets());
+    message.extend([option, 1]);
+    message.extend(octets(from.0));
+    let sum = checksum(from.1, to.1, &message).to_be_bytes();
+    message[2..4].copy_from_slice(&sum);
+    let mut frame = Vec::new();
+    frame.extend(octets(to.0));
+    frame.extend(octets(from.0));
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend((message.len() as u16).to_be_bytes());
+    frame.extend([ICMPV6, HOP_LIMIT]);
+    frame.extend(from.1.octets());
+    frame.extend(to.1.octets());
+    frame.extend(message);
+    frame
+}
+
+/// Over the pseudo-header too (RFC 4443, section 2.3; RFC 8200, section 8.1).
+pub(crate) fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
+    let mut sum = Checksum::new();
+    sum.add(&source.octets());
+    sum.add(&destination.octets());
+    sum.add(&(message.len() as u32).to_be_bytes());
+    sum.add(&[0, 0, 0, ICMPV6]);
+    sum.add(message);
+    sum.finish()
+}
+
+/// A message that was found sound.
+pub(super) struct Message<'frame> {
+    /// Who sent the frame.
+    pub(super) from: MacAddress,
+    pub(super) source: Ipv6Addr,
+    pub(super) destination: Ipv6Addr,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) target: Ipv6Addr,
+    pub(super) options: &'frame [u8],
+}
+
+impl<'frame> Message<'frame> {
+    /// RFC 4861, sections 7.1.1 and 7.1.2; `None` for what is not sound, and for other messages.
+    pub(super) fn read(frame: &'frame [u8]) -> Option<Self> {
+        let (ethernet, packet) = EthernetHeader::split(frame).ok()?;
+        let (header, payload) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
+        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let message = payload.get(..length)?;
+        let (fixed, options) = message.split_first_chunk::<MESSAGE>()?;
+        let source = Ipv6Addr::from(*header.get(8..)?.first_chunk::<16>()?);
+        let destination = Ipv6Addr::from(*header.get(24..)?.first_chunk::<16>()?);
+        let target = Ipv6Addr::from(*fixed.get(8..)?.first_chunk::<16>()?);
+        let is_sound = header[6] == ICMPV6
+            && header[7] == HOP_LIMIT
+            && matches!(fixed[0], SOLICITATION | ADVERTISEMENT)
+            && fixed[1] == 0
+            && !target.is_multicast()
+            && checksum(source, destination, message) == 0;
+        is_sound.then_some(Self {
+            from: ethernet.source(),
+            source,
+            destination,
+            kind: fixed[0],
+            flags: fixed[4],
+            target,
+            options,
+        })
+    }
+
+    /// The MAC address in an option; `Err` when the options are not sound.
+    pub(super) fn link_address(&self, wanted: u8) -> Result<Option<MacAddress>, ()> {
+        let mut rest = self.options;
+        let mut found = None;
+        while let [kind, units, ..] = rest {
+            let length = usize::from(*units) * 8;
+            let Some((option, after)) = rest.split_at_checked(length).filter(|_| length > 0) else {
+                return Err(());
+            };
+            if *kind == wanted
+                && let Some(octets) = option.get(2..).and_then(|octets| octets.first_chunk::<6>())
+            {
+                let [a, b, c, d, e, f] = *octets;
+                found = Some(MacAddress::from_u64(u64::from_be_bytes([
+                    0, 0, a, b, c, d, e, f,
+                ])));
+            }
+            rest = after;
+        }
+        if !rest.is_empty() || found.is_some_and(|mac| mac.is_multicast() || mac.to_u64() == 0) {
+            return Err(());
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What frames change in the table of neighbours: ARP (RFC 826), neighbour discovery of IPv6 (RFC 4861, section 7.2).
+//! Routers' messages are not acted upon: this router has its routes from its operator.
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use quietwire_packet::{ArpOperation, ArpPacket, ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH};
+
+use super::table::Neighbours;
+use super::{Action, Facts, State, arp, nd};
+
+impl<P> Neighbours<P> {
+    /// A frame with an ARP packet, without tags.
+    pub fn received_arp(
+        &mut self,
+        now: Duration,
+        facts: &Facts,
+        frame: &[u8],
+        out: &mut Vec<Action<P>>,
+    ) {
+        let octets = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
+        let Ok(Some(packet)) = ArpPacket::read(octets) else {
+            self.counts_mut().invalid += 1;
+            return;
+        };
+        let (mac, address) = (packet.sender_mac(), packet.sender_ip());
+        if mac.is_multicast() || mac.to_u64() == 0 {
+            self.counts_mut().invalid += 1;
+            return;
+        }
+        if facts.is_own(address.into()) {
+            if mac != facts.mac {
+                self.counts_mut().conflicts += 1;
+            }
+            return;
+        }
+        let operation = packet.operation();
+        if let ArpOperation::Other(_) = operation {
+            return;
+        }
+        let is_for_us = facts.is_own(packet.target_ip().into());
+        let key = (facts.number, address.into());
+        let is_reply = operation == ArpOperation::Reply;
+        // Who is known already is updated by whatever it says; others are noted only when they speak to us.
+        let is_known = self.known(key).is_some();
+        // One that is asked for, and so is known, may be there although no address of ours says so: a gateway.
+        let has_address = facts.may_be_neighbour(address.into())
+            && (is_known || facts.is_on_link(address.into()));
+        if has_address && (is_known || (is_for_us && !is_reply)) {
+            let state = if is_reply && is_for_us {
+                State::Reachable
+            } else {
+                State::Stale
+            };
+            self.learn(now, key, mac, state, out);
+        }
+        if is_for_us && !is_reply {
+            self.counts_mut().answered += 1;
+            let answer = arp::reply((facts.mac, packet.target_ip()), (mac, address));
+            out.push(Action::Transmit {
+                interface: facts.number,
+                frame: answer,
+            });
+        }
+    }
+}
+
+impl<P> Neighbours<P> {
+    /// A frame with an IPv6 packet, without tags; true when it is a message of neighbour discovery, sound or not.
+    pub fn received_nd(
+        &mut self,
+        now: Duration,
+        facts: &Facts,
+        frame: &[u8],
+        out: &mut Vec<Action<P>>,
+    ) -> bool {
+        let at = ETHERNET_HEADER_LENGTH + IPV6_HEADER_LENGTH;
+        let protocol = frame.get(ETHERNET_HEADER_LENGTH + 6).copied();
+        let kind = frame.get(at).copied();
+        if protocol != Some(nd::ICMPV6) || !matches!(kind, Some(133..=137)) {
+            return false;
+        }
+        match nd::Message::read(frame) {
+            Some(message) if message.kind == nd::SOLICITATION => {
+                self.solicited(now, facts, &message, out)
+            }
+            Some(message) => self.advertised(now, facts, &message, out),
+            // Routers' messages and redirects are for others.
+            None if matches!(kind, Some(133 | 134 | 137)) => {}
+            None => self.counts_mut().invalid += 1,
+        }
+        true
+    }
+
+    /// RFC 4861, sections 7.2.3 and 7.2.4.
+    fn solicited(
+        &mut self,
+        now: Duration,
+        facts: &Facts,
+        message: &nd::Message<'_>,
+        out: &mut Vec<Action<P>>,
+    ) {
+        let Ok(link_address) = message.link_address(nd::OPTION_SOURCE) else {
+            self.counts_mut().invalid += 1;
+            return;
+        };
+        let is_probe = message.source.is_unspecified();
+        let in_group = message.destination == nd::solicited_node(message.target);
+        if is_probe && (link_address.is_some() || !in_group) {
+            self.counts_mut().invalid += 1;
+            return;
+        }
+        if !facts.is_own(message.target.into()) {
+            return;
+        }
+        if facts.is_own(message.source.into()) {
+            self.counts_mut().conflicts += 1;
+            return;
+        }
+        if let Some(mac) = link_address
+            && facts.is_on_link(message.source.into())
+            && facts.may_be_neighbour(message.source.into())
+        {
+            self.learn(
+                now,
+                (facts.number, message.source.into()),
+                mac,
+                State::Stale,
+                out,
+            );
+        }
+        // Somebody about to take an address of ours is told so with everybody else (RFC 4862, section 5.4.3).
+        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        let key = (facts.number, message.source.into());
+        let (to, flags) = if is_probe {
+            (
+                (nd::group_mac(all_nodes), all_nodes),
+                nd::ROUTER | nd::OVERRIDE,
+            )
+        } else {
+            // It need not say its address when it asks us alone (section 4.3): where the frame came from does as well as a
+            // question of our own.
+            let mac = link_address.or_else(|| self.mac(key.0, key.1));
+            let mac = mac.unwrap_or(message.from);
+            if mac.is_multicast() || mac.to_u64() == 0 {
+                self.counts_mut().invalid += 1;
+                return;
+            }
+            (
+                (mac, message.source),
+                nd::ROUTER | nd::SOLICITED | nd::OVERRIDE,
+            )
+        };
+        self.counts_mut().answered += 1;
+        let answer = nd::advertisement(to, (facts.mac, message.target), flags);
+        out.push(Action::Transmit {
+            interface: facts.number,
+            frame: answer,
+        });
+    }
+
+    /// RFC 4861, section 7.2.5.
+    fn advertised(
+        &mut self,
+        now: Duration,
+        facts: &Facts,
+        message: &nd::Message<'_>,
+        out: &mut Vec<Action<P>>,
+    ) {
+        let solicited = message.flags & nd::SOLICITED != 0;
+        let Ok(link_address) = message.link_address(nd::OPTION_TARGET) else {
+            self.counts_mut().invalid += 1;
+            return;
+        };
+        if solicited && message.destination.is_multicast() {
+            self.counts_mut().invalid += 1;
+            return;
+        }
+        if facts.is_own(message.target.into()) {
+            self.counts_mut().conflicts += 1;
+            return;
+        }
+        let key = (facts.number, message.target.into());
+        let confirmed = if solicited {
+            State::Reachable
+        } else {
+            State::Stale
+        };
+        match (self.known(key), link_address) {
+            (None, _) | (Some((_, None)), None) => {}
+            (Some((_, None)), Some(mac)) => self.learn(now, key, mac, confirmed, out),
+            (Some((_, Some(mac))), None) if solicited => {
+                self.learn(now, key, mac, State::Reachable, out);
+            }
+            (Some((_, Some(_))), None) => {}
+            (Some((state, Some(known))), Some(mac)) => {
+                if mac == known || message.flags & nd::OVERRIDE != 0 {
+                    self.learn(now, key, mac, confirmed, out);
+                } else if state == State::Reachable {
+                    // Two claim it: the one that is known is asked soon.
+                    self.doubt(now, key);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Next hops by number: what forwarding tables lead to. Each is one word, which the control thread exchanges as a whole:
+//! a neighbour that is found, lost or replaced is one store, however many routes lead to it.
+//!
+//! A group shares flows out to several next hops (equal-cost multipath; RFC 2992). Its buckets are resilient: a member
+//! that leaves gives only its own buckets to the others, and one that joins takes only its share, so that the flows of the
+//! others stay where they are.
+
+mod shares;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use quietwire_packet::MacAddress;
+
+use super::decision::Adjacency;
+pub use writer::NextHopWriter;
+
+/// Members of a group at most.
+pub const MEMBERS_MAX: usize = 64;
+
+const KIND_SHIFT: u32 = 60;
+/// The kind of a neighbour that is known.
+const ADJACENCY: u64 = 7;
+const INTERFACE_SHIFT: u32 = 48;
+const INTERFACE_MASK: u64 = 0xfff;
+const MAC_MASK: u64 = (1 << INTERFACE_SHIFT) - 1;
+const SIZE_SHIFT: u32 = 32;
+const COUNT_SHIFT: u32 = 37;
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop {
+    /// There is no way.
+    None,
+    /// It is dropped in silence.
+    Blackhole,
+    /// It is dropped, and the sender told that there is no way.
+    Unreachable,
+    /// It is dropped, and the sender told that it may not.
+    Prohibit,
+    /// It is for the router itself.
+    Local,
+    /// The destination is on this interface's link, and nothing is known of it yet.
+    Glean {
+        /// Number of the interface.
+        interface: u16,
+    },
+    /// The next router is on this interface's link, and its address there is not known yet.
+    Incomplete {
+        /// Number of the interface.
+        interface: u16,
+    },
+    /// It is sent.
+    Adjacency {
+        /// Number of the interface.
+        interface: u16,
+        /// To whom.
+        mac: MacAddress,
+    },
+    /// One of several, by the packet's flow.
+    Group(Buckets),
+}
+
+/// The buckets of a group and its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    first: u32,
+    size_log2: u8,
+    members: u8,
+}
+
+impl NextHop {
+    fn word(self) -> u64 {
+        let on = |kind: u64, interface: u16| {
+            kind << KIND_SHIFT | (interface as u64 & INTERFACE_MASK) << INTERFACE_SHIFT
+        };
+        match self {
+            Self::None => 0,
+            Self::Blackhole => 1 << KIND_SHIFT,
+            Self::Unreachable => 2 << KIND_SHIFT,
+            Self::Prohibit => 3 << KIND_SHIFT,
+            Self::Local => 4 << KIND_SHIFT,
+            Self::Glean { interface } => on(5, interface),
+            Self::Incomplete { interface } => on(6, interface),
+            Self::Adjacency { interface, mac } => on(ADJACENCY, interface) | mac.to_u64(),
+            Self::Group(group) => {
+                8 << KIND_SHIFT
+                    | (group.members as u64) << COUNT_SHIFT
+                    | (group.size_log2 as u64) << SIZE_SHIFT
+                    | group.first as u64
+            }
+        }
+    }
+
+    #[inline(always)]
+    const fn of_word(word: u64) -> Self {
+        let interface = (word >> INTERFACE_SHIFT & INTERFACE_MASK) as u16;
+        match word >> KIND_SHIFT {
+            1 => Self::Blackhole,
+            2 => Self::Unreachable,
+            3 => Self::Prohibit,
+            4 => Self::Local,
+            5 => Self::Glean { interface },
+            6 => Self::Incomplete { interface },
+            ADJACENCY => Self::Adjacency {
+                interface,
+                mac: MacAddress::from_u64(word & MAC_MASK),
+            },
+            8 => Self::Group(Buckets {
+                first: word as u32,
+                size_log2: (word >> SIZE_SHIFT & 0x1f) as u8,
+                members: (word >> COUNT_SHIFT & 0x7f) as u8,
+            }),
+            _ => Self::None,
+        }
+    }
+
+    /// The interface that packets leave by.
+    #[inline(always)]
+    #[must_use]
+    pub const fn interface(self) -> Option<u16> {
+        match self {
+            Self::Glean { interface }
+            | Self::Incomplete { interface }
+            | Self::Adjacency { interface, .. } => Some(interface),
+            _ => None,
+        }
+    }
+}
+
+/// What forwarding threads look at.
+#[derive(Debug)]
+pub struct NextHops {
+    words: Box<[AtomicU64]>,
+    buckets: Box<[AtomicU32]>,
+}
+
+impl NextHops {
+    /// The next hop of this number.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, number: u32) -> NextHop {
+        match self.words.get(number as usize) {
+            Some(word) => NextHop::of_word(word.load(Ordering::Acquire)),
+            None => NextHop::None,
+        }
+    }
+
+    /// The same where it is a neighbour that is known, as most are.
+    #[inline(always)]
+    pub(super) fn adjacency(&self, number: u32) -> Option<Adjacency> {
+        let word = self.words.get(number as usize)?.load(Ordering::Acquire);
+        (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(word))
+    }
+
+    /// Asks the processor to load the next hop of this number.
+    #[inline(always)]
+    pub fn prefetch(&self, number: u32) {
+        if let Some(word) = self.words.get(number as usize) {
+            quietwire_memory::prefetch(word);
+        }
+    }
+
+    /// The next hop of a flow in a group.
+    #[inline]
+    #[must_use]
+    pub fn choose(&self, group: Buckets, flow: u32) -> NextHop {
+        let bucket = flow & ((1 << group.size_log2) - 1);
+        match self.buckets.get((group.first + bucket) as usize) {
+            Some(number) => self.get(number.load(Ordering::Relaxed)),
+            None => NextHop::None,
+        }
+    }
+
+    /// True when a member of the group leaves by this interface.
+    #[must_use]
+    pub fn leaves_by(&self, group: Buckets, interface: u16) -> bool {
+        let first = group.first as usize + (1 << group.size_log2);
+        let members = self
+            .buckets
+            .iter()
+            .skip(first)
+            .take(usize::from(group.members));
+        members
+            .map(|number| self.get(number.load(Ordering::Relaxed)))
+            .any(|next_hop| next_hop.interface() == Some(interface))
+    }
+}
+
+/// Why a next hop could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NextHopError {
+    /// No room for another.
+    #[error("there is no room for another next hop; give it more with 'next-hops-max'")]
+    Full,
+    /// Not between 1 and [`MEMBERS_MAX`] members.
+    #[error("{0} ways at once are not possible, 1 to {MEMBERS_MAX} are")]
+    Members(usize),
+}
+
+/// A member of a group: the number of a next hop, and its share.
+pub type Member = (u32, u8);

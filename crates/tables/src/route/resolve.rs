@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of one packet with the next hop that was found for it.
+
+use quietwire_packet::ETHERNET_HEADER_LENGTH;
+
+use super::decision::{Adjacency, Decision, DropReason, Punt};
+use super::flow_hash::flow_hash;
+use super::fragment;
+use super::header::Brief;
+use super::next_hops::NextHop;
+use super::router::Router;
+
+/// What becomes of a packet with this next hop.
+#[inline(always)]
+pub(super) fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Decision {
+    let to = match router.next_hops.adjacency(hop) {
+        Some(to) => to,
+        None => match choose(router, brief, hop, frame) {
+            Ok(to) => to,
+            Err(decision) => return decision,
+        },
+    };
+    if let Some(instead) = time_is_over(brief) {
+        return instead;
+    }
+    let Some(out) = router.interfaces.get(to.interface()) else {
+        return Decision::Punt(Punt::Unreachable);
+    };
+    if brief.length <= out.mtu {
+        Decision::Forward(to)
+    } else {
+        too_long(brief, frame, to)
+    }
+}
+
+/// Whom of a group a packet goes to, or what becomes of one that is not sent on by this thread.
+#[inline(never)]
+fn choose(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Result<Adjacency, Decision> {
+    let next_hop = match router.next_hops.get(hop) {
+        NextHop::Group(group) => router.next_hops.choose(group, flow_hash(frame)),
+        next_hop => next_hop,
+    };
+    match next_hop {
+        NextHop::Adjacency { interface, mac } => Ok(Adjacency::new(interface, mac)),
+        other => Err(Decision::from_other(other, brief)),
+    }
+}
+
+/// What becomes of a packet that is longer than the next link takes.
+#[inline(never)]
+fn too_long(brief: Brief, frame: &[u8], to: Adjacency) -> Decision {
+    let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+    if !brief.may_cut {
+        Decision::Punt(Punt::TooBig)
+    } else if fragment::ends_beyond(packet) {
+        Decision::Drop(DropReason::FragmentOffset)
+    } else {
+        Decision::Fragment(to)
+    }
+}
+
+/// A packet that would go on and has been on its way for too long; addresses of a link, which are not forwarded
+/// whatever the routes say (RFC 3927, section 7; RFC 4291, section 2.5.6).
+#[inline(always)]
+fn time_is_over(brief: Brief) -> Option<Decision> {
+    if brief.is_of_a_link {
+        return Some(Decision::Drop(DropReason::Martian));
+    }
+    (brief.ttl <= 1).then_some(Decision::Punt(Punt::TimeExceeded))
+}
+
+impl Decision {
+    /// For a next hop that is not sent to.
+    fn from_other(next_hop: NextHop, brief: Brief) -> Self {
+        match next_hop {
+            NextHop::Local => Self::Punt(Punt::ForUs),
+            NextHop::Blackhole => Self::Drop(DropReason::Blackhole),
+            NextHop::Unreachable => Self::Punt(Punt::Unreachable),
+            NextHop::Prohibit => Self::Punt(Punt::Prohibited),
+            NextHop::Glean { .. } | NextHop::Incomplete { .. } => {
+                time_is_over(brief).unwrap_or(Self::Punt(Punt::Neighbour))
+            }
+            // A group of groups is not made.
+            NextHop::None | NextHop::Group(_) | NextHop::Adjacency { .. } => {
+                Self::Punt(Punt::NoRoute)
+            }
+        }
+    }
+}

@@ -1,0 +1,668 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The routing information base: all routes that are known, from all sources, and which of them the forwarding tables
+//! hold. Belongs to the control side; forwarding threads read what it writes.
+//!
+//! Of several routes to a prefix the one of the best source is taken, then the one with the lowest metric. A route is
+//! usable while one of its ways is: an interface that is there, whose link the gateway is on.
+
+mod targets;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use quietwire_packet::MacAddress;
+
+use super::next_hops::{NextHop, NextHopError, NextHopWriter};
+use super::router::Vrf;
+use crate::arena::{Epoch, NoMemory};
+use crate::fib::{FibError, Ipv4Routes, Ipv6Routes, NO_ROUTE};
+use targets::{KeptTarget, Targets};
+
+pub use targets::{Target, Via};
+
+/// Who a route is known from.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// An address of the router's own.
+    Local,
+    /// The link of an interface.
+    Connected,
+    /// An operator.
+    Static,
+    /// A routing daemon, by way of the kernel.
+    Kernel,
+    /// A neighbour that was found on a link.
+    Neighbour,
+}
+
+/// A route to a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Who it is known from; one route of each source to a prefix.
+    pub source: Source,
+    /// The lower the better, among those of a source.
+    pub metric: u32,
+    /// Where packets go.
+    pub target: Target,
+}
+
+/// A route as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The prefix.
+    pub prefix: IpNet,
+    /// The route.
+    pub route: Route,
+    /// True when packets take it.
+    pub is_active: bool,
+}
+
+/// An interface as routes need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Number of its VRF.
+    pub vrf: u16,
+    /// Its addresses, each with the length of its link's prefix.
+    pub addresses: Vec<IpNet>,
+}
+
+/// Why a route could not be added. Everything is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RibError {
+    /// No such VRF.
+    #[error("there is no VRF {0}")]
+    Vrf(u16),
+    /// A way by an interface that is not there, or of another VRF.
+    #[error("there is no interface {0} in this VRF")]
+    Interface(u16),
+    /// A gateway of the other version of IP.
+    #[error("{0} cannot be the gateway of {1}")]
+    Version(IpAddr, IpNet),
+    /// A gateway that is our own address.
+    #[error("the gateway {0} is an address of the router itself")]
+    OwnAddress(IpAddr),
+    /// No ways, or too many.
+    #[error(transparent)]
+    NextHop(#[from] NextHopError),
+    /// The table is full.
+    #[error(transparent)]
+    Fib(#[from] FibError),
+}
+
+/// A route as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    source: Source,
+    metric: u32,
+    target: KeptTarget,
+}
+
+/// Routes to one prefix: one in nearly all cases.
+#[derive(Clone, Debug)]
+enum Candidates {
+    One(Kept),
+    Many(Vec<Kept>),
+}
+
+impl Candidates {
+    fn as_slice(&self) -> &[Kept] {
+        match self {
+            Self::One(kept) => std::slice::from_ref(kept),
+            Self::Many(all) => all,
+        }
+    }
+
+    /// Puts a route in; the one of its source that was there.
+    fn put(&mut self, kept: Kept) -> Option<Kept> {
+        let mut all = self.as_slice().to_vec();
+        let at = all.iter().position(|one| one.source == kept.source);
+        let former = at.map(|at| std::mem::replace(&mut all[at], kept));
+        if former.is_none() {
+            all.push(kept);
+        }
+        *self = Self::of(all);
+        former
+    }
+
+    fn of(mut all: Vec<Kept>) -> Self {
+        match all.len() {
+            1 => Self::One(all.remove(0)),
+            _ => Self::Many(all),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Tables {
+    ipv4: Ipv4Routes,
+    ipv6: Ipv6Routes,
+    routes4: HashMap<Ipv4Net, Candidates>,
+    routes6: HashMap<Ipv6Net, Candidates>,
+}
+
+/// Sizes of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Different /24 with longer prefixes, for each VRF.
+    pub ipv4_groups: u32,
+    /// Nodes of the IPv6 table of each VRF; half a million routes take about a million.
+    pub ipv6_nodes: u32,
+    /// Next hops, of all VRFs.
+    pub next_hops: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            ipv4_groups: 1 << 17,
+            ipv6_nodes: 1 << 21,
+            next_hops: 1 << 20,
+        }
+    }
+}
+
+/// All routes.
+#[derive(Debug)]
+pub struct Rib {
+    sizes: Sizes,
+    vrfs: Vec<Option<Tables>>,
+    links: BTreeMap<u16, Link>,
+    targets: Targets,
+}
+
+impl Rib {
+    /// Without VRFs.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(sizes: Sizes) -> Result<Self, NoMemory> {
+        Ok(Self {
+            sizes,
+            vrfs: Vec::new(),
+            links: BTreeMap::new(),
+            targets: Targets::new(NextHopWriter::new(sizes.next_hops)?)?,
+        })
+    }
+
+    /// Makes the tables of a VRF, unless they are there.
+    ///
+    /// # Errors
+    /// [`FibError::Memory`].
+    pub fn add_vrf(&mut self, vrf: u16) -> Result<(), FibError> {
+        let at = usize::from(vrf);
+        if self.vrfs.len() <= at {
+            self.vrfs.resize_with(at + 1, || None);
+        }
+        if self.vrfs[at].is_none() {
+            self.vrfs[at] = Some(Tables {
+                ipv4: Ipv4Routes::new(self.sizes.ipv4_groups)?,
+                ipv6: Ipv6Routes::new(self.sizes.ipv6_nodes)?,
+                routes4: HashMap::new(),
+                routes6: HashMap::new(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Forgets a VRF and its routes. Forwarding threads may hold its tables longer.
+    pub fn del_vrf(&mut self, vrf: u16) {
+        if let Some(tables) = self.vrfs.get_mut(usize::from(vrf)).and_then(Option::take) {
+            let all = tables
+                .routes4
+                .into_values()
+                .chain(tables.routes6.into_values());
+            for kept in all.flat_map(|candidates| candidates.as_slice().to_vec()) {
+                self.targets.release(kept.target);
+            }
+        }
+    }
+
+    /// What forwarding threads read, by number of the VRF; none where there is none.
+    #[must_use]
+    pub fn vrfs(&self) -> Vec<Option<Vrf>> {
+        let vrf = |tables: &Tables| Vrf {
+            ipv4: tables.ipv4.fib(),
+            ipv6: tables.ipv6.fib(),
+        };
+        self.vrfs
+            .iter()
+            .map(|tables| tables.as_ref().map(vrf))
+            .collect()
+    }
+
+    /// The next hops that forwarding threads read.
+    #[must_use]
+    pub fn next_hops(&self) -> std::sync::Arc<super::NextHops> {
+        self.targets.shared()
+    }
+
+    /// From now on these interfaces and no others: their addresses and links have routes, and other routes by interfaces
+    /// that are gone are not used until those come back.
+    ///
+    /// # Errors
+    /// [`RibError`] when there is no room, after which some may be missing.
+    pub fn set_links(&mut self, links: BTreeMap<u16, Link>) -> Result<(), RibError> {
+        let former = std::mem::replace(&mut self.links, links);
+        for (number, link) in &former {
+            if self.links.get(number) != Some(link) {
+                self.unlink(*number, link);
+            }
+        }
+        let new: Vec<(u16, Link)> = self
+            .links
+            .iter()
+            .filter(|(number, link)| former.get(number) != Some(link))
+            .map(|(number, link)| (*number, link.clone()))
+            .collect();
+        for (number, link) in new {
+            self.link(number, &link)?;
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, number: u16, link: &Link) -> Result<(), RibError> {
+        self.targets.set_up(number)?;
+        for (prefix, route) in own_routes(number, link) {
+            self.put(link.vrf, prefix, route)?;
+        }
+        self.settle(link.vrf)
+    }
+
+    fn unlink(&mut self, number: u16, link: &Link) {
+        for (prefix, route) in own_routes(number, link) {
+            self.remove(link.vrf, prefix, route.source);
+        }
+        let hosts: Vec<IpAddr> = self.targets.hosts_on(number).collect();
+        for address in hosts {
+            self.lose(Some(link.vrf), number, address);
+        }
+        self.targets.set_down(number);
+        // Without room nothing has to be put in here: routes only go.
+        drop(self.settle(link.vrf));
+    }
+
+    /// Adds a route, or replaces the one of the same source.
+    ///
+    /// # Errors
+    /// [`RibError`]; nothing has changed then.
+    pub fn add(&mut self, vrf: u16, prefix: IpNet, route: Route) -> Result<(), RibError> {
+        if let Target::Via(ways) = &route.target {
+            for via in ways {
+                self.check(vrf, prefix, via)?;
+            }
+        }
+        self.put(vrf, prefix, route)
+    }
+
+    fn check(&self, vrf: u16, prefix: IpNet, via: &Via) -> Result<(), RibError> {
+        let link = self
+            .links
+            .get(&via.interface)
+            .filter(|link| link.vrf == vrf)
+            .ok_or(RibError::Interface(via.interface))?;
+        if let Some(gateway) = via.gateway {
+            if gateway.is_ipv4() != prefix.addr().is_ipv4() {
+                return Err(RibError::Version(gateway, prefix));
+            }
+            if link.addresses.iter().any(|net| net.addr() == gateway) {
+                return Err(RibError::OwnAddress(gateway));
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, vrf: u16, prefix: IpNet, route: Route) -> Result<(), RibError> {
+        let prefix = prefix.trunc();
+        if self.tables(vrf).is_none() {
+            return Err(RibError::Vrf(vrf));
+        }
+        let kept = Kept {
+            source: route.source,
+            metric: route.metric,
+            target: self.targets.hold(route.target)?,
+        };
+        let former = self.candidates(vrf, prefix, |candidates| match candidates {
+            Some(candidates) => {
+                let mut candidates = candidates.clone();
+                let former = candidates.put(kept);
+                (Some(candidates), former)
+            }
+            None => (Some(Candidates::One(kept)), None),
+        });
+        if let Err(error) = self.choose(vrf, prefix) {
+            self.put_back(vrf, prefix, kept.source, former);
+            self.targets.release(kept.target);
+            return Err(error);
+        }
+        if let Some(former) = former {
+            self.targets.release(former.target);
+        }
+        Ok(())
+    }
+
+    /// There was no room for a route: what was there before is there again.
+    fn put_back(&mut self, vrf: u16, prefix: IpNet, source: Source, former: Option<Kept>) {
+        self.candidates(vrf, prefix, |candidates| {
+            let mut all = candidates.map_or_else(Vec::new, |one| one.as_slice().to_vec());
+            all.retain(|one| one.source != source);
+            all.extend(former);
+            ((!all.is_empty()).then(|| Candidates::of(all)), None::<Kept>)
+        });
+    }
+
+    /// Removes the route of a source; false when there is none.
+    pub fn remove(&mut self, vrf: u16, prefix: IpNet, source: Source) -> bool {
+        let prefix = prefix.trunc();
+        if self.tables(vrf).is_none() {
+            return false;
+        }
+        let former = self.candidates(vrf, prefix, |candidates| {
+            let Some(candidates) = candidates else {
+                return (None, None);
+            };
+            let mut all = candidates.as_slice().to_vec();
+            let at = all.iter().position(|one| one.source == source);
+            let former = at.map(|at| all.remove(at));
+            ((!all.is_empty()).then(|| Candidates::of(all)), former)
+        });
+        if let Some(former) = former {
+            if let Err(error) = self.choose(vrf, prefix) {
+                tracing::error!("{prefix}: the route stays in the forwarding table: {error}");
+            }
+            self.targets.release(former.target);
+        }
+        former.is_some()
+    }
+
+    /// Removes all routes of a source.
+    pub fn remove_all(&mut self, vrf: u16, source: Source) {
+        let shown = self
+            .routes(vrf)
+            .filter(|shown| shown.route.source == source);
+        let prefixes: Vec<IpNet> = shown.map(|shown| shown.prefix).collect();
+        for prefix in prefixes {
+            self.remove(vrf, prefix, source);
+        }
+    }
+
+    fn tables(&mut self, vrf: u16) -> Option<&mut Tables> {
+        self.vrfs.get_mut(usize::from(vrf))?.as_mut()
+    }
+
+    /// Replaces the candidates of a prefix by what `change` makes of them.
+    fn candidates<T>(
+        &mut self,
+        vrf: u16,
+        prefix: IpNet,
+        change: impl FnOnce(Option<&Candidates>) -> (Option<Candidates>, Option<T>),
+    ) -> Option<T> {
+        let tables = self.tables(vrf)?;
+        match prefix {
+            IpNet::V4(prefix) => exchange(&mut tables.routes4, prefix, change),
+            IpNet::V6(prefix) => exchange(&mut tables.routes6, prefix, change),
+        }
+    }
+
+    /// Has the forwarding table hold the best usable route to a prefix.
+    fn choose(&mut self, vrf: u16, prefix: IpNet) -> Result<(), RibError> {
+        let Some(tables) = self.vrfs.get_mut(usize::from(vrf)).and_then(Option::as_mut) else {
+            return Err(RibError::Vrf(vrf));
+        };
+        let candidates = match prefix {
+            IpNet::V4(prefix) => tables.routes4.get(&prefix),
+            IpNet::V6(prefix) => tables.routes6.get(&prefix),
+        };
+        let best = candidates.and_then(|candidates| best(candidates, &self.targets));
+        let number = best.map_or(NO_ROUTE, |(number, _)| number);
+        match prefix {
+            IpNet::V4(prefix) if number == NO_ROUTE => {
+                tables.ipv4.remove(prefix);
+            }
+            IpNet::V4(prefix) => {
+                tables.ipv4.insert(prefix, number)?;
+            }
+            IpNet::V6(prefix) if number == NO_ROUTE => {
+                tables.ipv6.remove(prefix)?;
+            }
+            IpNet::V6(prefix) => {
+                tables.ipv6.insert(prefix, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Chooses anew for all prefixes of a VRF: interfaces have come or gone.
+    fn settle(&mut self, vrf: u16) -> Result<(), RibError> {
+        let Some(tables) = self.tables(vrf) else {
+            return Ok(());
+        };
+        let has_ways = |candidates: &&Candidates| {
+            let mut all = candidates.as_slice().iter();
+            all.any(|kept| matches!(kept.target, KeptTarget::Set(_)))
+        };
+        let of4 = tables.routes4.iter().filter(|(_, all)| has_ways(all));
+        let of6 = tables.routes6.iter().filter(|(_, all)| has_ways(all));
+        let prefixes: Vec<IpNet> = of4
+            .map(|(prefix, _)| IpNet::V4(*prefix))
+            .chain(of6.map(|(prefix, _)| IpNet::V6(*prefix)))
+            .collect();
+        for prefix in prefixes {
+            self.choose(vrf, prefix)?;
+        }
+        Ok(())
+    }
+
+    /// A neighbour was found: routes by way of it, and packets to it, go there from now on.
+    ///
+    /// # Errors
+    /// [`RibError`] when there is no room for another.
+    pub fn found(
+        &mut self,
+        interface: u16,
+        address: IpAddr,
+        mac: MacAddress,
+    ) -> Result<(), RibError> {
+        self.targets.found(interface, address, mac);
+        let Some(link) = self.links.get(&interface) else {
+            return Ok(());
+        };
+        if !link.addresses.iter().any(|net| net.contains(&address)) {
+            return Ok(());
+        }
+        let vrf = link.vrf;
+        let via = Via {
+            gateway: Some(address),
+            interface,
+            weight: 1,
+        };
+        let route = Route {
+            source: Source::Neighbour,
+            metric: 0,
+            target: Target::Via(vec![via]),
+        };
+        self.targets.note_host(interface, address);
+        self.put(vrf, IpNet::from(address), route)
+    }
+
+    /// A neighbour is not there any more.
+    pub fn lost(&mut self, interface: u16, address: IpAddr) {
+        let vrf = self.links.get(&interface).map(|link| link.vrf);
+        self.lose(vrf, interface, address);
+    }
+
+    fn lose(&mut self, vrf: Option<u16>, interface: u16, address: IpAddr) {
+        if self.targets.forget_host(interface, address)
+            && let Some(vrf) = vrf
+        {
+            self.remove(vrf, IpNet::from(address), Source::Neighbour);
+        }
+        self.targets.lost(interface, address);
+    }
+
+    /// The neighbours that packets to a destination wait for: interfaces, and addresses there.
+    #[must_use]
+    pub fn neighbours_for(&self, vrf: u16, destination: IpAddr) -> Vec<(u16, IpAddr)> {
+        let number = self.look_up(vrf, destination);
+        match self.targets.shared().get(number) {
+            NextHop::Glean { interface } => vec![(interface, destination)],
+            _ => self.targets.gateways_of(number),
+        }
+    }
+
+    /// The next hop of a destination.
+    #[must_use]
+    pub fn next_hop(&self, vrf: u16, destination: IpAddr) -> NextHop {
+        let shared = self.targets.shared();
+        match shared.get(self.look_up(vrf, destination)) {
+            NextHop::Group(group) => shared.choose(group, 0),
+            next_hop => next_hop,
+        }
+    }
+
+    fn look_up(&self, vrf: u16, destination: IpAddr) -> u32 {
+        let Some(Some(tables)) = self.vrfs.get(usize::from(vrf)) else {
+            return NO_ROUTE;
+        };
+        match destination {
+            IpAddr::V4(address) => tables.ipv4.fib().look_up(address.to_bits()),
+            IpAddr::V6(address) => tables.ipv6.fib().look_up(address.to_bits()),
+        }
+    }
+
+    /// Gateways that nobody has asked for yet, each once.
+    pub fn take_wanted(&mut self) -> Vec<(u16, IpAddr)> {
+        self.targets.take_wanted()
+    }
+
+    /// Gateways that routes lead to and that are not found.
+    #[must_use]
+    pub fn missing_gateways(&self) -> Vec<(u16, IpAddr)> {
+        self.targets.missing()
+    }
+
+    /// The route of a source to exactly this prefix.
+    #[must_use]
+    pub fn route(&self, vrf: u16, prefix: IpNet, source: Source) -> Option<Route> {
+        let tables = self.vrfs.get(usize::from(vrf))?.as_ref()?;
+        let candidates = match prefix.trunc() {
+            IpNet::V4(prefix) => tables.routes4.get(&prefix)?,
+            IpNet::V6(prefix) => tables.routes6.get(&prefix)?,
+        };
+        let kept = candidates
+            .as_slice()
+            .iter()
+            .find(|kept| kept.source == source)?;
+        Some(Route {
+            source,
+            metric: kept.metric,
+            target: self.targets.target(kept.target),
+        })
+    }
+
+    /// All routes of a VRF, in no order.
+    pub fn routes(&self, vrf: u16) -> impl Iterator<Item = Shown> + '_ {
+        let tables = self.vrfs.get(usize::from(vrf)).and_then(Option::as_ref);
+        let all4 = tables.into_iter().flat_map(|tables| &tables.routes4);
+        let all6 = tables.into_iter().flat_map(|tables| &tables.routes6);
+        all4.map(|(prefix, all)| (IpNet::V4(*prefix), all))
+            .chain(all6.map(|(prefix, all)| (IpNet::V6(*prefix), all)))
+            .flat_map(move |(prefix, all)| {
+                let active = best(all, &self.targets).map(|(_, source)| source);
+                all.as_slice().iter().map(move |kept| Shown {
+                    prefix,
+                    route: Route {
+                        source: kept.source,
+                        metric: kept.metric,
+                        target: self.targets.target(kept.target),
+                    },
+                    is_active: active == Some(kept.source),
+                })
+            })
+    }
+
+    /// Number of routes that packets of a VRF take: IPv4 and IPv6.
+    #[must_use]
+    pub fn len(&self, vrf: u16) -> (usize, usize) {
+        match self.vrfs.get(usize::from(vrf)) {
+            Some(Some(tables)) => (tables.ipv4.len(), tables.ipv6.len()),
+            _ => (0, 0),
+        }
+    }
+
+    /// Notes the epoch in which memory is taken out from now on.
+    pub fn set_epoch(&mut self, epoch: Epoch) {
+        self.targets.set_epoch(epoch);
+        for tables in self.vrfs.iter_mut().flatten() {
+            tables.ipv4.set_epoch(epoch);
+            tables.ipv6.set_epoch(epoch);
+        }
+    }
+
+    /// Puts to use again what was taken out before this epoch.
+    pub fn reclaim(&mut self, epoch: Epoch) {
+        self.targets.reclaim(epoch);
+        for tables in self.vrfs.iter_mut().flatten() {
+            tables.ipv4.reclaim(epoch);
+            tables.ipv6.reclaim(epoch);
+        }
+    }
+}
+
+fn exchange<P: Eq + std::hash::Hash, T>(
+    routes: &mut HashMap<P, Candidates>,
+    prefix: P,
+    change: impl FnOnce(Option<&Candidates>) -> (Option<Candidates>, Option<T>),
+) -> Option<T> {
+    let (candidates, result) = change(routes.get(&prefix));
+    match candidates {
+        Some(candidates) => routes.insert(prefix, candidates),
+        None => routes.remove(&prefix),
+    };
+    result
+}
+
+/// The number of the best usable route, and its source.
+fn best(candidates: &Candidates, targets: &Targets) -> Option<(u32, Source)> {
+    candidates
+        .as_slice()
+        .iter()
+        .filter_map(|kept| Some((kept, targets.number(kept.target)?)))
+        .min_by_key(|(kept, _)| (kept.source, kept.metric))
+        .map(|(kept, number)| (number, kept.source))
+}
+
+/// The routes that an interface's addresses are.
+fn own_routes(number: u16, link: &Link) -> Vec<(IpNet, Route)> {
+    let via = Via {
+        gateway: None,
+        interface: number,
+        weight: 1,
+    };
+    let mut routes = Vec::new();
+    for net in &link.addresses {
+        let route = |source, target| Route {
+            source,
+            metric: 0,
+            target,
+        };
+        routes.push((IpNet::from(net.addr()), route(Source::Local, Target::Local)));
+        if net.prefix_len() < net.max_prefix_len() {
+            let link = route(Source::Connected, Target::Via(vec![via]));
+            routes.push((net.trunc(), link));
+        }
+        // Not forwarded (RFC 2644).
+        if let IpNet::V4(net) = net
+            && net.prefix_len() < 31
+        {
+            let broadcast = IpNet::from(IpAddr::V4(net.broadcast()));
+            routes.push((broadcast, route(Source::Local, Target::Blackhole)));
+        }
+    }
+    routes
+}

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where routes lead: sets of ways, each held once however many routes have it, and neighbours, each held once however
+//! many sets have it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use quietwire_packet::MacAddress;
+
+use crate::arena::{Epoch, NoMemory};
+use crate::route::next_hops::{MEMBERS_MAX, NextHop, NextHopError, NextHopWriter, NextHops};
+
+/// One way of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Via {
+    /// The next router; none where the destination itself is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Number of the interface.
+    pub interface: u16,
+    /// Its share of the flows.
+    pub weight: u8,
+}
+
+/// What becomes of packets to a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// They go on by one of these.
+    Via(Vec<Via>),
+    /// They are for the router itself.
+    Local,
+    /// They are dropped.
+    Blackhole,
+    /// They are dropped, and the sender told that there is no way.
+    Unreachable,
+    /// They are dropped, and the sender told that it may not.
+    Prohibit,
+}
+
+/// A set of ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SetId(u32);
+
+/// Where a route leads, as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeptTarget {
+    Set(SetId),
+    Local,
+    Blackhole,
+    Unreachable,
+    Prohibit,
+}
+
+#[derive(Debug)]
+struct Set {
+    ways: Vec<Via>,
+    routes: u32,
+    /// Number of the next hop; none while no way is usable.
+    number: Option<u32>,
+    /// The number is that of a group of its own.
+    is_group: bool,
+}
+
+/// A router or station on a link.
+#[derive(Debug)]
+struct Neighbour {
+    number: u32,
+    sets: u32,
+    mac: Option<MacAddress>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Targets {
+    writer: NextHopWriter,
+    local: u32,
+    blackhole: u32,
+    unreachable: u32,
+    prohibit: u32,
+    sets: HashMap<SetId, Set>,
+    by_ways: HashMap<Vec<Via>, SetId>,
+    next_set: u32,
+    neighbours: HashMap<(u16, IpAddr), Neighbour>,
+    by_number: HashMap<u32, (u16, IpAddr)>,
+    /// Found neighbours, also those that no set has.
+    macs: BTreeMap<(u16, IpAddr), MacAddress>,
+    /// The next hop of packets to stations on a link, by interface.
+    links: BTreeMap<u16, u32>,
+    hosts: BTreeSet<(u16, IpAddr)>,
+    wanted: BTreeSet<(u16, IpAddr)>,
+}
+
+impl Targets {
+    pub(super) fn new(mut writer: NextHopWriter) -> Result<Self, NoMemory> {
+        // There is room for four in any.
+        let mut add = |next_hop| writer.add(next_hop).map_err(|_| NoMemory(0));
+        let (local, blackhole) = (add(NextHop::Local)?, add(NextHop::Blackhole)?);
+        let (unreachable, prohibit) = (add(NextHop::Unreachable)?, add(NextHop::Prohibit)?);
+        Ok(Self {
+            writer,
+            local,
+            blackhole,
+            unreachable,
+            prohibit,
+            sets: HashMap::new(),
+            by_ways: HashMap::new(),
+            next_set: 0,
+            neighbours: HashMap::new(),
+            by_number: HashMap::new(),
+            macs: BTreeMap::new(),
+            links: BTreeMap::new(),
+            hosts: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn shared(&self) -> Arc<NextHops> {
+        self.writer.shared()
+    }
+
+    pub(super) fn set_epoch(&mut self, epoch: Epoch) {
+        self.writer.set_epoch(epoch);
+    }
+
+    pub(super) fn reclaim(&mut self, epoch: Epoch) {
+        self.writer.reclaim(epoch);
+    }
+
+    /// The number of the next hop; none while there is no usable way.
+    pub(super) fn number(&self, target: KeptTarget) -> Option<u32> {
+        match target {
+            KeptTarget::Set(id) => self.sets.get(&id)?.number,
+            KeptTarget::Local => Some(self.local),
+            KeptTarget::Blackhole => Some(self.blackhole),
+            KeptTarget::Unreachable => Some(self.unreachable),
+            KeptTarget::Prohibit => Some(self.prohibit),
+        }
+    }
+
+    pub(super) fn target(&self, target: KeptTarget) -> Target {
+        match target {
+            KeptTarget::Set(id) => Target::Via(
+                self.sets
+                    .get(&id)
+                    .map_or_else(Vec::new, |set| set.ways.clone()),
+            ),
+            KeptTarget::Local => Target::Local,
+            KeptTarget::Blackhole => Target::Blackhole,
+            KeptTarget::Unreachable => Target::Unreachable,
+            KeptTarget::Prohibit => Target::Prohibit,
+        }
+    }
+
+    /// Notes that one more route leads there.
+    pub(super) fn hold(&mut self, target: Target) -> Result<KeptTarget, NextHopError> {
+        let mut ways = match target {
+            Target::Local => return Ok(KeptTarget::Local),
+            Target::Blackhole => return Ok(KeptTarget::Blackhole),
+            Target::Unreachable => return Ok(KeptTarget::Unreachable),
+            Target::Prohibit => return Ok(KeptTarget::Prohibit),
+            Target::Via(ways) => ways,
+        };
+        if !(1..=MEMBERS_MAX).contains(&ways.len()) {
+            return Err(NextHopError::Members(ways.len()));
+        }
+        ways.sort_unstable();
+        ways.dedup_by_key(|via| (via.gateway, via.interface));
+        if let Some(id) = self.by_ways.get(&ways) {
+            if let Some(set) = self.sets.get_mut(id) {
+                set.routes += 1;
+            }
+            return Ok(KeptTarget::Set(*id));
+        }
+        self.new_set(ways).map(KeptTarget::Set)
+    }
+
+    fn new_set(&mut self, ways: Vec<Via>) -> Result<SetId, NextHopError> {
+        let mut held = Vec::new();
+        for via in &ways {
+            match self.hold_neighbour(via) {
+                Ok(()) => held.push(*via),
+                Err(error) => {
+                    held.iter().for_each(|via| self.release_neighbour(via));
+                    return Err(error);
+                }
+            }
+        }
+        let mut set = Set {
+            ways,
+            routes: 1,
+            number: None,
+            is_group: false,
+        };
+        if let Err(error) = self.resolve(&mut set) {
+            held.iter().for_each(|via| self.release_neighbour(via));
+            return Err(error);
+        }
+        let id = SetId(self.next_set);
+        self.next_set += 1;
+        self.by_ways.insert(set.ways.clone(), id);
+        self.sets.insert(id, set);
+        Ok(id)
+    }
+
+    fn hold_neighbour(&mut self, via: &Via) -> Result<(), NextHopError> {
+        let Some(gateway) = via.gateway else {
+            return Ok(());
+        };
+        let key = (via.interface, gateway);
+        if let Some(neighbour) = self.neighbours.get_mut(&key) {
+            neighbour.sets += 1;
+            return Ok(());
+        }
+        let mac = self.macs.get(&key).copied();
+        let number = self.writer.add(next_hop(via.interface, mac))?;
+        self.neighbours.insert(
+            key,
+            Neighbour {
+                number,
+                sets: 1,
+                mac,
+            },
+        );
+        self.by_number.insert(number, key);
+        if mac.is_none() {
+            self.wanted.insert(key);
+        }
+        Ok(())
+    }
+
+    fn release_neighbour(&mut self, via: &Via) {
+        let Some(gateway) = via.gateway else { return };
+        let key = (via.interface, gateway);
+        if let Some(neighbour) = self.neighbours.get_mut(&key) {
+            neighbour.sets -= 1;
+            if neighbour.sets == 0 {
+                self.writer.remove(neighbour.number);
+                self.by_number.remove(&neighbour.number);
+                self.neighbours.remove(&key);
+                self.wanted.remove(&key);
+            }
+        }
+    }
+
+    /// Gives a set the next hop that its usable ways make.
+    fn resolve(&mut self, set: &mut Set) -> Result<(), NextHopError> {
+        let usable: Vec<(u32, u8)> = set
+            .ways
+            .iter()
+            .filter_map(|via| Some((self.number_of(via)?, via.weight)))
+            .collect();
+        let former = set.number.filter(|_| set.is_group);
+        match (usable.as_slice(), former) {
+            ([_, _, ..], Some(group)) => return self.writer.set_group(group, &usable),
+            ([_, _, ..], None) => {
+                set.number = Some(self.writer.add_group(&usable)?);
+                set.is_group = true;
+            }
+            (few, former) => {
+                set.number = few.first().map(|(number, _)| *number);
+                set.is_group = false;
+                if let Some(group) = former {
+                    self.writer.remove(group);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn number_of(&self, via: &Via) -> Option<u32> {
+        let link = self.links.get(&via.interface)?;
+        match via.gateway {
+            None => Some(*link),
+            Some(gateway) => Some(self.neighbours.get(&(via.interface, gateway))?.number),
+        }
+    }
+
+    /// One route less leads there.
+    pub(super) fn release(&mut self, target: KeptTarget) {
+        let KeptTarget::Set(id) = target else { return };
+        let Some(set) = self.sets.get_mut(&id) else {
+            return;
+        };
+        set.routes -= 1;
+        if set.routes > 0 {
+            return;
+        }
+        if let Some(set) = self.sets.remove(&id) {
+            self.by_ways.remove(&set.ways);
+            if let Some(group) = set.number.filter(|_| set.is_group) {
+                self.writer.remove(group);
+            }
+            set.ways.iter().for_each(|via| self.release_neighbour(via));
+        }
+    }
+
+    /// An interface is there.
+    pub(super) fn set_up(&mut self, interface: u16) -> Result<(), NextHopError> {
+        if let std::collections::btree_map::Entry::Vacant(place) = self.links.entry(interface) {
+            place.insert(self.writer.add(NextHop::Glean { interface })?);
+        }
+        self.resolve_all(interface)
+    }
+
+    /// An interface is gone.
+    pub(super) fn set_down(&mut self, interface: u16) {
+        let Some(number) = self.links.remove(&interface) else {
+            return;
+        };
+        self.macs.retain(|(one, _), _| *one != interface);
+        for ((one, _), neighbour) in &mut self.neighbours {
+            if *one == interface {
+                neighbour.mac = None;
+                self.writer.set(neighbour.number, next_hop(interface, None));
+            }
+        }
+        // A group with fewer members needs no more room than it had, but for the time that both are there.
+        if let Err(error) = self.resolve_all(interface) {
+            tracing::error!("ways by an interface that is gone stay in use: {error}");
+        }
+        self.writer.remove(number);
+    }
+
+    fn resolve_all(&mut self, interface: u16) -> Result<(), NextHopError> {
+        let ids: Vec<SetId> = self
+            .sets
+            .iter()
+            .filter(|(_, set)| set.ways.iter().any(|via| via.interface == interface))
+            .map(|(id, _)| *id)
+            .collect();
+        let mut result = Ok(());
+        for id in ids {
+            if let Some(mut set) = self.sets.remove(&id) {
+                result = result.and(self.resolve(&mut set));
+                self.sets.insert(id, set);
+            }
+        }
+        result
+    }
+
+    pub(super) fn found(&mut self, interface: u16, address: IpAddr, mac: MacAddress) {
+        let key = (interface, address);
+        self.macs.insert(key, mac);
+        self.wanted.remove(&key);
+        if let Some(neighbour) = self.neighbours.get_mut(&key) {
+            neighbour.mac = Some(mac);
+            self.writer
+                .set(neighbour.number, next_hop(interface, Some(mac)));
+        }
+    }
+
+    pub(super) fn lost(&mut self, interface: u16, address: IpAddr) {
+        let key = (interface, address);
+        self.macs.remove(&key);
+        if let Some(neighbour) = self.neighbours.get_mut(&key) {
+            neighbour.mac = None;
+            self.writer.set(neighbour.number, next_hop(interface, None));
+            // Routes lead there still.
+            self.wanted.insert(key);
+        }
+    }
+
+    pub(super) fn note_host(&mut self, interface: u16, address: IpAddr) {
+        self.hosts.insert((interface, address));
+    }
+
+    pub(super) fn forget_host(&mut self, interface: u16, address: IpAddr) -> bool {
+        self.hosts.remove(&(interface, address))
+    }
+
+    /// Neighbours on an interface that packets go to.
+    pub(super) fn hosts_on(&self, interface: u16) -> impl Iterator<Item = IpAddr> + '_ {
+        let hosts = self.hosts.iter().filter(move |(one, _)| *one == interface);
+        hosts.map(|(_, address)| *address)
+    }
+
+    /// Gateways of a next hop that are not found yet.
+    pub(super) fn gateways_of(&self, number: u32) -> Vec<(u16, IpAddr)> {
+        let sets = self
+            .sets
+            .values()
+            .filter(|set| set.number == Some(number) && set.is_group);
+        let ways = sets.flat_map(|set| &set.ways);
+        let members = ways.filter_map(|via| Some((via.interface, via.gateway?)));
+        let one = self.by_number.get(&number).copied();
+        members
+            .chain(one)
+            .filter(|key| !self.macs.contains_key(key))
+            .collect()
+    }
+
+    /// Next hops in use.
+    #[cfg(test)]
+    pub(super) fn next_hops(&self) -> usize {
+        self.writer.len()
+    }
+
+    /// Gateways that routes lead to and that are not found, on links that are there.
+    pub(super) fn missing(&self) -> Vec<(u16, IpAddr)> {
+        let missing = self.neighbours.iter().filter(|((interface, _), one)| {
+            one.mac.is_none() && self.links.contains_key(interface)
+        });
+        missing.map(|(key, _)| *key).collect()
+    }
+
+    pub(super) fn take_wanted(&mut self) -> Vec<(u16, IpAddr)> {
+        std::mem::take(&mut self.wanted).into_iter().collect()
+    }
+}
+
+fn next_hop(interface: u16, mac: Option<MacAddress>) -> NextHop {
+    match mac {
+        Some(mac) => NextHop::Adjacency { interface, mac },
+        None => NextHop::Incomplete { interface },
+    }
+}

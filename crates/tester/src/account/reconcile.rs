@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From counters to places. Frames that leave one counter have to come to the next: between the tester and a port, between two
+//! ports, and within an element. What is missing there was lost there, and what is too much is a difference.
+
+use std::collections::BTreeMap;
+
+use super::counts::{
+    DeviceCounts, DeviceLayout, DropStage, ElementCounts, PortAt, PortCounts, UnitDrop,
+};
+use super::places::{Accounted, Difference, DifferenceKind, LossAccount, LossReason, Place};
+use super::totals::PortTotals;
+use crate::trial::TrialResult;
+
+/// Who is said to have lost frames.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loser {
+    At(PortAt, String),
+    Tester,
+    Unknown,
+}
+
+/// Frames said to be lost over the whole trial.
+#[derive(Debug, Default)]
+struct Claims {
+    frames: BTreeMap<Loser, u64>,
+    differences: Vec<Difference>,
+    /// Frames that elements sent of their own.
+    made: u64,
+}
+
+impl Claims {
+    fn add(&mut self, loser: Loser, frames: u64) {
+        if frames > 0 {
+            let sum = self.frames.entry(loser).or_default();
+            *sum = sum.saturating_add(frames);
+        }
+    }
+
+    fn differ(&mut self, at: &PortAt, kind: DifferenceKind, frames: u64) {
+        if frames == 0 {
+            return;
+        }
+        let mut all = self.differences.iter_mut();
+        let same =
+            all.find(|one| (&one.element, &one.port, one.kind) == (&at.element, &at.port, kind));
+        match same {
+            Some(one) => one.frames = one.frames.saturating_add(frames),
+            None => self.differences.push(Difference {
+                element: at.element.clone(),
+                port: at.port.clone(),
+                kind,
+                frames,
+            }),
+        }
+    }
+
+    /// Frames that are missing between two counters, or a difference if they are too many.
+    fn gap(&mut self, at: &PortAt, gap: i128, reason: LossReason, kind: DifferenceKind) {
+        if gap < 0 {
+            self.differ(at, kind, frames_of(-gap));
+        } else {
+            self.add(at_port(at, reason), frames_of(gap));
+        }
+    }
+
+    /// The same for a whole element. What is missing may be explained by counters of which frames are elsewhere, too, and by ports
+    /// that are not the tester's.
+    fn gap_of_element(&mut self, name: &str, perhaps: Vec<(Loser, u64)>, made: u64, mut gap: i128) {
+        for (loser, frames) in perhaps {
+            let explained = frames_of(gap).min(frames);
+            self.add(loser, explained);
+            gap -= i128::from(explained);
+        }
+        let made = frames_of(-gap).min(made);
+        self.made = self.made.saturating_add(made);
+        let reason = LossReason::NotSent;
+        let kind = DifferenceKind::MoreSent;
+        self.gap(&PortAt::new(name, ""), gap + i128::from(made), reason, kind);
+    }
+
+    fn sum(&self) -> i128 {
+        self.frames.values().map(|frames| i128::from(*frames)).sum()
+    }
+
+    fn differences_sum(&self) -> i128 {
+        let frames = self.differences.iter();
+        frames.map(|difference| i128::from(difference.frames)).sum()
+    }
+}
+
+fn at_port(at: &PortAt, reason: LossReason) -> Loser {
+    Loser::At(at.clone(), reason.name().to_owned())
+}
+
+fn at_unit(element: &str, counter: &UnitDrop) -> Loser {
+    Loser::At(PortAt::new(element, &counter.unit), counter.reason.clone())
+}
+
+fn frames_of(count: i128) -> u64 {
+    u64::try_from(count.max(0)).unwrap_or(u64::MAX)
+}
+
+/// What the counters of all elements grew by during the trial.
+struct Grown<'a> {
+    elements: BTreeMap<&'a str, &'a ElementCounts>,
+    layout: &'a DeviceLayout,
+    totals: Vec<PortTotals>,
+}
+
+impl Grown<'_> {
+    fn port(&self, at: &PortAt) -> Option<&PortCounts> {
+        self.elements.get(at.element.as_str())?.ports.get(&at.port)
+    }
+
+    /// Frames that came to a port, received or not.
+    fn came(&self, at: &PortAt) -> Option<i128> {
+        let port = self.port(at)?;
+        Some(i128::from(port.received) + i128::from(port.dropped(DropStage::BeforeReceipt)))
+    }
+
+    fn sent(&self, at: &PortAt) -> Option<i128> {
+        self.port(at).map(|port| i128::from(port.sent))
+    }
+
+    /// The tester's port on the other side of a port.
+    fn tester_at(&self, at: &PortAt) -> Option<&PortTotals> {
+        let mut ports = self.layout.at_tester.iter();
+        let index = ports.position(|port| port.as_ref() == Some(at))?;
+        self.totals.get(index)
+    }
+
+    fn peer_of(&self, at: &PortAt) -> Option<&PortAt> {
+        self.layout.links.iter().find_map(|[one, other]| {
+            if one == at {
+                Some(other)
+            } else {
+                (other == at).then_some(one)
+            }
+        })
+    }
+
+    /// Frames that the other side sent to a port.
+    fn sent_to(&self, at: &PortAt) -> Option<i128> {
+        match self.tester_at(at) {
+            Some(totals) => Some(i128::from(totals.sent_frames)),
+            None => self.sent(self.peer_of(at)?),
+        }
+    }
+
+    /// Frames that came from a port to the other side.
+    fn came_from(&self, at: &PortAt) -> Option<i128> {
+        match self.tester_at(at) {
+            Some(totals) => {
+                Some(i128::from(totals.received_frames) + i128::from(totals.receive_drop_frames))
+            }
+            None => self.came(self.peer_of(at)?),
+        }
+    }
+
+    fn links(&self, claims: &mut Claims) {
+        for (at, totals) in self.layout.at_tester.iter().zip(&self.totals) {
+            claims.add(Loser::Tester, totals.send_error_frames);
+            claims.add(Loser::Tester, totals.receive_drop_frames);
+            let Some(at) = at else { continue };
+            self.towards(at, claims);
+            if let (Some(sent), Some(came)) = (self.sent(at), self.came_from(at)) {
+                let reason = LossReason::NotArrived;
+                claims.gap(at, sent - came, reason, DifferenceKind::MoreReceived);
+            }
+        }
+        for [one, other] in &self.layout.links {
+            self.towards(one, claims);
+            self.towards(other, claims);
+        }
+    }
+
+    /// Frames that were sent to a port and did not come.
+    fn towards(&self, at: &PortAt, claims: &mut Claims) {
+        if let (Some(sent), Some(came)) = (self.sent_to(at), self.came(at)) {
+            let reason = LossReason::NotReceived;
+            claims.gap(at, sent - came, reason, DifferenceKind::MoreReceived);
+        }
+    }
+
+    /// Frames that were lost in elements: by their counters, and by none.
+    fn inside(&self, claims: &mut Claims) {
+        for (name, element) in &self.elements {
+            let own_ports = self.layout.ports_of(name);
+            let counts = |port: &str| own_ports.as_ref().is_none_or(|own| own.contains(port));
+            let ports = element.ports.iter().filter(|(port, _)| counts(port));
+            for (port, counters) in ports.clone() {
+                let at = PortAt::new(name, port);
+                for (counter, frames) in &counters.drops {
+                    claims.add(Loser::At(at.clone(), counter.reason.clone()), *frames);
+                }
+            }
+            let units = element.drops.iter();
+            let sure = units.filter(|(counter, _)| !counter.may_overlap);
+            for (counter, frames) in sure.clone() {
+                claims.add(at_unit(name, counter), *frames);
+            }
+            let joins = self.joins_of(name);
+            if own_ports.is_none() {
+                // Frames of others pass some of these ports: nothing follows from what is missing.
+            } else if element.drops.values().any(|frames| *frames > 0) || joins.is_empty() {
+                let gaps = ports.map(|(_, counters)| passed_on(counters) - offered_to(counters));
+                let of_units = sure.map(|(_, frames)| i128::from(*frames));
+                let gap = gaps.sum::<i128>() - of_units.sum::<i128>();
+                let others = element.ports.iter().filter(|(port, _)| !counts(port));
+                let perhaps = perhaps(name, element, others);
+                claims.gap_of_element(name, perhaps, element.made, gap);
+            } else {
+                for [from, to] in joins {
+                    if let (Some(input), Some(output)) = (self.port(from), self.port(to)) {
+                        let gap = passed_on(input) - offered_to(output);
+                        claims.gap(to, gap, LossReason::NotSent, DifferenceKind::MoreSent);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Frames that were lost in elements without counters, by those on their other sides.
+    fn unread(&self, claims: &mut Claims, names: impl Iterator<Item = String>) {
+        for name in names {
+            let (mut came, mut left) = (Some(0), Some(0));
+            for port in self.layout.ports_of(&name).unwrap_or_default() {
+                let at = PortAt::new(&name, port);
+                came = came.zip(self.sent_to(&at)).map(|(sum, more)| sum + more);
+                left = left.zip(self.came_from(&at)).map(|(sum, more)| sum + more);
+            }
+            if let (Some(came), Some(left)) = (came, left) {
+                let at = PortAt::new(&name, "");
+                let reason = LossReason::NotCounted;
+                claims.gap(&at, came - left, reason, DifferenceKind::MoreSent);
+            }
+        }
+    }
+
+    /// Both ways of each join of an element.
+    fn joins_of(&self, element: &str) -> Vec<[&PortAt; 2]> {
+        let joins = self.layout.joins.iter();
+        let own = joins.filter(|[one, other]| one.element == element && other.element == element);
+        own.flat_map(|[one, other]| [[one, other], [other, one]])
+            .collect()
+    }
+
+    /// Frames that the tester's ports sent, or tried to, and did not receive.
+    fn missing(&self) -> i128 {
+        let of_port = |totals: &PortTotals| {
+            i128::from(totals.sent_frames) + i128::from(totals.send_error_frames)
+                - i128::from(totals.received_frames)
+        };
+        self.totals.iter().map(of_port).sum()
+    }
+}
+
+/// Counters of an element that may explain what is missing, the surest first.
+fn perhaps<'a>(
+    name: &str,
+    element: &ElementCounts,
+    others: impl Iterator<Item = (&'a String, &'a PortCounts)> + Clone,
+) -> Vec<(Loser, u64)> {
+    let units = element.drops.iter();
+    let units = units.filter(|(counter, _)| counter.may_overlap);
+    let units = units.map(|(counter, frames)| (at_unit(name, counter), *frames));
+    let dropped = others.clone().flat_map(|(port, counters)| {
+        let drops = counters.drops.iter();
+        let drops = drops.filter(|(counter, _)| counter.stage == DropStage::ToSend);
+        drops.map(|(counter, frames)| {
+            let at = PortAt::new(name, port);
+            (Loser::At(at, counter.reason.clone()), *frames)
+        })
+    });
+    let sent = others.map(|(port, counters)| {
+        let at = PortAt::new(name, port);
+        (at_port(&at, LossReason::SentElsewhere), counters.sent)
+    });
+    units.chain(dropped).chain(sent).collect()
+}
+
+/// Frames that a port received and did not drop.
+fn passed_on(port: &PortCounts) -> i128 {
+    i128::from(port.received) - i128::from(port.dropped(DropStage::Received))
+}
+
+/// Frames that a port had to send.
+fn offered_to(port: &PortCounts) -> i128 {
+    i128::from(port.sent) + i128::from(port.dropped(DropStage::ToSend))
+}
+
+/// Frames of the loss that are in no place yet.
+struct Rest(u64);
+
+impl Rest {
+    fn take(&mut self, frames: u64) -> u64 {
+        let taken = frames.min(self.0);
+        self.0 -= taken;
+        taken
+    }
+}
+
+/// Shares `whole` out in proportion to the claims, to the last frame: the largest remainders get one more.
+fn shared_out(whole: u64, claims: &BTreeMap<Loser, u64>) -> Vec<(&Loser, u64)> {
+    let sum: u128 = claims.values().map(|claim| u128::from(*claim)).sum();
+    if sum == 0 {
+        return Vec::new();
+    }
+    // Both factors have 64 bits.
+    let parts = claims.iter().map(|(loser, claim)| {
+        let product = u128::from(*claim) * u128::from(whole);
+        (loser, (product / sum) as u64, product % sum)
+    });
+    let mut parts: Vec<(&Loser, u64, u128)> = parts.collect();
+    let given: u64 = parts.iter().map(|(_, share, _)| share).sum();
+    parts.sort_by(|one, other| other.2.cmp(&one.2).then(one.0.cmp(other.0)));
+    let missing = usize::try_from(whole - given).unwrap_or(usize::MAX);
+    let parts = parts.into_iter().enumerate();
+    parts
+        .map(|(index, (loser, share, _))| (loser, share + u64::from(index < missing)))
+        .collect()
+}
+
+/// Puts the lost frames of a trial to places, by a device's counters before and after it.
+///
+/// # Errors
+/// The reason why there is no account, in a clause: the generator counts no totals, or no element's counters could be read.
+pub fn account(
+    result: &TrialResult,
+    layout: &DeviceLayout,
+    before: &DeviceCounts,
+    after: &DeviceCounts,
+) -> Result<LossAccount, String> {
+    let totals: Vec<PortTotals> = result.ports.iter().map(|port| port.totals).collect();
+    if result.offered_frames > 0 && totals.iter().all(PortTotals::is_none) {
+        return Err("the generator does not tell what its ports counted".to_owned());
+    }
+    let (grown, went_back) = after.since(before);
+    let mut without_counters = BTreeMap::new();
+    let mut elements = BTreeMap::new();
+    for (name, counts) in &grown.elements {
+        match counts {
+            Ok(counts) => {
+                elements.insert(name.as_str(), counts);
+            }
+            Err(why) => {
+                without_counters.insert(name.clone(), why.clone());
+            }
+        }
+    }
+    if elements.is_empty() && went_back.is_empty() {
+        let all: Vec<String> = without_counters
+            .iter()
+            .map(|(name, why)| format!("{name}: {why}"))
+            .collect();
+        return Err(all.join("; "));
+    }
+    let grown = Grown {
+        elements,
+        layout,
+        totals,
+    };
+    let mut claims = Claims::default();
+    grown.links(&mut claims);
+    grown.inside(&mut claims);
+    grown.unread(&mut claims, without_counters.keys().cloned());
+    let too_many = claims.differences_sum() + i128::from(claims.made);
+    let unexplained = grown.missing() + too_many - claims.sum();
+    let nowhere = PortAt::default();
+    if unexplained < 0 {
+        let frames = frames_of(-unexplained);
+        claims.differ(&nowhere, DifferenceKind::MoreDropped, frames);
+    } else {
+        claims.add(Loser::Unknown, frames_of(unexplained));
+    }
+    for back in went_back {
+        claims.differ(&back.at, DifferenceKind::WentBack, back.frames);
+    }
+    Ok(LossAccount {
+        without_counters,
+        ..reduced(result, &grown, claims)
+    })
+}
+
+/// From the whole trial to its counted part.
+fn reduced(result: &TrialResult, grown: &Grown<'_>, claims: Claims) -> LossAccount {
+    let mut rest = Rest(result.lost_frames);
+    let mut places = Vec::new();
+    let facing = |port: usize| {
+        let at = grown.layout.at_tester.get(port).cloned().flatten();
+        at.unwrap_or_else(|| PortAt {
+            element: String::new(),
+            port: result
+                .ports
+                .get(port)
+                .map_or_else(String::new, |port| port.name.clone()),
+        })
+    };
+    let mut put = |at: PortAt, reason: &str, frames: u64| {
+        if frames > 0 {
+            places.push(Place {
+                element: at.element,
+                port: at.port,
+                reason: reason.to_owned(),
+                frames,
+            });
+        }
+    };
+    let ports = || result.ports.iter().enumerate();
+    for (index, port) in ports() {
+        let frames = rest.take(port.refused_frames);
+        put(facing(index), LossReason::ReceiveRingFull.name(), frames);
+        let frames = rest.take(port.damaged_frames);
+        put(facing(index), LossReason::Damaged.name(), frames);
+    }
+    let frames = rest.take(result.stale_frames);
+    put(PortAt::default(), LossReason::Stale.name(), frames);
+
+    let lost_before_frames = lost_before(&grown.totals);
+    let claimed = frames_of(claims.sum());
+    let counted = rest.take(claimed.saturating_sub(lost_before_frames));
+    let (mut tester_frames, mut unknown_frames) = (0, 0);
+    for (loser, frames) in shared_out(counted, &claims.frames) {
+        match loser {
+            Loser::At(at, reason) => put(at.clone(), reason, frames),
+            Loser::Tester => tester_frames += frames,
+            Loser::Unknown => unknown_frames += frames,
+        }
+    }
+    for (index, port) in ports() {
+        let frames = rest.take(port.misdirected_frames);
+        put(facing(index), LossReason::Misdirected.name(), frames);
+    }
+    // The tester's rings may have been full: what no counter shows may be its own loss, so much at most.
+    unknown_frames += rest.0;
+    let own = unknown_frames.min(result.health.missed_at_most_frames);
+    let mut account = LossAccount {
+        lost_frames: result.lost_frames,
+        places,
+        tester_frames: tester_frames + own,
+        unknown_frames: unknown_frames - own,
+        lost_before_frames,
+        is_shared_out: counted > 0 && counted < claimed && claims.frames.len() > 1,
+        differences: claims.differences,
+        without_counters: BTreeMap::new(),
+    };
+    account.sort();
+    account
+}
+
+/// Frames lost among the learning frames and in the warm-up.
+fn lost_before(totals: &[PortTotals]) -> u64 {
+    let of_port = |totals: &PortTotals| {
+        i128::from(totals.sent_before_frames) - i128::from(totals.received_before_frames)
+    };
+    frames_of(totals.iter().map(of_port).sum())
+}
+
+impl TrialResult {
+    /// Notes where the frames of the trial were lost, by a device's counters before and after it.
+    pub fn account_for(
+        &mut self,
+        layout: &DeviceLayout,
+        before: &DeviceCounts,
+        after: &DeviceCounts,
+    ) {
+        self.loss_account = Some(match account(self, layout, before, after) {
+            Ok(account) => Accounted::Account(account),
+            Err(why) => Accounted::Unavailable(why),
+        });
+    }
+
+    /// Returns the account of the loss, if there is one.
+    #[must_use]
+    pub fn loss_places(&self) -> Option<&LossAccount> {
+        match &self.loss_account {
+            Some(Accounted::Account(account)) => Some(account),
+            Some(Accounted::Unavailable(_)) | None => None,
+        }
+    }
+}

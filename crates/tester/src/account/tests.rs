@@ -1,0 +1,634 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::latency::LatencySummary;
+use crate::trial::{Directions, FrameSizes, IpVersion, PortResult, Trial, TrialResult};
+
+fn trial() -> Trial {
+    Trial {
+        offered_rate_pps: 1000.0,
+        duration_s: 1.0,
+        warm_up_s: 0.0,
+        drain_s: 0.0,
+        frame_sizes: FrameSizes::Fixed(64),
+        directions: Directions::Both,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: 0.0,
+        reflected: false,
+        rate_tolerance_pps: None,
+        traffic: None,
+    }
+}
+
+/// A device of two ports that forwards between them, and loses what it is made to lose.
+#[derive(Clone, Debug, Default)]
+struct Made {
+    /// Learning frames and warm-up, then the counted part, from each of the tester's ports.
+    sent: [[u64; 2]; 2],
+    /// Of those, lost on the way to a port of the device's.
+    on_the_way_in: [[u64; 2]; 2],
+    /// Dropped by a rule at the port.
+    denied: [[u64; 2]; 2],
+    /// Lost within, and counted nowhere.
+    silently: [[u64; 2]; 2],
+    /// Dropped where they would have gone out.
+    full: [[u64; 2]; 2],
+    /// Lost on the way to the tester.
+    on_the_way_out: [[u64; 2]; 2],
+    /// Refused in the counted part.
+    refused: [u64; 2],
+}
+
+fn layout() -> DeviceLayout {
+    let [p0, p1] = [PortAt::new("S", "p0"), PortAt::new("S", "p1")];
+    DeviceLayout {
+        at_tester: vec![Some(p0.clone()), Some(p1.clone())],
+        links: Vec::new(),
+        joins: vec![[p0, p1]],
+    }
+}
+
+/// Counters that have counted before.
+const BEFORE: u64 = 1000;
+
+fn device(port: impl Fn(usize) -> PortCounts) -> DeviceCounts {
+    let ports = [0, 1].map(|index| (format!("p{index}"), port(index)));
+    let element = ElementCounts {
+        ports: ports.into(),
+        drops: BTreeMap::new(),
+        made: 0,
+    };
+    DeviceCounts {
+        elements: [("S".to_owned(), Ok(element))].into(),
+    }
+}
+
+impl Made {
+    fn passed(&self, from: usize, part: usize) -> u64 {
+        let lost = [
+            &self.on_the_way_in,
+            &self.denied,
+            &self.silently,
+            &self.full,
+            &self.on_the_way_out,
+        ];
+        self.sent[from][part] - lost.iter().map(|lost| lost[from][part]).sum::<u64>()
+    }
+
+    fn counts(&self) -> [DeviceCounts; 2] {
+        let both = |of: &[[u64; 2]; 2], from: usize| of[from][0] + of[from][1];
+        let after = |port: usize| {
+            let from = 1 - port;
+            PortCounts {
+                received: BEFORE + both(&self.sent, port) - both(&self.on_the_way_in, port),
+                sent: BEFORE
+                    + self.passed(from, 0)
+                    + self.passed(from, 1)
+                    + both(&self.on_the_way_out, from),
+                drops: BTreeMap::new(),
+            }
+            .with_drops(
+                DropStage::Received,
+                "denied",
+                BEFORE + both(&self.denied, port),
+            )
+            .with_drops(
+                DropStage::ToSend,
+                "tx_full",
+                BEFORE + both(&self.full, from),
+            )
+        };
+        let before = |_| {
+            PortCounts {
+                received: BEFORE,
+                sent: BEFORE,
+                drops: BTreeMap::new(),
+            }
+            .with_drops(DropStage::Received, "denied", BEFORE)
+            .with_drops(DropStage::ToSend, "tx_full", BEFORE)
+        };
+        [device(before), device(after)]
+    }
+
+    fn result(&self) -> TrialResult {
+        let sum = |of: &dyn Fn(usize) -> u64| of(0) + of(1);
+        let offered = sum(&|port| self.sent[port][1] + self.refused[port]);
+        let received = sum(&|port| self.passed(port, 1));
+        let mut result =
+            TrialResult::of_counts(&trial(), 1.0, offered, received, LatencySummary::default());
+        result.ports = [0, 1]
+            .map(|port| PortResult {
+                name: format!("t{port}"),
+                offered_frames: self.sent[port][1] + self.refused[port],
+                refused_frames: self.refused[port],
+                received_frames: self.passed(1 - port, 1),
+                totals: PortTotals {
+                    sent_frames: self.sent[port][0] + self.sent[port][1],
+                    sent_before_frames: self.sent[port][0],
+                    received_frames: self.passed(1 - port, 0) + self.passed(1 - port, 1),
+                    received_before_frames: self.passed(1 - port, 0),
+                    ..PortTotals::default()
+                },
+                ..PortResult::default()
+            })
+            .to_vec();
+        result
+    }
+
+    fn account(&self) -> LossAccount {
+        let [before, after] = self.counts();
+        let result = self.result();
+        let account = account(&result, &layout(), &before, &after).unwrap();
+        assert_eq!(total(&account), result.lost_frames, "{account:?}");
+        account
+    }
+}
+
+fn total(account: &LossAccount) -> u64 {
+    let places = account.places.iter().map(|place| place.frames);
+    places.sum::<u64>() + account.tester_frames + account.unknown_frames
+}
+
+fn place(port: &str, reason: &str, frames: u64) -> Place {
+    Place {
+        element: "S".to_owned(),
+        port: port.to_owned(),
+        reason: reason.to_owned(),
+        frames,
+    }
+}
+
+/// 1000 frames of warm-up and 5000 that count, each way.
+fn made() -> Made {
+    Made {
+        sent: [[1000, 5000]; 2],
+        ..Made::default()
+    }
+}
+
+#[test]
+fn each_lost_frame_is_at_the_place_that_lost_it() {
+    let lossy = Made {
+        on_the_way_in: [[0, 1], [0, 2]],
+        denied: [[0, 10], [0, 20]],
+        silently: [[0, 100], [0, 200]],
+        full: [[0, 1000], [0, 2000]],
+        on_the_way_out: [[0, 30], [0, 40]],
+        refused: [7, 8],
+        ..made()
+    };
+    let mut expected = [
+        place("p0", "not_received", 1),
+        place("p1", "not_received", 2),
+        place("p0", "denied", 10),
+        place("p1", "denied", 20),
+        place("p1", "not_sent", 100),
+        place("p0", "not_sent", 200),
+        place("p1", "tx_full", 1000),
+        place("p0", "tx_full", 2000),
+        place("p1", "not_arrived", 30),
+        place("p0", "not_arrived", 40),
+        place("p0", "receive_ring_full", 7),
+        place("p1", "receive_ring_full", 8),
+    ];
+    expected.sort_by_key(|place| std::cmp::Reverse(place.frames));
+    let account = lossy.account();
+    assert_eq!(account.places, expected);
+    assert_eq!((account.tester_frames, account.unknown_frames), (0, 0));
+    assert!(!account.is_shared_out && account.differences.is_empty());
+    assert_eq!(account.lost_before_frames, 0);
+}
+
+#[test]
+fn losses_of_the_warm_up_are_left_out() {
+    let at_one_place = Made {
+        denied: [[100, 700], [0, 0]],
+        ..made()
+    };
+    let account = at_one_place.account();
+    assert_eq!(account.places, [place("p0", "denied", 700)]);
+    assert_eq!(account.lost_before_frames, 100);
+    assert!(!account.is_shared_out);
+
+    // Of several places it is not known which lost how many of them.
+    let at_two = Made {
+        denied: [[100, 500], [100, 500]],
+        ..made()
+    };
+    let account = at_two.account();
+    let expected = [place("p0", "denied", 500), place("p1", "denied", 500)];
+    assert_eq!(account.places, expected);
+    assert!(account.is_shared_out);
+
+    let in_the_warm_up_only = Made {
+        full: [[100, 0], [3, 0]],
+        ..made()
+    };
+    let account = in_the_warm_up_only.account();
+    assert_eq!((account.places.len(), account.lost_before_frames), (0, 103));
+    assert!(!account.is_shared_out);
+}
+
+#[test]
+fn what_no_counter_shows_may_be_the_testers_and_is_unknown_otherwise() {
+    let layout = DeviceLayout {
+        at_tester: vec![None, None],
+        ..DeviceLayout::default()
+    };
+    let lossy = Made {
+        denied: [[0, 10], [0, 0]],
+        silently: [[0, 90], [0, 0]],
+        ..made()
+    };
+    let [before, after] = lossy.counts();
+    let mut result = lossy.result();
+    result.health.missed_at_most_frames = 4;
+    let account = account(&result, &layout, &before, &after).unwrap();
+    assert_eq!(account.places, [place("p0", "denied", 10)]);
+    assert_eq!((account.tester_frames, account.unknown_frames), (4, 86));
+}
+
+#[test]
+fn frames_that_came_and_do_not_count_are_told_apart() {
+    let mut result = made().result();
+    result.lost_frames = 60;
+    result.ports[1].damaged_frames = 10;
+    result.stale_frames = 20;
+    result.ports[0].misdirected_frames = 30;
+    let [before, after] = made().counts();
+    let account = account(&result, &layout(), &before, &after).unwrap();
+    let nowhere = Place {
+        element: String::new(),
+        ..place("", "stale", 20)
+    };
+    let expected = [
+        place("p0", "misdirected", 30),
+        nowhere,
+        place("p1", "damaged", 10),
+    ];
+    assert_eq!(account.places, expected);
+}
+
+#[test]
+fn contradictions_are_shown() {
+    let one = Made {
+        denied: [[0, 10], [0, 0]],
+        ..made()
+    };
+    // It started anew: what it counted before is gone, and nothing follows from the rest.
+    let [before, after] = one.counts();
+    let restarted = device(|_| PortCounts::default().with_drops(DropStage::Received, "denied", 10));
+    let told = account(&one.result(), &layout(), &before, &restarted).unwrap();
+    assert_eq!(told.places, [place("", "not_counted", 10)]);
+    let went_back = |port: &str| Difference {
+        element: "S".to_owned(),
+        port: port.to_owned(),
+        kind: DifferenceKind::WentBack,
+        frames: 3 * BEFORE - 10,
+    };
+    assert_eq!(told.differences, [went_back("p0"), went_back("p1")]);
+    assert!(told.without_counters["S"].contains("anew"));
+
+    // A copy that was dropped, and a frame of the device's own that came to the tester.
+    let mut copied = after.clone();
+    if let Some(Ok(element)) = copied.elements.get_mut("S") {
+        let port = element.ports.get_mut("p1").unwrap();
+        *port = port
+            .clone()
+            .with_drops(DropStage::ToSend, "tx_full", BEFORE + 5);
+        port.sent += 1;
+    }
+    let mut result = one.result();
+    result.ports[1].totals.received_frames += 1;
+    let told = account(&result, &layout(), &before, &copied).unwrap();
+    assert_eq!(total(&told), 10);
+    let difference = Difference {
+        element: "S".to_owned(),
+        port: "p1".to_owned(),
+        kind: DifferenceKind::MoreSent,
+        frames: 6,
+    };
+    assert_eq!(told.differences, [difference]);
+    assert_eq!(told.difference_frames(), 6);
+
+    // More dropped than is missing, where the ports are not known.
+    let unknown = DeviceLayout {
+        at_tester: vec![None; 2],
+        ..DeviceLayout::default()
+    };
+    let told = account(&one.result(), &unknown, &before, &copied).unwrap();
+    assert_eq!(total(&told), 10);
+    assert_eq!(told.differences[0].kind, DifferenceKind::MoreDropped);
+    assert_eq!(told.differences[0].frames, 5);
+    assert_eq!(
+        told.differences[0].to_string(),
+        "device: dropped more than is missing"
+    );
+}
+
+/// Tester, switch, network function, switch, tester.
+fn chain() -> DeviceLayout {
+    let at = PortAt::new;
+    DeviceLayout {
+        at_tester: vec![Some(at("S", "p0")), Some(at("S", "p3"))],
+        links: vec![
+            [at("S", "p1"), at("V", "p0")],
+            [at("V", "p1"), at("S", "p2")],
+        ],
+        joins: vec![
+            [at("S", "p0"), at("S", "p1")],
+            [at("V", "p0"), at("V", "p1")],
+            [at("S", "p2"), at("S", "p3")],
+        ],
+    }
+}
+
+#[test]
+fn elements_without_counters_are_reckoned_by_their_neighbours() {
+    let switch = |received: [u64; 4], sent: [u64; 4]| {
+        let ports = (0..4).map(|port| {
+            let counts = PortCounts {
+                received: received[port],
+                sent: sent[port],
+                drops: BTreeMap::new(),
+            };
+            (format!("p{port}"), counts)
+        });
+        let counts = ElementCounts {
+            ports: ports.collect(),
+            ..ElementCounts::default()
+        };
+        DeviceCounts {
+            elements: [
+                ("S".to_owned(), Ok(counts)),
+                ("V".to_owned(), Err("it has no agent".to_owned())),
+            ]
+            .into(),
+        }
+    };
+    // 100 came, 90 left the network function, and 85 the switch.
+    let before = switch([0; 4], [0; 4]);
+    let after = switch([100, 0, 90, 0], [0, 100, 0, 85]);
+    let mut result = TrialResult::of_counts(&trial(), 1.0, 100, 85, LatencySummary::default());
+    result.ports = vec![PortResult::default(); 2];
+    result.ports[0].totals.sent_frames = 100;
+    result.ports[1].totals.received_frames = 85;
+    let told = account(&result, &chain(), &before, &after).unwrap();
+    let expected = [
+        Place {
+            element: "V".to_owned(),
+            ..place("", "not_counted", 10)
+        },
+        place("p3", "not_sent", 5),
+    ];
+    assert_eq!(told.places, expected);
+    assert_eq!(told.without_counters["V"], "it has no agent");
+
+    let none = DeviceCounts {
+        elements: [("V".to_owned(), Err("it has no agent".to_owned()))].into(),
+    };
+    let why = account(&result, &chain(), &none, &none).unwrap_err();
+    assert_eq!(why, "V: it has no agent");
+    result.ports[0].totals = PortTotals::default();
+    result.ports[1].totals = PortTotals::default();
+    let why = account(&result, &chain(), &before, &after).unwrap_err();
+    assert!(why.contains("does not tell"), "{why}");
+}
+
+#[test]
+fn drops_of_a_part_of_an_element_are_its_own() {
+    let unit = |reason: &str, may_overlap| UnitDrop {
+        unit: "router".to_owned(),
+        reason: reason.to_owned(),
+        may_overlap,
+    };
+    // Of 100 frames, 60 go on. Each of those without a route is answered or not.
+    let router = |answered: u64, frames: u64| {
+        let port = |received, sent| PortCounts {
+            received,
+            sent,
+            drops: BTreeMap::new(),
+        };
+        let no_route = if frames > 0 { 30 } else { 0 };
+        let element = ElementCounts {
+            ports: [
+                ("p0".to_owned(), port(frames, answered)),
+                ("p1".to_owned(), port(0, frames * 6 / 10)),
+            ]
+            .into(),
+            drops: [
+                (unit("no-route", false), no_route),
+                (unit("service_full", true), 50),
+                (unit("waiting", true), frames),
+            ]
+            .into(),
+            made: answered,
+        };
+        DeviceCounts {
+            elements: [("S".to_owned(), Ok(element))].into(),
+        }
+    };
+    for answered in [0, 7] {
+        let mut result = TrialResult::of_counts(&trial(), 1.0, 100, 60, LatencySummary::default());
+        result.ports = vec![PortResult::default(); 2];
+        result.ports[0].totals.sent_frames = 100;
+        result.ports[0].totals.received_frames = answered;
+        result.ports[1].totals.received_frames = 60;
+        let told = account(&result, &layout(), &router(0, 0), &router(answered, 100)).unwrap();
+        let unexplained = 10 - answered;
+        let expected = [
+            place("router", "no-route", 30),
+            place("router", "waiting", unexplained),
+        ];
+        assert_eq!(told.places, expected);
+        assert_eq!(told.places[0].to_string(), "S router: no-route");
+        assert_eq!((total(&told), told.unknown_frames), (40, answered));
+        assert!(told.differences.is_empty(), "{told:?}");
+    }
+}
+
+#[test]
+fn frames_may_leave_by_ports_of_others() {
+    let switch = |received: u64, to_tester: u64, elsewhere: u64, full: u64| {
+        let port = |received, sent| PortCounts {
+            received,
+            sent,
+            drops: BTreeMap::new(),
+        };
+        let third = port(500, elsewhere).with_drops(DropStage::ToSend, "tx_full", full);
+        let element = ElementCounts {
+            ports: [
+                ("p0".to_owned(), port(received, 0)),
+                ("p1".to_owned(), port(0, to_tester)),
+                ("p2".to_owned(), third),
+            ]
+            .into(),
+            ..ElementCounts::default()
+        };
+        DeviceCounts {
+            elements: [("S".to_owned(), Ok(element))].into(),
+        }
+    };
+    let layout = DeviceLayout {
+        joins: Vec::new(),
+        ..layout()
+    };
+    let mut result = TrialResult::of_counts(&trial(), 1.0, 100, 60, LatencySummary::default());
+    result.ports = vec![PortResult::default(); 2];
+    result.ports[0].totals.sent_frames = 100;
+    result.ports[1].totals.received_frames = 60;
+    // The third port has traffic of others as well.
+    let (before, after) = (switch(0, 0, 0, 0), switch(100, 60, 1000, 30));
+    let told = account(&result, &layout, &before, &after).unwrap();
+    let expected = [
+        place("p2", "tx_full", 30),
+        place("p2", "sent_elsewhere", 10),
+    ];
+    assert_eq!(told.places, expected);
+    assert!(told.differences.is_empty(), "{told:?}");
+}
+
+#[test]
+fn accounts_of_several_trials_add_up() {
+    let one = Made {
+        denied: [[0, 10], [0, 0]],
+        ..made()
+    };
+    let other = Made {
+        denied: [[0, 5], [0, 20]],
+        ..made()
+    };
+    let mut sum = one.account();
+    sum.add(&other.account());
+    assert_eq!(sum.lost_frames, 35);
+    let expected = [place("p1", "denied", 20), place("p0", "denied", 15)];
+    assert_eq!(sum.places, expected);
+    let text = serde_json::to_string(&Accounted::Account(sum.clone())).unwrap();
+    let read: Accounted = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, Accounted::Account(sum));
+}
+
+#[test]
+fn reasons_are_found_by_their_names() {
+    for reason in LossReason::ALL {
+        assert_eq!(LossReason::of_name(reason.name()), Some(reason));
+    }
+    assert_eq!(place("p0", "denied", 1).words(), "denied");
+}
+
+fn part() -> impl Strategy<Value = [[u64; 2]; 2]> {
+    prop_oneof![
+        Just([[0, 0], [0, 0]]),
+        prop::array::uniform2(prop::array::uniform2(0u64..200)),
+    ]
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 0..100u64, Just(u64::MAX), any::<u64>()]
+}
+
+prop_compose! {
+    fn counters()(
+        numbers in prop::array::uniform8(number()),
+        fails in prop::bool::weighted(0.1),
+    ) -> DeviceCounts {
+        let [a, b, c, d, e, f, g, h] = numbers;
+        let port = |received, sent, early, late| {
+            PortCounts { received, sent, drops: BTreeMap::new() }
+                .with_drops(DropStage::BeforeReceipt, "rx_missed", early)
+                .with_drops(DropStage::ToSend, "tx_full", late)
+        };
+        let mut counts = device(|index| if index == 0 { port(a, b, c, d) } else { port(e, f, g, h) });
+        if fails {
+            counts.elements.insert("V".to_owned(), Err("silent".to_owned()));
+        }
+        counts
+    }
+}
+
+proptest! {
+    #[test]
+    fn losses_of_a_made_device_are_found_at_their_places(
+        on_the_way_in in part(),
+        denied in part(),
+        silently in part(),
+        full in part(),
+        on_the_way_out in part(),
+        refused in prop::array::uniform2(0u64..50),
+    ) {
+        let made = Made { on_the_way_in, denied, silently, full, on_the_way_out, refused, ..made() };
+        let account = made.account();
+        prop_assert!(account.differences.is_empty());
+        prop_assert_eq!((account.tester_frames, account.unknown_frames), (0, 0));
+        let before: u64 = [&on_the_way_in, &denied, &silently, &full, &on_the_way_out]
+            .iter()
+            .map(|of| of[0][0] + of[1][0])
+            .sum();
+        prop_assert_eq!(account.lost_before_frames, before);
+        if before == 0 {
+            prop_assert!(!account.is_shared_out);
+            for (of, reason, out) in [
+                (on_the_way_in, "not_received", false),
+                (denied, "denied", false),
+                (silently, "not_sent", true),
+                (full, "tx_full", true),
+                (on_the_way_out, "not_arrived", true),
+            ] {
+                for (from, lost) in of.iter().enumerate() {
+                    let port = format!("p{}", if out { 1 - from } else { from });
+                    let found = account.places.iter().find(|place| place.port == port && place.reason == reason);
+                    prop_assert_eq!(found.map_or(0, |place| place.frames), lost[1]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_the_counters_say_the_places_add_up(
+        before in counters(),
+        after in counters(),
+        lost in number(),
+        ports in prop::collection::vec(prop::array::uniform8(number()), 1..3),
+        stale in number(),
+        missed in number(),
+        is_mapped in any::<bool>(),
+    ) {
+        let mut result = TrialResult::of_counts(&trial(), 1.0, 1, 1, LatencySummary::default());
+        result.lost_frames = lost;
+        result.stale_frames = stale;
+        result.health.missed_at_most_frames = missed;
+        result.ports = ports
+            .into_iter()
+            .map(|[refused, damaged, misdirected, sent, sent_before, received, received_before, errors]| PortResult {
+                refused_frames: refused,
+                damaged_frames: damaged,
+                misdirected_frames: misdirected,
+                totals: PortTotals {
+                    sent_frames: sent,
+                    sent_before_frames: sent_before,
+                    received_frames: received,
+                    received_before_frames: received_before,
+                    send_error_frames: errors,
+                    receive_drop_frames: 1,
+                },
+                ..PortResult::default()
+            })
+            .collect();
+        let mut layout = layout();
+        if !is_mapped {
+            layout.at_tester = vec![None; 2];
+        }
+        let account = account(&result, &layout, &before, &after).unwrap();
+        let sum: u128 = account.places.iter().map(|place| u128::from(place.frames)).sum();
+        let all = sum + u128::from(account.tester_frames) + u128::from(account.unknown_frames);
+        prop_assert_eq!(all, u128::from(lost));
+        prop_assert!(account.places.iter().all(|place| place.frames > 0));
+    }
+}

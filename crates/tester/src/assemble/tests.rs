@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Results put together by hand: two ports, each with one flow and a low-rate stream.
+
+use super::*;
+use crate::checksums::Checksums;
+use crate::frame::{Epoch, Signature};
+use crate::pacer::Pace;
+use crate::seen::Marks;
+use crate::trial::{Directions, FrameSizes, IpVersion};
+
+/// Ticks per second. Received frames were stamped by a counter of one tick a nanosecond.
+const HZ: u64 = 2_000_000_000;
+const START: u64 = 1000;
+/// A second later.
+const END: u64 = START + HZ;
+
+fn trial() -> Trial {
+    Trial {
+        offered_rate_pps: 1000.0,
+        duration_s: 1.0,
+        warm_up_s: 0.0,
+        drain_s: 0.0,
+        frame_sizes: FrameSizes::Fixed(64),
+        directions: Directions::Both,
+        flows: 1,
+        mac_addresses: 1,
+        destinations: 1,
+        ip: IpVersion::V4,
+        low_rate_pps: 5.0,
+        reflected: false,
+        rate_tolerance_pps: None,
+        traffic: None,
+    }
+}
+
+fn times() -> Timetable {
+    Timetable {
+        epoch: Epoch::default(),
+        pace: Pace::Rate(500.0),
+        low_rate_pps: 5.0,
+        burst: 1,
+        times: None,
+        ticks_per_second: HZ,
+        learning_end: 0,
+        warm_up_start: 0,
+        start: START,
+        end: END,
+        limit: END,
+        drain: 0,
+        drain_end: END + 1000,
+        ends_with_frames: false,
+        is_lenient: false,
+    }
+}
+
+/// A lane of a port that offered these frames of its flow and its low-rate stream, and counts the frames of `source`.
+fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
+    let marks = Marks {
+        place: 0,
+        flows: 2,
+        source,
+        window: 512,
+        checksums: Checksums::new(Vec::new()),
+        pattern: None,
+        replayed: None,
+    };
+    LaneResult {
+        port,
+        seen: Seen::new(Epoch::default(), 10, marks, 2, 1_000_000_000),
+        sent: Sent::default(),
+        slices: None,
+        scheduled: offered.iter().sum(),
+        unsent: 0,
+        offered: offered.iter().sum(),
+        link_losses: 0,
+        offered_of_flow: offered.to_vec(),
+    }
+}
+
+/// Frames of a flow arrive, each after its delay in nanoseconds.
+fn arrive(lane: &mut LaneResult, (port, flow): (u8, u16), frames: &[(u32, u64)]) {
+    const NOW: u64 = 1_000_000;
+    for (sequence, delay) in frames {
+        let signature = Signature {
+            epoch: Epoch::default(),
+            port,
+            flow,
+            sequence: *sequence,
+            tick: NOW - delay,
+        };
+        lane.seen.record([&signature.octets()[..]].into_iter(), NOW);
+    }
+}
+
+fn assembled(lanes: &[LaneResult]) -> TrialResult {
+    let names = ["left".to_owned(), "right".to_owned()];
+    assemble(&trial(), &times(), &names, 2, lanes, &[]).unwrap()
+}
+
+fn evenly(count: u32, delay: u64) -> Vec<(u32, u64)> {
+    (0..count).map(|sequence| (sequence, delay)).collect()
+}
+
+/// Of ten frames of the left port's flow, frame 4 is lost, 6 comes after 7, and 2 comes twice; of 20 of the right port's, the last
+/// two are lost. Two of the left port's frames come back to it. Of the low-rate streams, 2 of 2 and 1 of 3 arrive.
+fn lanes() -> [LaneResult; 2] {
+    let mut left = lane(0, 1, [10, 2]);
+    let mut right = lane(1, 0, [20, 3]);
+    let sequences = [0u32, 1, 2, 3, 2, 5, 7, 6, 8, 9];
+    let frames = sequences.map(|sequence| (sequence, 1000 + 10 * u64::from(sequence)));
+    arrive(&mut right, (0, 0), &frames);
+    arrive(&mut right, (0, 1), &[(0, 2000), (1, 2100)]);
+    arrive(&mut left, (1, 0), &evenly(18, 500));
+    arrive(&mut left, (1, 1), &[(0, 700)]);
+    arrive(&mut left, (0, 0), &evenly(2, 40));
+    [left, right]
+}
+
+#[test]
+fn frames_are_lost_that_were_offered_and_did_not_count_at_the_other_port() {
+    let mut lanes = lanes();
+    (lanes[0].scheduled, lanes[0].unsent) = (20, 4);
+    (lanes[1].scheduled, lanes[1].unsent) = (30, 1);
+    lanes[1].sent.last_tick = END + HZ / 2;
+    let result = assembled(&lanes);
+    assert_eq!((result.scheduled_frames, result.offered_frames), (50, 35));
+    assert_eq!((result.received_frames, result.lost_frames), (30, 5));
+    assert_eq!(result.loss_ratio, 5.0 / 35.0);
+    assert_eq!((result.duplicate_frames, result.reordered_frames), (1, 1));
+    assert_eq!((result.damaged_frames, result.stale_frames), (0, 0));
+    // The last burst left after one and a half seconds.
+    assert_eq!(result.elapsed_s, 1.5);
+    assert_eq!(result.achieved_rate_pps, 35.0 / 1.5);
+    assert_eq!(result.forwarding_rate_pps, 20.0);
+    let health = &result.health;
+    assert_eq!((health.unsent_frames, health.pacing_miss_ratio), (5, 0.1));
+    assert_eq!((health.excess_frames, health.phantom_frames), (0, 0));
+}
+
+#[test]
+fn a_trial_lasts_at_least_as_long_as_its_schedule() {
+    let mut lanes = lanes();
+    lanes[0].sent.last_tick = START + HZ / 2;
+    let result = assembled(&lanes);
+    assert_eq!(result.elapsed_s, 1.0);
+    assert_eq!(result.achieved_rate_pps, 35.0);
+}
+
+#[test]
+fn a_trial_without_length_has_no_rates() {
+    let times = Timetable {
+        end: START,
+        ..times()
+    };
+    let names = ["left".to_owned(), "right".to_owned()];
+    let result = assemble(&trial(), &times, &names, 2, &lanes(), &[]).unwrap();
+    assert_eq!(result.elapsed_s, 0.0);
+    assert_eq!(
+        (result.achieved_rate_pps, result.forwarding_rate_pps),
+        (0.0, 0.0)
+    );
+}
+
+#[test]
+fn nothing_offered_is_no_loss() {
+    let result = assembled(&[lane(0, 1, [0, 0]), lane(1, 0, [0, 0])]);
+    assert_eq!((result.lost_frames, result.loss_ratio), (0, 0.0));
+    assert!(result.flows.is_empty());
+}
+
+#[test]
+fn each_port_tells_what_it_offered_and_received() {
+    let mut lanes = lanes();
+    let (left, right) = lanes.split_at_mut(1);
+    (left[0].sent.refused, right[0].sent.refused) = (3, 4);
+    (left[0].link_losses, right[0].link_losses) = (5, 6);
+    (left[0].seen.damaged, right[0].seen.damaged) = (7, 8);
+    (left[0].seen.foreign, right[0].seen.foreign) = (9, 10);
+    let result = assembled(&lanes);
+    assert_eq!(result.damaged_frames, 15);
+    let expected = [
+        ("left", 12, 3, 19, 7, 9, 2, 5),
+        ("right", 23, 4, 11, 8, 10, 0, 6),
+    ];
+    let told: Vec<_> = result
+        .ports
+        .iter()
+        .map(|port| {
+            (
+                port.name.as_str(),
+                port.offered_frames,
+                port.refused_frames,
+                port.received_frames,
+                port.damaged_frames,
+                port.foreign_frames,
+                port.misdirected_frames,
+                port.link_losses,
+            )
+        })
+        .collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn flows_are_listed_in_which_something_happened() {
+    let flow = |port, flow, [offered, received, duplicates, reordered]: [u64; 4]| FlowResult {
+        port,
+        flow,
+        offered_frames: offered,
+        received_frames: received,
+        duplicate_frames: duplicates,
+        reordered_frames: reordered,
+    };
+    assert_eq!(
+        assembled(&lanes()).flows,
+        [
+            flow(0, 0, [10, 9, 1, 1]),
+            flow(1, 0, [20, 18, 0, 0]),
+            flow(1, 1, [3, 1, 0, 0]),
+        ]
+    );
+    // One thing at a time: a duplicate, and frames that changed places.
+    let (mut left, mut right) = (lane(0, 1, [2, 0]), lane(1, 0, [2, 0]));
+    arrive(&mut right, (0, 0), &[(0, 10), (1, 10), (1, 10)]);
+    arrive(&mut left, (1, 0), &[(1, 10), (0, 10)]);
+    assert_eq!(
+        assembled(&[left, right]).flows,
+        [flow(0, 0, [2, 2, 1, 0]), flow(1, 0, [2, 2, 0, 1])]
+    );
+}
+
+#[test]
+fn latency_is_that_of_all_frames_that_counted() {
+    let latency = assembled(&lanes()).latency;
+    assert_eq!(
+        (latency.samples, latency.min_ns, latency.max_ns),
+        (30, 500, 2100)
+    );
+    // 1000 and ten for each number, of nine numbers whose sum is 41.
+    let sum = 9410 + 2000 + 2100 + 18 * 500 + 700;
+    assert_eq!(latency.mean_ns, f64::from(sum) / 30.0);
+}
+
+#[test]
+fn variation_is_within_flows_and_above_the_minimum_of_each_port() {
+    let variation = assembled(&lanes()).variation;
+    // Of 9 and 19 pairs of the load, 7 and 17 have both frames.
+    let ipdv = &variation.ipdv;
+    assert_eq!((ipdv.samples, ipdv.undefined), (24, 4));
+    assert_eq!((ipdv.min_ns, ipdv.max_ns), (0, 10));
+    // The ports' smallest delays are 1000 and 500.
+    let pdv = &variation.pdv;
+    assert_eq!((pdv.samples, pdv.min_ns, pdv.max_ns), (30, 0, 1100));
+    assert_eq!(pdv.mean_ns, f64::from(410 + 1000 + 1100 + 200) / 30.0);
+}
+
+#[test]
+fn the_queues_of_a_port_have_one_smallest_delay() {
+    let (mut one, mut two) = (lane(1, 0, [0, 0]), lane(1, 0, [0, 0]));
+    let sender = lane(0, 1, [4, 0]);
+    arrive(&mut one, (0, 0), &[(0, 100), (1, 120)]);
+    arrive(&mut two, (0, 0), &[(2, 300), (3, 310)]);
+    let result = assembled(&[one, two, sender]);
+    let pdv = &result.variation.pdv;
+    assert_eq!((pdv.samples, pdv.min_ns, pdv.max_ns), (4, 0, 210));
+    assert_eq!(result.lost_frames, 0);
+    assert_eq!(result.ports[1].received_frames, 4);
+}
+
+#[test]
+fn low_rate_streams_are_told_together() {
+    let low_rate = assembled(&lanes()).low_rate;
+    assert_eq!(low_rate.rate_pps, 5.0);
+    assert_eq!((low_rate.offered_frames, low_rate.received_frames), (5, 3));
+    let latency = &low_rate.latency;
+    assert_eq!(
+        (latency.samples, latency.min_ns, latency.max_ns),
+        (3, 700, 2100)
+    );
+    // One pair of three is complete.
+    let (ipdv, pdv) = (&low_rate.variation.ipdv, &low_rate.variation.pdv);
+    assert_eq!((ipdv.samples, ipdv.undefined, ipdv.min_ns), (1, 2, 100));
+    assert_eq!((pdv.samples, pdv.min_ns, pdv.max_ns), (3, 0, 100));
+}
+
+#[test]
+fn percentiles_among_the_frames_that_were_not_sent_are_withheld() {
+    let kept = |unsent| {
+        let mut lanes = lanes();
+        lanes[0].seen.latency.record(1000, 200_000);
+        lanes[0].seen.delays.ipdv.record(5, 200_000);
+        (lanes[0].scheduled, lanes[0].unsent) = (100, unsent);
+        (lanes[1].scheduled, lanes[1].unsent) = (100, 0);
+        let result = assembled(&lanes);
+        let some = |percentiles: [Option<u64>; 5]| percentiles.map(|it| it.is_some());
+        let ipdv = result.variation.ipdv.percentiles();
+        assert_eq!(
+            ipdv.map(|it| it.is_some()),
+            some(result.latency.percentiles())
+        );
+        assert_eq!(
+            some(result.variation.pdv.percentiles()),
+            some(result.latency.percentiles())
+        );
+        some(result.latency.percentiles())
+    };
+    assert_eq!(kept(0), [true; 5]);
+    // One part in a hundred of the whole schedule.
+    assert_eq!(kept(2), [true, true, false, false, false]);
+}
+
+#[test]
+fn more_than_was_offered_is_excess_and_unused_numbers_are_phantoms() {
+    let (mut left, mut right) = (lane(0, 1, [5, 0]), lane(1, 0, [4, 0]));
+    arrive(&mut right, (0, 0), &evenly(7, 10));
+    arrive(&mut left, (1, 0), &evenly(7, 10));
+    (left.seen.unknown, right.seen.unknown) = (10, 20);
+    let result = assembled(&[left, right]);
+    assert_eq!(result.health.excess_frames, 2 + 3);
+    assert_eq!(result.health.phantom_frames, 2 + 3 + 30);
+    // Excess of one flow does not hide loss of another, but there is none here.
+    assert_eq!(result.lost_frames, 0);
+}
+
+#[test]
+fn frames_of_a_port_that_sent_nothing_are_phantoms() {
+    let (left, mut right) = (lane(0, 1, [5, 0]), lane(1, 0, [0, 0]));
+    right.offered_of_flow.clear();
+    let mut lanes = [left, right];
+    arrive(&mut lanes[0], (1, 0), &evenly(3, 10));
+    let result = assembled(&lanes);
+    assert_eq!(result.health.phantom_frames, 3);
+    assert_eq!(result.health.excess_frames, 3);
+}
+
+#[test]
+fn frames_behind_the_window_are_told_and_do_not_count() {
+    let (left, mut right) = (lane(0, 1, [2000, 0]), lane(1, 0, [0, 0]));
+    let frames: Vec<(u32, u64)> = [0, 1999, 1, 2].map(|sequence| (sequence, 10)).to_vec();
+    arrive(&mut right, (0, 0), &frames);
+    let result = assembled(&[left, right]);
+    assert_eq!((result.stale_frames, result.received_frames), (2, 2));
+    assert_eq!(result.lost_frames, 1998);
+}
+
+#[test]
+fn frames_that_the_device_sends_back_count_where_they_came_from() {
+    let reflected = Trial {
+        reflected: true,
+        ..trial()
+    };
+    let (mut left, right) = (lane(0, 0, [3, 0]), lane(1, 1, [0, 0]));
+    arrive(&mut left, (0, 0), &evenly(3, 10));
+    let names = ["left".to_owned(), "right".to_owned()];
+    let result = assemble(&reflected, &times(), &names, 2, &[left, right], &[]).unwrap();
+    assert_eq!((result.received_frames, result.lost_frames), (3, 0));
+    assert_eq!(result.ports[0].misdirected_frames, 0);
+    // A port without a partner has its frames back, too.
+    let mut alone = lane(0, 0, [3, 0]);
+    arrive(&mut alone, (0, 0), &evenly(3, 10));
+    let result = assemble(&trial(), &times(), &names[..1], 1, &[alone], &[]).unwrap();
+    assert_eq!(result.lost_frames, 0);
+}
+
+#[test]
+fn the_tester_tells_how_well_it_did() {
+    let mut lanes = lanes();
+    for (lane, by) in lanes.iter_mut().zip([1, 10]) {
+        lane.sent = Sent {
+            bursts: 7 * by,
+            late_bursts: 2 * by,
+            missed_at_most: 5 * by,
+            generate_ticks: 350 * by,
+            check_ticks: 900 * by,
+            checked: 30 * by,
+            last_tick: END + 100_000_000 * by,
+            ..Sent::default()
+        };
+        lane.sent.gaps.record(1000 * by, 2);
+    }
+    let threads = [
+        LoopHealth {
+            longest_gap: 4000,
+            longest_host_gap: 300,
+            gaps_over_100us: 1,
+            gap_ticks: 6000,
+            aborted: false,
+            ended: END + 1000,
+        },
+        LoopHealth {
+            longest_gap: 2000,
+            longest_host_gap: 500,
+            gaps_over_100us: 2,
+            gap_ticks: 8000,
+            aborted: false,
+            ended: END + 1000 + 600,
+        },
+    ];
+    let names = ["left".to_owned(), "right".to_owned()];
+    let health = assemble(&trial(), &times(), &names, 2, &lanes, &threads)
+        .unwrap()
+        .health;
+    assert_eq!((health.bursts, health.late_bursts), (77, 22));
+    assert_eq!(health.missed_at_most_frames, 55);
+    // Cycles for each of 35 frames offered and 330 received.
+    assert_eq!((health.generate_cycles, health.check_cycles), (110.0, 30.0));
+    // Two ticks a nanosecond.
+    let gaps = (health.longest_gap_ns, health.longest_host_gap_ns);
+    assert_eq!(gaps, (2000, 250));
+    assert_eq!((health.gaps_over_100us, health.gap_time_ns), (3, 7000));
+    assert_eq!(health.overrun_ns, 300);
+    let burst_gaps = &health.burst_gaps;
+    assert_eq!(
+        (burst_gaps.samples, burst_gaps.min_ns, burst_gaps.max_ns),
+        (4, 1000, 10_000)
+    );
+    // 32 frames at 500 a second.
+    assert_eq!(health.burst_time_ns, 64e6);
+    // Half a second of one.
+    assert_eq!(health.stretch_ratio, 0.5);
+}
+
+#[test]
+fn what_the_tester_could_not_hand_over_was_not_offered() {
+    let offer = Offer {
+        schedule: Some(Schedule {
+            frames: 100,
+            unsent: 20,
+        }),
+        written: 77,
+        low_rate: 4,
+        no_buffers: 3,
+        given_up: 7,
+    };
+    assert_eq!((offer.frames(), offer.unsent()), (70, 30));
+    // Two flows of the load, and the low-rate stream.
+    assert_eq!(offer.of_flows(3, |flow| 40 + u64::from(flow)), [40, 41, 4]);
+    let silent = Offer {
+        schedule: None,
+        ..offer
+    };
+    assert_eq!((silent.frames(), silent.unsent()), (0, 10));
+    assert!(silent.of_flows(3, |_| 1).is_empty());
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire generate`, `measure` and `tester calibrate` by the real binary: CPUs of tester and device are isolated while they
+//! run, and everything is as it was after them, however they end. Needs root and two CPUs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
+use quietwire_host::cpuset::Cpusets;
+use quietwire_host::files::Disk;
+use quietwire_host::threads::{online_cpus, threads_of};
+use quietwire_host::{CpuId, CpuList};
+use serde_json::Value;
+
+const FAILED: i32 = 1;
+const BAD_INPUT: i32 = 2;
+const DEADLINE: Duration = Duration::from_secs(90);
+const TURN: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(10);
+/// CPU of the switch.
+const DEVICE: CpuId = CpuId(1);
+const MEMORY: [&str; 3] = ["--memory-mib", "64", "--no-huge"];
+
+/// The machine has one set of all that is changed, for which those of other processes take turns, too.
+fn turn() -> File {
+    let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
+    let began = Instant::now();
+    while turn.try_lock().is_err() {
+        assert!(began.elapsed() < TURN, "others have the machine");
+        sleep(LOOK);
+    }
+    turn
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(
+            began.elapsed() < DEADLINE,
+            "{what}: not within {DEADLINE:?}"
+        );
+        sleep(LOOK);
+    }
+}
+
+/// What is applied to the machine, by the partition's journal.
+fn changes() -> usize {
+    let target = Target {
+        files: &Disk,
+        root: "/".into(),
+        state_directory: STATE_DIRECTORY.into(),
+    };
+    status(&target).unwrap().changes.len()
+}
+
+/// Everything that an isolation changes, by file: settings, interrupts, CPU sets.
+fn machine() -> BTreeMap<PathBuf, String> {
+    let mut files: Vec<PathBuf> = [
+        "/proc/irq/default_smp_affinity",
+        "/proc/sys/kernel/sched_rt_runtime_us",
+        "/sys/devices/virtual/workqueue/cpumask",
+    ]
+    .map(PathBuf::from)
+    .to_vec();
+    let below = |directory: &Path| -> Vec<PathBuf> {
+        let listed = fs::read_dir(directory).unwrap();
+        listed.map(|entry| entry.unwrap().path()).collect()
+    };
+    let interrupts = below(Path::new("/proc/irq"));
+    files.extend(interrupts.iter().map(|irq| irq.join("smp_affinity_list")));
+    let sets = Cpusets::find(Path::new("/")).unwrap().mount;
+    files.push(sets.join("cpuset.sched_load_balance"));
+    let mut found: BTreeMap<PathBuf, String> = files
+        .into_iter()
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            (path, text)
+        })
+        .collect();
+    let ours = below(&sets).into_iter().filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("quietwire-")
+    });
+    found.extend(ours.map(|path| (path, "a CPU set".to_owned())));
+    found
+}
+
+/// The URI of a memif port whose socket is in a directory.
+fn memif(directory: &tempfile::TempDir, name: &str, role: &str) -> String {
+    let socket = directory.path().join(name).with_extension("sock");
+    format!("memif:{}?role={role}", socket.display())
+}
+
+/// A directory with a switch between two memif ports, that forwards on one CPU.
+struct Place {
+    directory: tempfile::TempDir,
+    switch: Child,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.switch.kill();
+        let _ = self.switch.wait();
+        // Whatever a failed test left.
+        let _ = self
+            .quietwire(&["lab", "clean", "--state-directory", "lab"])
+            .status();
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        let online = online_cpus(Path::new("/")).unwrap();
+        assert!(
+            online.contains(DEVICE),
+            "this needs two CPUs, and {online} are online"
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let log = File::create(directory.path().join("switch.log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+        command
+            .args([
+                "switch",
+                "run",
+                "--cross-connect",
+                "a,b",
+                "--forwarding-cpus",
+            ])
+            .arg(DEVICE.to_string())
+            .arg(format!("--port=a={}", memif(&directory, "a", "server")))
+            .arg(format!("--port=b={}", memif(&directory, "b", "server")))
+            .args(["--control-socket", "control.sock", "--memory-mib", "64"])
+            .args(["--huge-pages", "never"])
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        let switch = command.spawn().unwrap();
+        let mut place = Self { directory, switch };
+        until("the switch comes up", || {
+            let ended = place.switch.try_wait().unwrap();
+            let log = || fs::read_to_string(place.path("switch.log")).unwrap();
+            assert!(ended.is_none(), "it ended: {}", log());
+            place.forwarding().is_some() && place.path("control.sock").exists()
+        });
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn quietwire(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env("XDG_STATE_HOME", self.path("state"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A command of the tester over both ports of the switch.
+    fn tester(&self, words: &[&str], more: &[&str]) -> Command {
+        let mut command = self.quietwire(words);
+        command
+            .args(["--port", &memif(&self.directory, "a", "client")])
+            .args(["--port", &memif(&self.directory, "b", "client")])
+            .args(["--state-directory", "lab", "--json"])
+            .args(MEMORY)
+            .args(more);
+        command
+    }
+
+    fn generate(&self, more: &[&str]) -> Command {
+        self.tester(&["generate", "--rate", "1k", "--warm-up", "0s"], more)
+    }
+
+    /// CPUs of the switch's forwarding thread; none while it is not there.
+    fn forwarding(&self) -> Option<CpuList> {
+        let threads = threads_of(Path::new("/"), self.switch.id()).unwrap();
+        let thread = threads
+            .iter()
+            .find(|thread| thread.name.starts_with("qw-fwd"));
+        Some(thread?.cpus.clone())
+    }
+
+    fn set_of_switch(&self) -> PathBuf {
+        let pid = i32::try_from(self.switch.id()).unwrap();
+        let sets = Cpusets::find(Path::new("/")).unwrap();
+        sets.set_of(Path::new("/"), pid).unwrap()
+    }
+
+    /// A tester that would run for minutes, once everything is isolated and its trial runs.
+    fn isolated(&self) -> Running {
+        let mut command = self.generate(&["--duration", "10m", "--realtime-priority", "0"]);
+        command
+            .stdout(Stdio::null())
+            .stderr(File::create(self.path("said")).unwrap());
+        let mut running = Running(command.spawn().unwrap());
+        let pid = running.0.id();
+        until("the trial runs", || {
+            let said = || fs::read_to_string(self.path("said")).unwrap_or_default();
+            assert!(
+                matches!(running.0.try_wait(), Ok(None)),
+                "it ended: {}",
+                said()
+            );
+            threads_of(Path::new("/"), pid).is_ok_and(|threads| {
+                threads
+                    .iter()
+                    .any(|thread| thread.name.starts_with("qw-tester"))
+            })
+        });
+        assert!(changes() > 0);
+        running
+    }
+}
+
+/// A process that is gone when the value is.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, name: &str) {
+        let id = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("it ends", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", said(output)))
+}
+
+/// Checks what a result says of an isolation that came about.
+fn check_record(record: &Value) {
+    let cpus = |key: &str| -> CpuList { record[key].as_str().unwrap().parse().unwrap() };
+    assert!(
+        ["isolated", "full"].contains(&record["isolation"].as_str().unwrap()),
+        "{record}"
+    );
+    let parts = record["isolation_parts"].as_array().unwrap();
+    assert!(parts.contains(&"isolated".into()), "{record}");
+    assert_eq!(cpus("tester_cpus").to_string(), "0");
+    assert_eq!(cpus("device_cpus").to_string(), "1");
+    assert_eq!(record["realtime_priority"], 50);
+    assert!(
+        record["commands"]
+            .to_string()
+            .contains("default_smp_affinity"),
+        "{record}"
+    );
+    let online = online_cpus(Path::new("/")).unwrap();
+    // Two CPUs: the rest of the machine is where the tester is.
+    let (isolated, lines) = if online.len() == 2 {
+        ("1", 1)
+    } else {
+        ("0-1", 0)
+    };
+    assert_eq!(cpus("isolated_cpus").to_string(), isolated);
+    let left_out = record["not_isolated"].as_array().unwrap();
+    assert_eq!(left_out.len(), lines, "{record}");
+}
+
+#[test]
+fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
+    let _turn = turn();
+    let place = Place::new();
+    let (before, set, forwarding) = (machine(), place.set_of_switch(), place.forwarding());
+    let mut command = place.generate(&["--duration", "3s"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    until("CPUs are isolated", || {
+        assert!(matches!(running.0.try_wait(), Ok(None)), "it ended");
+        place.set_of_switch() != set
+    });
+    // It forwards where it did, and may go where everything else is not.
+    until("the device has its CPU again", || {
+        place.forwarding() == forwarding
+    });
+    assert_ne!(machine(), before);
+    let realtime = PathBuf::from("/proc/sys/kernel/sched_rt_runtime_us");
+    until("real-time threads are not stopped", || {
+        machine()[&realtime].trim() == "-1"
+    });
+    running.ended();
+    let mut out = Vec::new();
+    std::io::Read::read_to_end(running.0.stdout.as_mut().unwrap(), &mut out).unwrap();
+    let result: Value = serde_json::from_slice(&out).unwrap();
+    check_record(&result["isolation"]);
+    assert_eq!(result["health"]["realtime"], true, "{result}");
+    assert_eq!(machine(), before);
+    assert_eq!(
+        (place.set_of_switch(), place.forwarding()),
+        (set, forwarding)
+    );
+    assert_eq!(changes(), 0);
+    let clean = place
+        .quietwire(&["lab", "clean", "--state-directory", "lab"])
+        .output();
+    let clean = clean.unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&clean.stdout),
+        "nothing was left behind\n"
+    );
+}
+
+#[test]
+fn measure_and_calibrate_isolate_and_say_so() {
+    let _turn = turn();
+    let place = Place::new();
+    let before = machine();
+    let short = [
+        "--duration",
+        "50ms",
+        "--max-rate-pps",
+        "2000",
+        "--device-cpus",
+        "1",
+    ];
+    let sweep = place.tester(
+        &["measure", "loss-sweep", "--set", "loads-percent=[50]"],
+        &short,
+    );
+    let output = { sweep }.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    check_record(&json(&output)["isolation"]);
+    assert_eq!(machine(), before);
+    let mut command =
+        place.quietwire(&["tester", "calibrate", "--state-directory", "lab", "--json"]);
+    command
+        .args(["--port", &memif(&place.directory, "loop", "server")])
+        .args(["--port", &memif(&place.directory, "loop", "client")])
+        .args(["--duration", "20ms", "--pacing-duration", "20ms"])
+        .args(MEMORY);
+    let output = command.output().unwrap();
+    let result = json(&output);
+    // The tester is at both ends, so that there is no device.
+    assert_eq!(
+        result["isolation"]["isolated_cpus"], "0",
+        "{}",
+        result["isolation"]
+    );
+    assert_eq!(result["isolation"]["device_cpus"], Value::Null);
+    assert_eq!(result["calibration"]["tester"]["realtime_priority"], 50);
+    assert!(!said(&output).contains("not isolated"), "{}", said(&output));
+    assert_eq!(machine(), before);
+}
+
+#[test]
+fn a_signal_ends_it_and_undoes_everything() {
+    let _turn = turn();
+    let place = Place::new();
+    let before = machine();
+    for signal in ["TERM", "INT"] {
+        let mut running = place.isolated();
+        running.signal(signal);
+        assert_eq!(running.ended().code(), Some(FAILED), "{signal}");
+        assert_eq!(machine(), before, "{signal}");
+        assert_eq!(changes(), 0);
+    }
+}
+
+#[test]
+fn what_a_killed_tester_leaves_is_undone_without_anybody() {
+    let _turn = turn();
+    let place = Place::new();
+    let (before, set, forwarding) = (machine(), place.set_of_switch(), place.forwarding());
+    let mut running = place.isolated();
+    running.signal("KILL");
+    running.ended();
+    until("everything is undone", || {
+        changes() == 0 && machine() == before
+    });
+    until("the device is where it was", || {
+        place.set_of_switch() == set && place.forwarding() == forwarding
+    });
+    until("no lab is left", || {
+        !fs::read_dir(place.path("lab")).unwrap().any(|entry| {
+            let name = entry.unwrap().file_name();
+            name.to_string_lossy().starts_with("lab-")
+        })
+    });
+    // The next one finds a free machine.
+    let output = place.generate(&["--duration", "20ms"]).output().unwrap();
+    check_record(&json(&output)["isolation"]);
+    assert_eq!(machine(), before);
+}
+
+#[test]
+fn without_isolation_nothing_is_touched() {
+    let _turn = turn();
+    let place = Place::new();
+    let (before, set) = (machine(), place.set_of_switch());
+    let mut command = place.generate(&["--duration", "2s", "--isolation", "none"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    while matches!(running.0.try_wait(), Ok(None)) {
+        assert_eq!(machine(), before);
+        assert_eq!((changes(), place.set_of_switch()), (0, set.clone()));
+        sleep(LOOK);
+    }
+    let mut out = Vec::new();
+    std::io::Read::read_to_end(running.0.stdout.as_mut().unwrap(), &mut out).unwrap();
+    let result: Value = serde_json::from_slice(&out).unwrap();
+    let record = &result["isolation"];
+    assert_eq!(record["isolation"], "none");
+    assert_eq!(record["commands"], serde_json::json!([]));
+    assert_eq!(
+        (&record["realtime_priority"], &result["health"]["realtime"]),
+        (&Value::Null, &false.into())
+    );
+    assert!(!place.path("lab").exists());
+}
+
+#[test]
+fn cpus_that_the_device_cannot_have_are_refused() {
+    let place = Place::new();
+    for (more, part) in [
+        (["--device-cpus", "8000"], "CPU 8000 is not online"),
+        (["--device-cpus", "0"], "CPU 0 is the tester's"),
+        (["--device-cpus", ""], "it is empty"),
+    ] {
+        for words in [
+            &["generate", "--rate", "1k"] as &[&str],
+            &["measure", "loss-sweep"],
+        ] {
+            let output = place.tester(words, &more).output().unwrap();
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(BAD_INPUT), "{more:?}: {said}");
+            assert!(said.contains(&format!("--device-cpus: {part}")), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+            assert!(output.stdout.is_empty());
+        }
+    }
+    let simulated = [
+        "measure",
+        "loss-sweep",
+        "--tester",
+        "sim",
+        "--device-cpus",
+        "1",
+    ];
+    let output = place.quietwire(&simulated).output().unwrap();
+    assert_eq!(output.status.code(), Some(BAD_INPUT), "{}", said(&output));
+}
+
+#[test]
+fn who_is_not_root_is_told_in_a_line_and_measures() {
+    let _turn = turn();
+    let place = Place::new();
+    let before = machine();
+    let program = place.path("quietwire");
+    fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
+    for path in [&program, place.directory.path()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&program)
+        .args([
+            "generate",
+            "--port",
+            "null:",
+            "--rate",
+            "1k",
+            "--duration",
+            "20ms",
+            "--json",
+        ])
+        .args(MEMORY)
+        .current_dir(place.directory.path())
+        .env("XDG_STATE_HOME", place.path("state"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = said(&output);
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("not isolated"))
+        .collect();
+    assert_eq!(
+        lines,
+        ["not isolated: CPUs: only root may; run the same command with sudo"],
+        "{said}"
+    );
+    let result = json(&output);
+    assert_eq!(result["isolation"]["isolation"], "none");
+    assert!(result["validity"]["state"].is_string(), "{result}");
+    assert_eq!(machine(), before);
+}

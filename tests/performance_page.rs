@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! docs/performance.md is what its stored runs give, and verdicts follow from rounds.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+// What benchmarks share: this test uses the part that reads and judges runs.
+#[allow(dead_code)]
+#[path = "../benches/common/figure.rs"]
+mod figure;
+#[allow(dead_code)]
+#[path = "../benches/common/goals.rs"]
+mod goals;
+#[allow(dead_code)]
+#[path = "../benches/common/plot.rs"]
+mod plot;
+#[allow(dead_code)]
+#[path = "../benches/common/record.rs"]
+mod record;
+#[allow(dead_code)]
+#[path = "../benches/common/spread.rs"]
+mod spread;
+#[allow(dead_code)]
+#[path = "../benches/common/tables.rs"]
+mod tables;
+#[allow(dead_code)]
+#[path = "../benches/common/turns.rs"]
+mod turns;
+#[allow(dead_code)]
+#[path = "../benches/common/verdict.rs"]
+mod verdict;
+#[allow(dead_code)]
+#[path = "../benches/common/words.rs"]
+mod words;
+
+use std::path::Path;
+
+use goals::{GOALS, Goal, Ratio};
+use record::{Absent, Bound, Figure, Judged, Point, Run, Verdict};
+use spread::Estimate;
+use turns::Turns;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn stored() -> Vec<(String, Run)> {
+    tables::stored(&Path::new(ROOT).join(tables::RUNS)).unwrap()
+}
+
+#[test]
+fn page_is_what_the_stored_runs_give() {
+    let page = std::fs::read_to_string(Path::new(ROOT).join(tables::PAGE)).unwrap();
+    let made = tables::page(&page, &stored()).unwrap();
+    let differing = page.lines().zip(made.lines()).find(|(old, new)| old != new);
+    assert!(
+        page == made,
+        "`make performance-page` changes {}: {differing:?}",
+        tables::PAGE
+    );
+}
+
+#[test]
+fn page_shows_every_stored_run() {
+    let page = std::fs::read_to_string(Path::new(ROOT).join(tables::PAGE)).unwrap();
+    for (file, _) in stored() {
+        let marker = format!("performance-page: {file} ");
+        assert!(page.contains(&marker), "{file} has no marker in the page");
+    }
+}
+
+#[test]
+fn stored_verdicts_follow_from_their_rounds() {
+    for (file, run) in stored() {
+        let again = run.judge(GOALS);
+        assert_eq!(again.len(), run.goals.len(), "{file}");
+        for judged in &run.goals {
+            let found = again.iter().any(|it| is_same(it, judged));
+            assert!(
+                found,
+                "`make performance-page` changes {file}: '{}'",
+                judged.goal
+            );
+        }
+    }
+}
+
+fn is_same(a: &Judged, b: &Judged) -> bool {
+    a.goal == b.goal && a.peer == b.peer && a.wanted == b.wanted && a.verdict == b.verdict
+}
+
+#[test]
+fn figures_are_what_the_stored_runs_give() {
+    let drawn = tempfile::tempdir().unwrap();
+    for (_, run) in stored() {
+        plot::draw_run(drawn.path(), &run);
+    }
+    for figure in std::fs::read_dir(drawn.path()).unwrap() {
+        let figure = figure.unwrap();
+        let kept = Path::new(ROOT)
+            .join(tables::IMAGES)
+            .join(figure.file_name());
+        let [drawn, kept] = [figure.path(), kept].map(|path| std::fs::read(path).ok());
+        let name = figure.file_name();
+        assert!(drawn == kept, "`make performance-page` changes {name:?}");
+    }
+}
+
+const CASE: &str = "case";
+
+fn run(rounds: [&[f64]; 2]) -> Run {
+    let text = r#"{
+        "bench": "b", "command": "", "date": "", "rounds": 5, "seconds": 1.0, "seed": 1, "helpers": "",
+        "machine": {
+            "cpu": "", "cpus": 2, "ghz": 1.0, "memory_gib": 1, "is_virtual": true, "system": "", "kernel": "",
+            "dpdk": "", "huge_pages": 0
+        },
+        "sides": [], "absent": [], "series": [], "goals": []
+    }"#;
+    let mut run: Run = serde_json::from_str(text).unwrap();
+    for (side, values) in ["ours", "theirs"].into_iter().zip(rounds) {
+        let point = Point {
+            group: String::new(),
+            case: CASE.to_owned(),
+            size: None,
+            side: side.to_owned(),
+        };
+        for value in values {
+            run.add(&point, Figure::ForwardedPps, Some(*value));
+        }
+    }
+    run
+}
+
+fn verdict(run: &Run, bound: Bound, wanted: f64) -> Judged {
+    let goal = Goal {
+        bench: "b",
+        name: "goal",
+        of: (CASE, "ours"),
+        figure: Figure::ForwardedPps,
+        ratio: Ratio::Of((CASE, "theirs")),
+        bound,
+        wanted,
+    };
+    run.judge(&[goal]).remove(0)
+}
+
+#[test]
+fn goal_is_met_or_missed_only_if_the_whole_interval_says_so() {
+    let run = run([&[9.0, 10.0, 11.0, 10.0, 10.0], &[10.0; 5]]);
+    for (bound, wanted, expected) in [
+        (Bound::AtLeast, 0.9, Verdict::Met),
+        (Bound::AtLeast, 0.95, Verdict::NotProven),
+        (Bound::AtLeast, 1.1, Verdict::NotProven),
+        (Bound::AtLeast, 1.11, Verdict::Missed),
+        (Bound::AtMost, 1.1, Verdict::Met),
+        (Bound::AtMost, 1.0, Verdict::NotProven),
+        (Bound::AtMost, 0.89, Verdict::Missed),
+    ] {
+        let judged = verdict(&run, bound, wanted);
+        assert_eq!(judged.verdict, expected, "{bound:?} {wanted}");
+    }
+}
+
+#[test]
+fn ratios_are_those_of_paired_rounds() {
+    // The machine is twice as fast in every other round: each side's own spread is wide, that of the ratios is not.
+    let run = run([
+        &[10.0, 20.0, 10.0, 20.0, 10.0],
+        &[10.0, 20.0, 10.0, 20.0, 10.0],
+    ]);
+    let judged = verdict(&run, Bound::AtLeast, 1.0);
+    assert_eq!(judged.verdict, Verdict::Met);
+    let estimate = judged.estimate.unwrap();
+    assert_eq!((estimate.low, estimate.high), (1.0, 1.0));
+}
+
+#[test]
+fn few_rounds_prove_nothing() {
+    let run = run([&[10.0; 4], &[1.0; 4]]);
+    let judged = verdict(&run, Bound::AtLeast, 1.0);
+    assert_eq!(judged.verdict, Verdict::NotProven);
+    assert_eq!(judged.reason.unwrap(), "4 rounds; 5 are required");
+}
+
+#[test]
+fn goal_without_its_peer_is_unavailable_and_says_why() {
+    let mut run = run([&[10.0; 5], &[]]);
+    let judged = verdict(&run, Bound::AtLeast, 1.0);
+    assert_eq!(judged.verdict, Verdict::Unavailable);
+    assert_eq!(judged.reason.unwrap(), "not measured in this run");
+    run.absent.push(Absent {
+        side: "theirs".to_owned(),
+        reason: "not installed".to_owned(),
+    });
+    let judged = verdict(&run, Bound::AtLeast, 1.0);
+    assert_eq!(judged.reason.unwrap(), "not installed");
+}
+
+#[test]
+fn interval_of_a_median_leaves_out_what_a_tenth_allows() {
+    let values: Vec<f64> = (1..=9).map(f64::from).collect();
+    let nine = Estimate::of_median(&values);
+    // 1 - 2 * (1 + 9) / 512 = 0.96; one more on each side would be 0.82.
+    assert_eq!((nine.low, nine.value, nine.high), (2.0, 5.0, 8.0));
+    let five = Estimate::of_median(&values[..5]);
+    assert_eq!((five.low, five.value, five.high), (1.0, 3.0, 5.0));
+    let eight = Estimate::of_median(&values[..8]);
+    assert_eq!((eight.low, eight.value, eight.high), (2.0, 4.5, 7.0));
+}
+
+#[test]
+fn ratio_of_deviations_has_an_interval_around_it() {
+    let wide: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i % 5)).collect();
+    let narrow: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i % 5) / 10.0).collect();
+    let estimate = Estimate::of_deviations(&narrow, &wide).unwrap();
+    assert!((0.09..0.11).contains(&estimate.value), "{estimate:?}");
+    assert!(estimate.low < estimate.value && estimate.value < estimate.high);
+    assert_eq!(Estimate::of_deviations(&narrow, &[1.0; 20]), None);
+}
+
+#[test]
+fn turns_are_permutations_and_repeat_with_their_seed() {
+    let orders = |seed| {
+        let mut turns = Turns::new(seed);
+        (0..50).map(|_| turns.order(5)).collect::<Vec<_>>()
+    };
+    let first = orders(7);
+    assert_eq!(first, orders(7));
+    assert_ne!(first, orders(8));
+    for order in &first {
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3, 4]);
+    }
+    // Each of the five is first now and then.
+    assert!((0..5).all(|index| first.iter().any(|order| order[0] == index)));
+}
+
+#[test]
+fn goals_have_names_of_their_own() {
+    for (index, goal) in GOALS.iter().enumerate() {
+        let others = GOALS[index + 1..].iter();
+        let mut same = others.filter(|other| {
+            other.bench == goal.bench && other.name == goal.name && other.of == goal.of
+        });
+        let clash = same.find(|other| match (goal.ratio, other.ratio) {
+            (Ratio::Of(a), Ratio::Of(b)) => a == b,
+            _ => true,
+        });
+        assert!(clash.is_none(), "{clash:?}");
+    }
+}
+
+#[test]
+fn page_without_the_end_of_a_part_is_refused() {
+    let text = "a\n<!-- made by make performance-page: goals -->\nb\n";
+    let error = tables::page(text, &[]).unwrap_err();
+    assert!(error.contains("'goals'"), "{error}");
+    let text = "a\n<!-- made by make performance-page: none.json -->\nb\n<!-- end -->\nc\n";
+    let error = tables::page(text, &[]).unwrap_err();
+    assert!(error.contains("none.json"), "{error}");
+}
