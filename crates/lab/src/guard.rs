@@ -2,13 +2,21 @@
 //! The process that undoes what another leaves behind when it is killed: it waits on a pipe for the other's end.
 
 use std::io::Read;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use quietwire_base::Deadline;
 
 use crate::clean::{CleanReport, clean};
 use crate::error::{LabError, io_error};
 use crate::lab::LabOptions;
+
+/// Longest wait for a killed process to end after the kernel closed its end of the pipe.
+const ENDING_MAX: Duration = Duration::from_secs(30);
+/// Pause between two looks at whether it has ended.
+const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
 /// A guard of this process. Dropped, it ends without a look: whatever was made is undone by then.
 #[derive(Debug)]
@@ -23,6 +31,8 @@ impl Guard {
         Command::new(&options.program)
             .args(["lab", "guard", "--state-directory"])
             .arg(&options.state_directory)
+            .arg("--process")
+            .arg(std::process::id().to_string())
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -40,17 +50,22 @@ impl Drop for Guard {
     }
 }
 
-/// Waits until the process at the other end of the standard input has ended, and undoes what it left below the directory.
+/// Waits until the parent, `process`, has ended, and undoes what it left below the directory. The parent holds the other end of
+/// the standard input.
 ///
 /// # Errors
-/// As [`clean`].
-pub fn clean_when_orphaned(state_directory: &Path) -> Result<CleanReport, LabError> {
+/// A parent that goes on without its end of the pipe, or as [`clean`].
+pub fn clean_when_orphaned(process: u32, state_directory: &Path) -> Result<CleanReport, LabError> {
+    let error = |cause| {
+        let pipe = Path::new("/dev/stdin");
+        io_error(pipe, "waiting for the end of the guarded process")(cause)
+    };
     let mut nothing = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut nothing)
-        .map_err(io_error(
-            Path::new("/dev/stdin"),
-            "waiting for the end of the guarded process",
-        ))?;
+    std::io::stdin().read_to_end(&mut nothing).map_err(error)?;
+    // The kernel closes the files of a killed process one after the other. Its locks may still be held when the pipe ends; they
+    // are not when the guard has another parent (do_exit() in kernel/exit.c: exit_files(), then exit_notify()).
+    Deadline::after(ENDING_MAX)
+        .poll(ENDING_PAUSE, || (parent_id() != process).then_some(()))
+        .ok_or_else(|| error(std::io::ErrorKind::TimedOut.into()))?;
     clean(state_directory)
 }

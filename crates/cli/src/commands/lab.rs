@@ -56,6 +56,9 @@ struct GuardArgs {
     /// Where labs keep their state.
     #[arg(long, value_name = "DIRECTORY")]
     state_directory: PathBuf,
+    /// The guarded process, this one's parent.
+    #[arg(long, value_name = "PID")]
+    process: u32,
 }
 
 pub(crate) fn run(args: &LabArgs) -> Result<()> {
@@ -67,7 +70,9 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
         LabCommand::Down(args) => up::down(args),
         LabCommand::Shell(args) => shell::run(args),
         LabCommand::Keep => up::keep(),
-        LabCommand::Guard(args) => check_undone(&clean_when_orphaned(&args.state_directory)?),
+        LabCommand::Guard(args) => {
+            check_undone(&clean_when_orphaned(args.process, &args.state_directory)?)
+        }
         LabCommand::Clean(args) => run_clean(args),
     }
 }
