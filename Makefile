@@ -26,7 +26,7 @@ FUZZ_SECONDS ?= 60
 SUITES ?=
 
 # Crates whose modules must not import one another in circles.
-without_circles := base memory monitor packet switch tables
+without_circles := base cli dpdk host memif memory monitor packet report search study switch tables tester vhost
 
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 study_name := $(basename $(notdir $(STUDY)))

@@ -232,6 +232,11 @@ fn threads_keep_to_their_cpus_and_sockets_to_their_owner() {
             "{table}"
         );
     }
+    let table = output(bench.show_command("stats").args(["--for", "20ms"]));
+    assert!(
+        table.contains("per second") && table.contains("empty polls"),
+        "{table}"
+    );
     let polls = |bench: &Bench| bench.show::<StatsReport>("stats").threads[0].polls;
     let before = polls(&bench);
     until("the thread polls", || {

@@ -9,6 +9,7 @@ pub(crate) mod generate;
 pub(crate) mod host;
 mod isolation;
 pub(crate) mod lab;
+pub(crate) mod manual;
 pub(crate) mod measure;
 mod own_tester;
 pub(crate) mod partition;

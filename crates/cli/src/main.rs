@@ -15,12 +15,12 @@ mod units;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// Makes a server forward packets as if it were alone on the machine, and proves it.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, term_width = 80)]
+#[command(version, propagate_version = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,6 +38,7 @@ enum Command {
     Tester(commands::tester::TesterArgs),
     Host(commands::host::HostArgs),
     Partition(commands::partition::PartitionArgs),
+    Manual(commands::manual::ManualArgs),
     /// Answer the host from within a guest: run by a guest's init.
     #[command(hide = true)]
     GuestAgent,
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         Command::Tester(args) => commands::tester::run(&args),
         Command::Host(args) => commands::host::run(&args),
         Command::Partition(args) => commands::partition::run(&args),
+        Command::Manual(args) => commands::manual::run(&args, Cli::command()),
         Command::GuestAgent => quietwire_lab::guest::agent::serve::serve().map_err(Into::into),
     };
     match outcome {

@@ -11,9 +11,22 @@ use comfy_table::Table;
 /// Columns where no terminal says how many it has.
 const WIDTH: u16 = 80;
 
-/// Columns of the terminal that standard output is; 80 when it is none.
+/// Fewest columns that are taken from the environment.
+const WIDTH_MIN: u16 = 20;
+
+/// Columns of the terminal that standard output is. The environment variable COLUMNS is preferred, as `ps` and `ls` do. None if
+/// the output is not a terminal and COLUMNS is not set.
+pub(crate) fn terminal_columns() -> Option<u16> {
+    let columns = std::env::var("COLUMNS").ok();
+    let columns = columns.and_then(|text| text.trim().parse().ok());
+    columns
+        .filter(|columns| *columns >= WIDTH_MIN)
+        .or_else(|| Table::new().width())
+}
+
+/// As [`terminal_columns`], 80 without a terminal.
 pub(crate) fn terminal_width() -> u16 {
-    Table::new().width().unwrap_or(WIDTH)
+    terminal_columns().unwrap_or(WIDTH)
 }
 
 /// Prints a result and a line end on standard output. A reader that has seen enough (`| head`) is no error.

@@ -20,21 +20,33 @@ pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
     }
-    let (number, factor) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'M')) => (&text[..at], 1e6),
-        Some((at, 'G')) => (&text[..at], 1e9),
-        _ => (text, 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate * factor <= OFFERED_RATE_PPS_MAX => {
-            Ok(Rate::PacketsPerSecond(rate * factor))
+    match scaled(text) {
+        Some(rate) if rate > 0.0 && rate <= OFFERED_RATE_PPS_MAX => {
+            Ok(Rate::PacketsPerSecond(rate))
         }
         _ => Err(
             "a rate is a number of frames per second above 0 and at most 10G, such as 250000, 250k or 1.5M, or max"
                 .to_owned(),
         ),
     }
+}
+
+/// Reads `250000`, `250k`, `1.5M` or `2G`. The range is that of the study key which the option stands for.
+pub(crate) fn parse_pps(text: &str) -> Result<f64, String> {
+    scaled(text).ok_or_else(|| {
+        "a rate is a number of frames per second, such as 250000, 250k or 1.5M".to_owned()
+    })
+}
+
+/// A number with an SI prefix or none.
+fn scaled(text: &str) -> Option<f64> {
+    let (number, factor) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+        Some((at, 'M')) => (&text[..at], 1e6),
+        Some((at, 'G')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    Some(number.parse::<f64>().ok()? * factor)
 }
 
 /// Longest duration accepted: a day.
@@ -95,6 +107,9 @@ mod tests {
         assert_eq!(parse_rate("1.5M"), Ok(Rate::PacketsPerSecond(1.5e6)));
         assert_eq!(parse_rate("250k"), Ok(Rate::PacketsPerSecond(250e3)));
         assert_eq!(parse_rate("max"), Ok(Rate::Max));
+        assert_eq!(parse_pps("8M"), Ok(8e6));
+        assert_eq!(parse_pps("-5"), Ok(-5.0));
+        assert!(parse_pps("8 Mpps").is_err());
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));

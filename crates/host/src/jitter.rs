@@ -18,6 +18,8 @@ use serde::Serialize;
 use crate::verify::PerCpu;
 use crate::{CpuId, CpuList};
 
+use tracer::THREAD;
+
 pub use tracer::Source;
 
 /// Why gaps could not be measured.
@@ -149,9 +151,6 @@ pub fn measure(
         .collect();
     Ok(JitterReport { cpus, untraced })
 }
-
-/// Begins the names of measuring threads; the CPU follows.
-const THREAD: &str = "qw-jitter-";
 
 fn counts(root: &Path, cpus: &CpuList) -> Vec<PerCpu> {
     ["proc/interrupts", "proc/softirqs"]

@@ -4,12 +4,15 @@
 
 #[cfg(test)]
 mod accepted;
+mod cpus;
+mod file;
 mod grub;
 mod guest;
 mod irqbalance;
 mod kernel_cmdline;
 mod kubelet;
 mod libvirt;
+mod memory;
 mod nova;
 mod ovs;
 mod performance_profile;
@@ -28,8 +31,9 @@ mod vrouter;
 
 use std::str::FromStr;
 
-use crate::CpuList;
-use crate::partition::{Plan, Role};
+use crate::partition::Plan;
+
+pub use file::Rendered;
 
 /// Who the plan can be printed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,15 +74,6 @@ pub enum Target {
     Pqos,
     /// OpenStack's Nova.
     Nova,
-}
-
-/// One file for a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rendered {
-    /// Where the program looks for it, or what to call it where there is no such place.
-    pub path: String,
-    /// What is in it.
-    pub text: String,
 }
 
 /// A name that is no target's.
@@ -189,57 +184,5 @@ impl FromStr for Target {
     fn from_str(name: &str) -> Result<Self, UnknownTarget> {
         let found = Self::ALL.into_iter().find(|target| target.name() == name);
         found.ok_or_else(|| UnknownTarget(name.to_owned()))
-    }
-}
-
-/// CPUs of control threads: their own, or those of service, or of the host.
-fn control(plan: &Plan) -> CpuList {
-    first_of(plan, &[Role::Control, Role::Service, Role::Host])
-}
-
-/// CPUs of service threads: their own, or those of control, or of the host.
-fn service(plan: &Plan) -> CpuList {
-    first_of(plan, &[Role::Service, Role::Control, Role::Host])
-}
-
-fn first_of(plan: &Plan, roles: &[Role]) -> CpuList {
-    let lists = roles.iter().map(|role| plan.cpus(*role));
-    lists
-        .into_iter()
-        .find(|cpus| !cpus.is_empty())
-        .unwrap_or_default()
-}
-
-/// CPUs of every group.
-fn all(plan: &Plan) -> CpuList {
-    plan.groups
-        .iter()
-        .flat_map(|group| group.cpus.iter())
-        .collect()
-}
-
-/// Memory of the data plane by node, MiB, from node 0 on: `1024,0,1024`.
-fn socket_memory(plan: &Plan) -> String {
-    let last = plan
-        .huge_pages
-        .iter()
-        .map(|pool| pool.node)
-        .max()
-        .unwrap_or(0);
-    let on = |node: u32| {
-        let pool = plan.huge_pages.iter().find(|pool| pool.node == node);
-        pool.map_or(0, |pool| pool.data_plane_mib).to_string()
-    };
-    (0..=last).map(on).collect::<Vec<_>>().join(",")
-}
-
-/// Size of huge pages as Linux and its users write it: `2M`, `1G`.
-fn page_size(page_kib: u64) -> String {
-    if page_kib.is_multiple_of(1 << 20) {
-        format!("{}G", page_kib >> 20)
-    } else if page_kib.is_multiple_of(1 << 10) {
-        format!("{}M", page_kib >> 10)
-    } else {
-        format!("{page_kib}K")
     }
 }

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let results = store.results()?;
     quietwire_report::write_html(&results, Path::new(&page))?;
     let summary = quietwire_report::Summary::of(&results)?;
-    println!("{}", quietwire_report::text_table(&summary, 120));
+    println!("{}", quietwire_report::text_table(&summary, Some(120)));
     Ok(())
 }
 

@@ -15,6 +15,7 @@ mod page;
 mod summary;
 mod table;
 mod tenants;
+mod terminal_table;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ pub use summary::{
     TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
 };
 pub use table::text_table;
+pub use terminal_table::TerminalTable;
 
 /// Version of the JSON document's shape.
 pub const JSON_SCHEMA: u32 = 1;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The summary as a table for a terminal.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-
 use crate::format;
 use crate::further::tables;
 use crate::method_table::FurtherTable;
@@ -10,10 +8,12 @@ use crate::page::application::sentence;
 use crate::page::published::bounds;
 use crate::page::words;
 use crate::summary::{CaseSummary, SizeSummary, Summary};
+use crate::terminal_table::TerminalTable;
 
-/// The summary as text: one table for each frame size, and the answer in words. `width` is the terminal's, in columns.
+/// The summary as text: one table for each frame size, and the answer in words. `width` is the terminal's,
+/// in columns; none if the output is not a terminal.
 #[must_use]
-pub fn text_table(summary: &Summary, width: u16) -> String {
+pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
     let mut text = String::new();
     if summary.is_simulated {
         text.push_str("SIMULATED: the device is arithmetic, and nothing was measured.\n");
@@ -61,12 +61,7 @@ pub fn text_table(summary: &Summary, width: u16) -> String {
     text.replace(format::THIN, " ")
 }
 
-fn of_size(size: &SizeSummary, width: u16) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width);
+fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
     let goals = size.cases.first().map(|case| &case.goals);
     let mut header = vec!["case".to_owned()];
     for goal in goals.into_iter().flatten() {
@@ -82,7 +77,7 @@ fn of_size(size: &SizeSummary, width: u16) -> String {
         header.push("cycles a frame".to_owned());
     }
     header.push("invalid trials".to_owned());
-    table.set_header(header);
+    let mut table = TerminalTable::new(header, width).ruled().numbers_from(1);
     for case in &size.cases {
         table.add_row(row(case, has_cycles));
     }
@@ -90,8 +85,7 @@ fn of_size(size: &SizeSummary, width: u16) -> String {
 }
 
 /// Ratios only.
-fn of_published(size: &SizeSummary, width: u16) -> String {
-    let mut table = Table::new();
+fn of_published(size: &SizeSummary, width: Option<u16>) -> String {
     let goals = size.cases.first().map(|case| &case.goals);
     let goals: Vec<&str> = goals
         .into_iter()
@@ -108,11 +102,7 @@ fn of_published(size: &SizeSummary, width: u16) -> String {
     }
     header.extend(goals.iter().map(|goal| format!("measured, {goal}")));
     header.extend(["round trip, published", "measured", "here"].map(str::to_owned));
-    table
-        .load_style(presets::UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width)
-        .set_header(header);
+    let mut table = TerminalTable::new(header, width).ruled();
     let percent = |ratio: Option<f64>| {
         ratio.map_or_else(|| "–".to_owned(), |ratio| format::percent(ratio * 100.0))
     };
@@ -137,39 +127,31 @@ fn of_published(size: &SizeSummary, width: u16) -> String {
     table.to_string()
 }
 
-fn of_further(further: &FurtherTable, width: u16) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width)
-        .set_header(["case", "round"].iter().chain(further.head));
+fn of_further(further: &FurtherTable, width: Option<u16>) -> String {
+    let header = ["case", "round"].iter().chain(further.head);
+    let mut table = TerminalTable::new(header, width).ruled().labels(2);
     for row in &further.rows {
         table.add_row(row);
     }
     table.to_string()
 }
 
-fn row(case: &CaseSummary, has_cycles: bool) -> Vec<Cell> {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut cells = vec![Cell::new(&case.name)];
-    cells.extend(case.goals.iter().map(|goal| right(words::goal_value(goal))));
-    cells.push(right(
+fn row(case: &CaseSummary, has_cycles: bool) -> Vec<String> {
+    let mut cells = vec![case.name.clone()];
+    cells.extend(case.goals.iter().map(words::goal_value));
+    cells.push(
         case.highest_load
             .as_ref()
             .map_or_else(|| "–".to_owned(), words::highest_load_value),
-    ));
-    cells.push(right(
+    );
+    cells.push(
         case.round_trip
             .as_ref()
             .map_or_else(|| "–".to_owned(), words::mean_round_trip),
-    ));
+    );
     if has_cycles {
-        cells.push(right(words::cycles(case.cycles.as_ref())));
+        cells.push(words::cycles(case.cycles.as_ref()));
     }
-    cells.push(right(format!(
-        "{} of {}",
-        case.health.invalid, case.health.trials
-    )));
+    cells.push(format!("{} of {}", case.health.invalid, case.health.trials));
     cells
 }

@@ -315,7 +315,7 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     let left_out = &told["summary"]["unavailable"][0];
     assert_eq!(left_out["name"], "quiet");
     assert_eq!(left_out["reason"], "there is no <such> CPU");
-    let table = text_table(&summary, 100);
+    let table = text_table(&summary, Some(100));
     assert!(table.contains("quiet: unavailable on this machine: there is no <such> CPU"));
     // What was published is set against a quiet case, and here is none.
     let rows = &summary.sizes[0].published;
@@ -355,7 +355,7 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
     ] {
         assert!(page.contains(words), "{words}");
     }
-    let table = text_table(&summary, 120);
+    let table = text_table(&summary, Some(120));
     assert!(table.contains("Beside what was published"), "{table}");
     assert_eq!(
         json(&results).unwrap()["summary"]["sizes"][0]["published"][1]["throughput"][0],
@@ -521,7 +521,7 @@ fn what_invalid_trials_may_have_changed_is_told() {
         }
     }
     assert!(told > 0, "no invalid trial of the simulated tester matters");
-    let text = text_table(&summary, 200);
+    let text = text_table(&summary, Some(200));
     let sentence = "if the invalid trials counted, all of them as lost or all as held, ";
     assert!(text.contains(sentence), "{text}");
 }
@@ -550,7 +550,7 @@ fn a_study_without_a_trial_is_an_honest_page() {
     assert!(page.contains("This study was interrupted"));
     assert!(page.contains("No trial has been made yet."));
     assert!(page.contains("not measured"));
-    assert!(text_table(&summary, 100).contains("not measured"));
+    assert!(text_table(&summary, Some(100)).contains("not measured"));
 }
 
 #[test]
@@ -576,7 +576,7 @@ fn a_study_cut_anywhere_is_an_honest_page() {
             );
         }
         drop(json(&results).unwrap());
-        drop(text_table(&summary, 80));
+        drop(text_table(&summary, Some(80)));
     }
 }
 
@@ -679,7 +679,7 @@ fn the_page_is_the_same_each_time_it_is_made() {
 fn table_and_json_hold_the_same_figures() {
     let results = whole();
     let summary = Summary::of(&results).unwrap();
-    let table = text_table(&summary, 120);
+    let table = text_table(&summary, Some(120));
     let document = json(&results).unwrap();
     assert_eq!(document["schema"], 1);
     let cases = document["summary"]["sizes"][0]["cases"].as_array().unwrap();
@@ -799,7 +799,7 @@ pinning = "none"
 fn further_methods_have_a_table_each_and_figures_for_programs() {
     let results = results_of(FURTHER, SimulatedBench::new(3, 0), usize::MAX);
     let (summary, page) = checked(&results);
-    let text = text_table(&summary, 200);
+    let text = text_table(&summary, Some(200));
     for title in [
         "Loss distribution",
         "Forwarding rate at maximum load",
@@ -881,7 +881,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     );
     assert_eq!(cycles.cycles.median, 250.0);
     assert!(page.contains("Cycles a frame") && page.contains(">250<"));
-    assert!(text_table(&summary, 120).contains("cycles a frame"));
+    assert!(text_table(&summary, Some(120)).contains("cycles a frame"));
 
     let (summary, page) = with(serde_json::Value::Null);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
@@ -952,7 +952,7 @@ fn tenants_are_told_with_what_they_cost() {
     assert!(page.contains("6 tenants hold at") && page.contains("and 7 do not"));
     // A study without trials at a low load says nothing of round trips.
     assert!(!page.contains("Round trip"));
-    assert!(text_table(&summary, 160).contains("each tenant"));
+    assert!(text_table(&summary, Some(160)).contains("each tenant"));
 
     // Until it is through, nothing is said of the most; what bounds it otherwise is told.
     let (summary, page) = checked(&results_of(text, bench(), 3));

@@ -1,60 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! At which loads latency is measured, once NDR and PDR are known.
 
-use serde::{Deserialize, Serialize};
+mod findings;
 
 use crate::error::positive;
 use crate::{
     Attempt, ConfigError, Findings, LossSweep, LossSweepConfig, Method, Outcome, RecordError,
     SearchResult, Step, SweepValue,
 };
+use findings::PERCENTS;
 
-/// Parts of a rate at which latency is measured, percent.
-const PERCENTS: [u8; 3] = [10, 50, 90];
-
-/// Of which rate parts are offered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PartsOf {
-    /// The highest rate without loss.
-    Ndr,
-    /// The highest rate with no more loss than stated.
-    #[default]
-    Pdr,
-}
-
-/// What a load stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "load")]
-pub enum LatencyLoad {
-    /// The highest rate without loss.
-    Ndr,
-    /// The highest rate with no more loss than stated.
-    Pdr,
-    /// The last step of the linear phase under NDR.
-    StepUnderNdr,
-    /// The last step of the linear phase under PDR.
-    StepUnderPdr,
-    /// A part of NDR.
-    PartOfNdr {
-        /// Percent.
-        percent: u8,
-    },
-    /// A part of PDR.
-    PartOfPdr {
-        /// Percent.
-        percent: u8,
-    },
-}
-
-/// One load of the plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LatencyPoint {
-    /// The load, frames per second.
-    pub rate_pps: f64,
-    /// What it stands for; more than one thing where loads coincide.
-    pub stands_for: Vec<LatencyLoad>,
-}
+pub use findings::{LatencyLoad, LatencyPlanFindings, LatencyPlanPoint, LatencyPoint, PartsOf};
 
 /// The loads in ascending order. A rate that was not found (none) is left out, and so is a step that does not exist,
 /// since the first linear step is over the rate.
@@ -131,23 +87,6 @@ pub fn latency_trials(
         trial_duration_s,
         max_invalid_repeats,
     }
-}
-
-/// What a [`LatencyTrials`] found: how much was lost at each load. The latencies are the tester's to tell, trial by trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LatencyPlanFindings {
-    /// The loads in ascending order; none where neither rate was found.
-    pub points: Vec<LatencyPlanPoint>,
-}
-
-/// One load of a plan, when its trial is through.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LatencyPlanPoint {
-    /// The load.
-    #[serde(flatten)]
-    pub point: LatencyPoint,
-    /// Loss in its trial; none when the tester failed there and failed again.
-    pub loss_ratio: Option<f64>,
 }
 
 /// The trials of a latency plan, one a load. A plan without loads is done at once.

@@ -74,14 +74,17 @@ pub use loss_distribution::{
 };
 pub use loss_ratio::LossRatio;
 pub use loss_sweep::{LossSweep, LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
-pub use method::{Attempt, Findings, Method, Outcome, SearchResult, Step, TrialRequest};
+pub use method::{
+    Attempt, Findings, Method, Outcome, RepeatFindings, RepeatedRun, SearchResult, Step,
+    TrialRequest,
+};
 pub use mlrsearch::{
     DurationSums, LoadClass, MlrBound, MlrEnd, MlrFindings, MlrGoal, MlrGoalResult,
     MlrIrregularity, MlrSearch, MlrSearchConfig,
 };
 pub use most::Most;
 pub use readings::Readings;
-pub use repeat::{Repeat, RepeatConfig, RepeatFindings, Repeated, RepeatedRun};
+pub use repeat::{Repeat, RepeatConfig, Repeated};
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
 pub use soak::{CriticalLoad, Soak, SoakConfig, SoakEnd, SoakFindings};
 pub use statistics::Statistics;

@@ -1,123 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Loss distribution: N trials at each of a few rates, mostly those between worst-of-N and best-of-N, by percentile.
 
-use serde::{Deserialize, Serialize};
+mod findings;
 
-use crate::error::positive;
 use crate::ledger::{Ledger, Verdict};
 use crate::{
-    Attempt, ConfigError, Findings, LossSweepConfig, Method, Outcome, RecordError, SearchResult,
-    Step, TrialRequest,
+    Attempt, ConfigError, Findings, Method, Outcome, RecordError, SearchResult, Step, TrialRequest,
 };
 
-/// Parameters of a [`LossDistribution`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LossDistributionConfig {
-    /// Rates in the order they are tried, frames per second, each once a turn.
-    pub rates_pps: Vec<f64>,
-    /// N: trials at each rate.
-    pub trials: u32,
-    /// Length of every trial, seconds.
-    pub trial_duration_s: f64,
-    /// How often one trial is repeated because it was invalid, before it is left out.
-    pub max_invalid_repeats: u32,
-}
-
-impl LossDistributionConfig {
-    /// So many rates, evenly apart, from the lower to the higher of the two ends, both included: what worst-of-N and
-    /// best-of-N found.
-    ///
-    /// # Errors
-    /// [`ConfigError`] for an end that is not finite and above zero, and for no rates at all.
-    pub fn between(
-        ends_pps: (f64, f64),
-        rates: u32,
-        trials: u32,
-        trial_duration_s: f64,
-        max_invalid_repeats: u32,
-    ) -> Result<Self, ConfigError> {
-        let ends_pps = (
-            positive("ends_pps", ends_pps.0)?,
-            positive("ends_pps", ends_pps.1)?,
-        );
-        let first = ends_pps.0.min(ends_pps.1);
-        let last = ends_pps.0.max(ends_pps.1);
-        let parts = f64::from(rates.saturating_sub(1).max(1));
-        let mut rates_pps: Vec<f64> = (0..rates)
-            .map(|n| first + (last - first) * f64::from(n) / parts)
-            .collect();
-        // Where worst and best are the same, there is one rate.
-        rates_pps.dedup();
-        let config = Self {
-            rates_pps,
-            trials,
-            trial_duration_s,
-            max_invalid_repeats,
-        };
-        config.validate()?;
-        Ok(config)
-    }
-
-    /// Checks every parameter.
-    ///
-    /// # Errors
-    /// The first [`ConfigError`] found.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.trials == 0 {
-            return Err(ConfigError::Zero { name: "trials" });
-        }
-        LossSweepConfig {
-            rates_pps: self.rates_pps.clone(),
-            trial_duration_s: self.trial_duration_s,
-            max_invalid_repeats: self.max_invalid_repeats,
-        }
-        .validate()
-    }
-
-    /// Most trials that this takes, whatever the outcomes.
-    #[must_use]
-    pub fn trial_bound(&self) -> u32 {
-        u32::try_from(self.rates_pps.len())
-            .unwrap_or(u32::MAX)
-            .saturating_mul(self.trials)
-            .saturating_mul(self.max_invalid_repeats.saturating_add(1))
-    }
-}
-
-/// What the trials at one rate told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RateLosses {
-    /// The rate, frames per second.
-    pub rate_pps: f64,
-    /// Loss ratios of the valid trials, ascending.
-    pub loss_ratios: Vec<f64>,
-    /// Trials that were left out because the tester failed and failed again.
-    pub invalid: u32,
-}
-
-impl RateLosses {
-    /// The loss ratio that this part of the trials, 0 to 1, did not exceed (nearest rank): 1 gives the worst trial.
-    /// None where there are too few trials to tell it from the worst one: 0.9 takes 10, 0.99 takes 100.
-    #[must_use]
-    pub fn at(&self, part: f64) -> Option<f64> {
-        let count = self.loss_ratios.len() as f64;
-        // A hair less, so that 0.9 of 10 is rank 9 although 0.9 is not exact in binary.
-        let rank = (part * count - 1e-9).ceil().max(1.0);
-        let is_borne = part >= 1.0 || count * (1.0 - part) >= 1.0 - 1e-9;
-        (is_borne && (0.0..=1.0).contains(&part))
-            .then(|| self.loss_ratios.get(rank as usize - 1).copied())
-            .flatten()
-    }
-}
-
-/// What a [`LossDistribution`] found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LossDistributionFindings {
-    /// The parameters it ran with.
-    pub config: LossDistributionConfig,
-    /// One a rate, in the order of the parameters.
-    pub rates: Vec<RateLosses>,
-}
+pub use findings::{LossDistributionConfig, LossDistributionFindings, RateLosses};
 
 /// Loss distribution: all rates are gone through N times, in turns, so that what changes over time meets all of them.
 #[derive(Clone, Debug)]

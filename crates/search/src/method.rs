@@ -1,62 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What every search method has in common: the questions it asks, the answers it takes, the result it gives.
 
-use serde::{Deserialize, Serialize};
+mod findings;
+mod trial;
 
-use crate::{
-    BestWorstFindings, ForwardingRateFindings, LatencyPlanFindings, LossDistributionFindings,
-    LossSweepFindings, MlrFindings, RecordError, RepeatFindings, SingleRunFindings, SoakFindings,
-};
+use crate::RecordError;
 
-/// One trial that a search wants run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrialRequest {
-    /// Offered load, frames per second. What it sums over (one direction, both) is the caller's to define
-    /// and to keep the same for the whole search.
-    pub rate_pps: f64,
-    /// How long frames are offered, seconds.
-    pub duration_s: f64,
-}
-
-/// What a trial told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
-pub enum Outcome {
-    /// The tester did what it was asked to do, so the loss is the device's.
-    Valid {
-        /// Lost over offered frames, 0 to 1.
-        loss_ratio: f64,
-        /// What the trial counts for where a method sums durations up, seconds; may include the time around the trial
-        /// itself (RFC 9971, "Trial Effective Duration"). None: as long as was asked for.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        effective_duration_s: Option<f64>,
-    },
-    /// The tester itself failed: the trial says nothing about the device, and is never counted against it.
-    Invalid {
-        /// What went wrong, one sentence.
-        reason: String,
-    },
-}
-
-impl Outcome {
-    /// A valid trial that lost this much of what was offered, 0 to 1, and counts for as long as was asked for.
-    #[must_use]
-    pub fn lost(loss_ratio: f64) -> Self {
-        Self::Valid {
-            loss_ratio,
-            effective_duration_s: None,
-        }
-    }
-}
-
-/// One trial of a search: what was asked, what was seen.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// What was asked.
-    pub request: TrialRequest,
-    /// What was seen.
-    pub outcome: Outcome,
-}
+pub use findings::{Findings, RepeatFindings, RepeatedRun, SearchResult};
+pub use trial::{Attempt, Outcome, TrialRequest};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,43 +16,6 @@ pub enum Step {
     Run(TrialRequest),
     /// The search is over.
     Done(SearchResult),
-}
-
-/// What a search found, with every trial it took. Each method has findings of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SearchResult {
-    /// The findings, tagged with the method's name.
-    pub findings: Findings,
-    /// All trials in the order they were run, invalid ones included.
-    pub history: Vec<Attempt>,
-}
-
-/// Findings by method. The tag is [`Method::name`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "method")]
-#[non_exhaustive]
-pub enum Findings {
-    /// Of [`crate::SingleRun`].
-    SingleRun(SingleRunFindings),
-    /// Of [`crate::LossSweep`].
-    LossSweep(LossSweepFindings),
-    /// Of [`crate::MlrSearch`].
-    #[serde(rename = "mlrsearch")]
-    MlrSearch(MlrFindings),
-    /// Of [`crate::BestWorst`].
-    #[serde(rename = "best-worst-of-n")]
-    BestWorst(Box<BestWorstFindings>),
-    /// Of [`crate::LossDistribution`].
-    LossDistribution(LossDistributionFindings),
-    /// Of [`crate::ForwardingRate`].
-    #[serde(rename = "forwarding-rate-at-max-load")]
-    ForwardingRate(Box<ForwardingRateFindings>),
-    /// Of [`crate::Soak`].
-    Soak(Box<SoakFindings>),
-    /// Of [`crate::LatencyTrials`].
-    LatencyPlan(LatencyPlanFindings),
-    /// Of [`crate::Repeat`].
-    Repeat(Box<RepeatFindings>),
 }
 
 /// A search: asks for a trial, is told the outcome, until it is done.

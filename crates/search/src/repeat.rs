@@ -2,48 +2,16 @@
 //! The same search many times over: how far apart its results are. The lower the standard deviation, the more a device
 //! (and a method) can be relied on.
 
-use serde::{Deserialize, Serialize};
+mod findings;
 
 use crate::error::confidence;
 use crate::ledger::Ledger;
 use crate::{
-    Attempt, BestWorst, BestWorstConfig, ConfigError, Findings, Method, MlrSearch, MlrSearchConfig,
-    Outcome, RecordError, SearchResult, SingleRun, SingleRunConfig, Statistics, Step,
+    Attempt, BestWorst, ConfigError, Findings, Method, MlrSearch, Outcome, RecordError,
+    RepeatFindings, RepeatedRun, SearchResult, SingleRun, Statistics, Step,
 };
 
-/// The search to repeat.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "method")]
-pub enum Repeated {
-    /// Single runs, whose result is the highest rate that held.
-    SingleRun(SingleRunConfig),
-    /// Best-of-N, worst-of-N or both: one result a side, best first.
-    BestWorstOfN(BestWorstConfig),
-    /// MLRsearches: one result a goal, the relevant lower bound.
-    #[serde(rename = "mlrsearch")]
-    MlrSearch(MlrSearchConfig),
-}
-
-impl Repeated {
-    fn search(&self) -> Result<Search, ConfigError> {
-        Ok(match self {
-            Self::SingleRun(config) => Search::SingleRun(SingleRun::new(config.clone())?),
-            Self::BestWorstOfN(config) => Search::BestWorst(BestWorst::new(config.clone())?),
-            Self::MlrSearch(config) => Search::MlrSearch(MlrSearch::new(config.clone())?),
-        })
-    }
-}
-
-/// Parameters of a [`Repeat`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RepeatConfig {
-    /// The search, the same each time.
-    pub search: Repeated,
-    /// How often. Many more than 10 say something about a device.
-    pub runs: u32,
-    /// Level of the confidence interval, between 0 and 1: 0.95.
-    pub confidence: f64,
-}
+pub use findings::{RepeatConfig, Repeated};
 
 impl RepeatConfig {
     /// Checks every parameter, those of the search included.
@@ -55,33 +23,8 @@ impl RepeatConfig {
             return Err(ConfigError::Zero { name: "runs" });
         }
         confidence(self.confidence)?;
-        self.search.search().map(|_| ())
+        Search::new(&self.search).map(|_| ())
     }
-}
-
-/// One of the searches.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RepeatedRun {
-    /// Results in frames per second, one a goal or side; none where that search had no result. One that is only a limit,
-    /// since no higher rate was allowed, counts as what was seen to hold.
-    pub results_pps: Vec<Option<f64>>,
-    /// Trials that it took, invalid ones included.
-    pub trials: u32,
-    /// Time that its trials asked for, seconds.
-    pub duration_s: f64,
-    /// Everything that it found.
-    pub findings: Findings,
-}
-
-/// What a [`Repeat`] found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RepeatFindings {
-    /// The parameters it ran with.
-    pub config: RepeatConfig,
-    /// The searches, in order.
-    pub runs: Vec<RepeatedRun>,
-    /// Of the results, one a goal or side, over the searches that had one: `count` says how many. None where none had.
-    pub statistics: Vec<Option<Statistics>>,
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +35,14 @@ enum Search {
 }
 
 impl Search {
+    fn new(repeated: &Repeated) -> Result<Self, ConfigError> {
+        Ok(match repeated {
+            Repeated::SingleRun(config) => Self::SingleRun(SingleRun::new(config.clone())?),
+            Repeated::BestWorstOfN(config) => Self::BestWorst(BestWorst::new(config.clone())?),
+            Repeated::MlrSearch(config) => Self::MlrSearch(MlrSearch::new(config.clone())?),
+        })
+    }
+
     fn as_method(&self) -> &dyn Method {
         match self {
             Self::SingleRun(search) => search,
@@ -128,7 +79,7 @@ impl Repeat {
     pub fn new(config: RepeatConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            search: config.search.search()?,
+            search: Search::new(&config.search)?,
             done: Vec::new(),
             ledger: Ledger::default(),
             config,
@@ -150,7 +101,7 @@ impl Repeat {
             findings: result.findings,
         });
         // Its parameters were good for the first one.
-        if let Ok(search) = self.config.search.search() {
+        if let Ok(search) = Search::new(&self.config.search) {
             self.search = search;
         }
     }

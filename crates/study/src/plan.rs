@@ -1,93 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a study does in each case and at each frame size, step by step; pure, like the methods it drives.
 
+mod estimate;
+mod machine;
 mod methods;
 mod procedures;
+mod step_kind;
 
-use quietwire_search::procedure::{Action, Observation, Procedure, ProcedureResult, ProcedureStep};
 use quietwire_search::{
     BestWorst, BestWorstConfig, ConfigError, Findings, LossRatio, LossSweep, LossSweepConfig,
-    Method, MlrGoal, MlrSearch, MlrSearchConfig, Outcome, RecordError, Repeat, RepeatConfig,
-    Repeated, Sides, SingleRun, SingleRunConfig, Step, TrialRequest,
+    MlrGoal, MlrSearch, MlrSearchConfig, Repeat, RepeatConfig, Repeated, Sides, SingleRun,
+    SingleRunConfig, TrialRequest,
 };
-use serde::{Deserialize, Serialize};
 
-use crate::bench::ApplicationSeen;
 use crate::file::{
     ApplicationPlan, Case, Goal, LatencyProbe, Percent, Search, SearchMethod, StudyFile, Sweep,
     TenantsPlan,
 };
+use estimate::{CONFIDENCE, MIN_RATE};
+
+pub use estimate::Estimate;
+pub(crate) use machine::{Asked, Found, Machine, Next, Repeats};
+pub use step_kind::StepKind;
 
 /// Most trials of one search: far over what any sensible one takes.
 const SEARCH_TRIALS_MAX: u32 = 10_000;
-/// Lowest rate of an MLRsearch, as a part of the highest, where the file says nothing.
-const MIN_RATE: f64 = 0.001;
 /// Trials at each rate of best-of-N and worst-of-N, where the file says nothing.
 const TRIALS_PER_RATE: u32 = 5;
 /// Maximum rate that estimates count with before it is known, frames per second: 10-Gbit/s Ethernet.
 const RATE_GUESS_PPS: f64 = 14.88e6;
-/// Level of confidence intervals, where the file says nothing.
-const CONFIDENCE: f64 = 0.95;
 /// Short trials that an MLRsearch takes for a goal before it measures in full, at most, on a quiet device.
 const GOAL_SHORT_TRIALS: f64 = 20.0;
-
-/// What a step is for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind", content = "goal")]
-pub enum StepKind {
-    /// The search for one goal, by its name.
-    Search(String),
-    /// One search for all goals.
-    Goals,
-    /// The frame loss rate sweep.
-    Sweep,
-    /// Trials at a low load.
-    Latency,
-    /// Many trials at each of a few rates.
-    LossDistribution,
-    /// What comes through of the maximum offered load.
-    ForwardingRate,
-    /// Latency at the rates that were found.
-    LatencyPlan,
-    /// The load at which a tiny part is lost.
-    Soak,
-    /// The longest burst without loss.
-    BackToBack,
-    /// How long frames are lost after an overload.
-    SystemRecovery,
-    /// How long nothing is forwarded when the device is restarted.
-    Reset,
-    /// How many addresses the device keeps.
-    AddressCaching,
-    /// How fast it learns them.
-    AddressLearningRate,
-    /// What applications see.
-    Application,
-    /// Whether the loss goal holds with so many tenants.
-    Tenants,
-}
-
-impl std::fmt::Display for StepKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Search(goal) => write!(f, "search {goal}"),
-            Self::Goals => f.write_str("search for all goals"),
-            Self::Sweep => f.write_str("loss sweep"),
-            Self::Latency => f.write_str("latency"),
-            Self::LossDistribution => f.write_str("loss distribution"),
-            Self::ForwardingRate => f.write_str("forwarding rate"),
-            Self::LatencyPlan => f.write_str("latency plan"),
-            Self::Soak => f.write_str("soak"),
-            Self::BackToBack => f.write_str("back-to-back"),
-            Self::SystemRecovery => f.write_str("system recovery"),
-            Self::Reset => f.write_str("reset"),
-            Self::AddressCaching => f.write_str("address caching"),
-            Self::AddressLearningRate => f.write_str("address learning rate"),
-            Self::Application => f.write_str("applications"),
-            Self::Tenants => f.write_str("tenants"),
-        }
-    }
-}
 
 /// A step before its maximum rate is known.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,14 +57,32 @@ enum Source {
     Tenants(TenantsPlan, u32),
 }
 
-/// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
-/// on a quiet device.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimate {
-    /// Trials, when none is invalid.
-    pub trials: u32,
-    /// Time that they take, seconds; setting up cases not included.
-    pub duration_s: f64,
+impl Estimate {
+    /// Of a whole study.
+    #[must_use]
+    pub fn of(file: &StudyFile) -> Self {
+        Self::of_cases(file, file.plain_cases().count(), file.tenants_tried())
+    }
+
+    /// Of so many of a study's cases, and of so many numbers of tenants.
+    #[must_use]
+    pub fn of_cases(file: &StudyFile, cases: usize, tenants: usize) -> Self {
+        let around_s = file.trials.warm_up_s + file.trials.drain_s;
+        let sizes = u32::try_from(file.traffic.frame_sizes.len()).unwrap_or(u32::MAX);
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let rounds = sizes.saturating_mul(file.rounds);
+        let all = |steps: Vec<StepPlan>| {
+            let bounds = steps.iter().map(|step| step.bound(around_s));
+            bounds.fold(Self::default(), Self::plus).times(rounds)
+        };
+        let plain = all(StepPlan::of(file)).times(number(cases));
+        match file.tenants_case(1) {
+            Some((_, case)) => {
+                plain.plus(all(StepPlan::of_case(file, case)).times(number(tenants)))
+            }
+            None => plain,
+        }
+    }
 }
 
 impl StepPlan {
@@ -405,164 +366,5 @@ fn latency_rate(latency: &LatencyProbe, max_rate_pps: f64) -> f64 {
         (None, Some(percent)) => percent.of(max_rate_pps),
         // Refused when the file was checked; the method refuses a rate of zero too.
         (None, None) => 0.0,
-    }
-}
-
-impl Estimate {
-    /// Of a whole study.
-    #[must_use]
-    pub fn of(file: &StudyFile) -> Self {
-        Self::of_cases(file, file.plain_cases().count(), file.tenants_tried())
-    }
-
-    /// Of so many of a study's cases, and of so many numbers of tenants.
-    #[must_use]
-    pub fn of_cases(file: &StudyFile, cases: usize, tenants: usize) -> Self {
-        let around_s = file.trials.warm_up_s + file.trials.drain_s;
-        let sizes = u32::try_from(file.traffic.frame_sizes.len()).unwrap_or(u32::MAX);
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let rounds = sizes.saturating_mul(file.rounds);
-        let all = |steps: Vec<StepPlan>| {
-            let bounds = steps.iter().map(|step| step.bound(around_s));
-            bounds.fold(Self::default(), Self::plus).times(rounds)
-        };
-        let plain = all(StepPlan::of(file)).times(number(cases));
-        match file.tenants_case(1) {
-            Some((_, case)) => {
-                plain.plus(all(StepPlan::of_case(file, case)).times(number(tenants)))
-            }
-            None => plain,
-        }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            trials: self.trials.saturating_add(other.trials),
-            duration_s: self.duration_s + other.duration_s,
-        }
-    }
-
-    fn times(self, times: u32) -> Self {
-        Self {
-            trials: self.trials.saturating_mul(times),
-            duration_s: self.duration_s * f64::from(times),
-        }
-    }
-}
-
-/// A step at work: asks for a trial, is told the outcome, until it is done.
-pub(crate) enum Machine {
-    Method(Box<dyn Method>),
-    Repeats(Repeats),
-    Procedure(Box<dyn Procedure>),
-    /// Applications, with what they saw once they did.
-    Application(ApplicationPlan, Option<Box<ApplicationSeen>>),
-    /// Nothing can be tried, since what the rates were to come from was not found.
-    Nothing,
-}
-
-/// A trial that a step asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) request: TrialRequest,
-    /// How far the achieved rate may be from the requested one, frames per second: half of the width of a search.
-    pub(crate) tolerance_pps: Option<f64>,
-}
-
-/// What a step wants next.
-pub(crate) enum Next {
-    Run(Asked),
-    Do(Action),
-    Apply(ApplicationPlan),
-    /// Nothing more.
-    Done(Found),
-}
-
-/// What a step found.
-pub(crate) enum Found {
-    Nothing,
-    Search(Findings),
-    Procedure(Box<ProcedureResult>),
-    Application(Box<ApplicationSeen>),
-}
-
-impl Machine {
-    pub(crate) fn next(&mut self) -> Next {
-        match self {
-            Self::Method(method) => match method.step() {
-                Step::Run(request) => Next::Run(Asked {
-                    request,
-                    tolerance_pps: method.width_pps(request.rate_pps).map(|width| width / 2.0),
-                }),
-                Step::Done(result) => Next::Done(Found::Search(result.findings)),
-            },
-            Self::Procedure(procedure) => match procedure.step() {
-                ProcedureStep::Do(action) => Next::Do(action),
-                ProcedureStep::Done(result) => Next::Done(Found::Procedure(result)),
-            },
-            Self::Application(plan, None) => Next::Apply(*plan),
-            Self::Application(_, Some(seen)) => Next::Done(Found::Application(seen.clone())),
-            Self::Nothing => Next::Done(Found::Nothing),
-            Self::Repeats(repeats) if repeats.left == 0 => Next::Done(Found::Nothing),
-            Self::Repeats(repeats) => Next::Run(Asked {
-                request: repeats.request,
-                tolerance_pps: None,
-            }),
-        }
-    }
-
-    pub(crate) fn record(&mut self, outcome: Outcome) -> Result<(), RecordError> {
-        match self {
-            Self::Method(method) => method.record(outcome),
-            Self::Repeats(repeats) => {
-                repeats.record(&outcome);
-                Ok(())
-            }
-            Self::Nothing | Self::Procedure(_) | Self::Application(..) => {
-                Err(RecordError::NothingPending)
-            }
-        }
-    }
-
-    /// Takes what applications saw.
-    pub(crate) fn applied(&mut self, seen: ApplicationSeen) {
-        if let Self::Application(_, into) = self {
-            *into = Some(Box::new(seen));
-        }
-    }
-
-    /// Takes what was seen of an action.
-    pub(crate) fn observe(&mut self, observation: Observation) -> Result<(), RecordError> {
-        match self {
-            Self::Procedure(procedure) => procedure.record(observation),
-            _ => Err(RecordError::NothingPending),
-        }
-    }
-}
-
-/// The same trial, a number of times or until one is good enough; an invalid one is made again so many times, then given up.
-pub(crate) struct Repeats {
-    request: TrialRequest,
-    left: u32,
-    /// Part lost at which no other trial is wanted; none where all are.
-    enough: Option<f64>,
-    invalid_in_a_row: u32,
-    max_invalid_repeats: u32,
-}
-
-impl Repeats {
-    fn record(&mut self, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Invalid { .. })
-            && self.invalid_in_a_row < self.max_invalid_repeats
-        {
-            self.invalid_in_a_row += 1;
-        } else {
-            self.invalid_in_a_row = 0;
-            self.left = self.left.saturating_sub(1);
-        }
-        let is_enough = |loss: f64| self.enough.is_some_and(|enough| loss <= enough);
-        if matches!(outcome, Outcome::Valid { loss_ratio, .. } if is_enough(*loss_ratio)) {
-            self.left = 0;
-        }
     }
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports held open, trials run over them, and what is known of both.
 
+mod options;
+mod ports;
+mod ready;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri, StartedPort};
+use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri};
 
 use crate::calibration::{
     Calibration, Calibrations, CalibrationsError, CitedCalibration, MissingCalibration, Source,
@@ -15,62 +19,16 @@ use crate::calibration::{
 use crate::clock::ticks_per_second;
 use crate::conduct::Course;
 use crate::error::TesterError;
-use crate::judge::Limits;
-use crate::pacer::{Pace, Times};
-use crate::traffic::{Capture, Pattern, Program, Timing, Traffic};
+use crate::pacer::Pace;
 use crate::trial::{Directions, Trial, TrialResult};
+
+pub use options::{Preparation, TesterOptions};
+pub(crate) use ports::{TesterPort, peer_of};
+pub(crate) use ready::Ready;
 
 /// Descriptors in a receive ring by default: room for 0.4 ms at 10 million frames per second, so that a short absence of the tester
 /// costs no frame.
 pub const RECEIVE_RING_SIZE: u16 = 4096;
-
-/// How the tester is to work.
-#[derive(Clone, Debug)]
-pub struct TesterOptions {
-    /// CPUs of the tester's threads. Ports are dealt out to them in turn; one CPU serves all ports well.
-    pub cpus: Vec<u32>,
-    /// Real-time priority of the threads (SCHED_FIFO, 1 to 99); none for ordinary priority.
-    pub realtime_priority: Option<u8>,
-    /// Descriptors in each transmit ring of each port: a power of two.
-    pub ring_size: u16,
-    /// Descriptors in each receive ring of each port, if the peer does not decide it: a power of two. Default:
-    /// [`RECEIVE_RING_SIZE`].
-    pub receive_ring_size: u16,
-    /// Largest frame that will be asked for, octets with FCS.
-    pub frame_size_max: u16,
-    /// When a trial is invalid.
-    pub limits: Limits,
-    /// What the device gets before the traffic.
-    pub preparation: Preparation,
-}
-
-/// What a device gets to make itself ready in, before the traffic of a trial.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Preparation {
-    /// How long the learning frames of all addresses may take, seconds, where the device takes them slowly; unless said,
-    /// a second per million.
-    pub learning_s: Option<f64>,
-    /// How long nothing is sent after them (RFC 2544, section 23, waits as well), seconds.
-    pub settle_s: f64,
-}
-
-impl Preparation {
-    /// How long the threads and the learning frames get, seconds.
-    pub(crate) fn lead_s(self, trial: &Trial) -> f64 {
-        let frames = match &trial.traffic {
-            Some(traffic) => traffic.flow_count(),
-            None => trial.mac_addresses,
-        };
-        let usual = f64::from(frames) / LEARNING_RATE_PPS;
-        LEAD_S + self.learning_s.unwrap_or(usual)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct TesterPort {
-    pub(crate) port: StartedPort,
-    pub(crate) drops_when_full: bool,
-}
 
 /// A tester with its ports open.
 #[derive(Debug)]
@@ -88,59 +46,10 @@ pub struct Tester {
     pub(crate) ready: Option<Ready>,
 }
 
-/// A description made ready for all ports.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    traffic: Traffic,
-    sizes: Vec<u16>,
-    pub(crate) programs: Vec<Arc<Program>>,
-    pub(crate) pattern: Option<Arc<Pattern>>,
-    pub(crate) capture: Option<Arc<Capture>>,
-}
-
-impl Ready {
-    fn new(traffic: &Traffic, sizes: Vec<u16>, ports: usize) -> Result<Self, TesterError> {
-        let capture = match &traffic.replay {
-            Some(replay) => Some(Arc::new(Capture::read(Path::new(&replay.file))?)),
-            None => None,
-        };
-        let ports = if capture.is_some() { 0 } else { ports };
-        let program = |port| Program::new(traffic, &sizes, port as u8).map(Arc::new);
-        let programs: Result<_, String> = (0..ports).map(program).collect();
-        Ok(Self {
-            programs: programs.map_err(TesterError::BadTrial)?,
-            pattern: traffic
-                .integrity
-                .then(|| Arc::new(Pattern::new(traffic.seed))),
-            traffic: traffic.clone(),
-            sizes,
-            capture,
-        })
-    }
-
-    /// When the frames of a capture are due that is sent with its own timing.
-    pub(crate) fn times(&self) -> Option<Arc<Times>> {
-        let replay = self.traffic.replay.as_ref()?;
-        let capture = self.capture.as_ref()?;
-        (replay.timing == Timing::File).then(|| {
-            Arc::new(Times::new(
-                capture.times_ns(),
-                capture.period_ns(),
-                replay.speed.unwrap_or(1.0),
-                ticks_per_second(),
-            ))
-        })
-    }
-}
-
 /// Ports of a tester at most: frames have a place of 8 bits for theirs.
 const PORTS_MAX: usize = 64;
 /// Buffers beside those that rings and bursts may hold at once.
 const POOL_SPARE: u32 = 4096;
-/// How long threads get to be ready before a trial, and learning frames to be sent, seconds.
-const LEAD_S: f64 = 0.02;
-/// Learning frames per second that fit into the lead, so that many addresses lengthen it.
-const LEARNING_RATE_PPS: f64 = 1e6;
 
 impl Tester {
     /// Opens ports, given as name and URI. `pool_name` has to be unique in the process.
@@ -425,9 +334,4 @@ fn kind_of(uri: &PortUri) -> String {
     let text = uri.to_string();
     text.split_once(':')
         .map_or_else(|| text.clone(), |(kind, _)| kind.to_owned())
-}
-
-/// Ports are pairs: 0 and 1 speak with each other, 2 and 3, and so on; a port alone with itself.
-pub(crate) fn peer_of(port: usize, ports: usize) -> usize {
-    if port ^ 1 < ports { port ^ 1 } else { port }
 }

@@ -1,59 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a trial asks for, and what was seen.
 
+mod parameters;
+
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Accounted, PortTotals};
 use crate::calibration::CitedCalibration;
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
-use std::collections::BTreeMap;
-use std::path::Path;
-
-use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic, smallest as smallest_frame};
+use crate::traffic::smallest as smallest_frame;
+use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic};
 use crate::validity::{InvalidCause, Validity};
+use parameters::FRAME_SIZES;
 
-/// Frame sizes offered in a trial, in octets with FCS (RFC 2544, section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FrameSizes {
-    /// Every frame has this size: 64 to 9000 octets with FCS.
-    Fixed(u16),
-    /// The simple IMIX: 64, 594 and 1518 octets in the ratio 7:4:1; [`FrameSizes::genome`] has their order.
-    Imix,
-}
-
-/// Which tester ports transmit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Directions {
-    /// The first port transmits, the second receives.
-    OneWay,
-    /// Both ports transmit and receive at once; rates are sums over both.
-    Both,
-}
-
-/// Which IP the frames carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum IpVersion {
-    /// IPv4.
-    #[default]
-    #[serde(rename = "4")]
-    V4,
-    /// IPv6, whose frames have 84 octets with FCS at least: the header is longer by 20.
-    #[serde(rename = "6")]
-    V6,
-}
-
-impl IpVersion {
-    /// The smallest frame that holds all headers and the tester's signature, octets with FCS.
-    #[must_use]
-    pub fn frame_size_min(self) -> u16 {
-        match self {
-            Self::V4 => 64,
-            Self::V6 => 84,
-        }
-    }
-}
+pub use parameters::{
+    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX,
+};
 
 /// One trial, as asked for (RFC 2544, section 24: "Trial description").
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -392,59 +356,6 @@ impl TrialResult {
         self.validity == Validity::Valid
     }
 }
-
-impl FrameSizes {
-    /// The largest frame, octets with FCS.
-    #[must_use]
-    pub fn largest(self) -> u16 {
-        self.pattern().into_iter().max().unwrap_or(0)
-    }
-
-    /// The smallest frame, octets with FCS.
-    #[must_use]
-    pub fn smallest(self) -> u16 {
-        self.pattern().into_iter().min().unwrap_or(0)
-    }
-
-    /// The order of the sizes of a mix in the notation of RFC 6985; none where all frames have one size.
-    #[must_use]
-    pub fn genome(self) -> Option<&'static str> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Imix => Some("CUSTOM IMIX - aAaaAagaAaAa, A = 594"),
-        }
-    }
-
-    /// Sizes with FCS, the smallest first, and how many frames of each one round of the pattern has.
-    #[must_use]
-    pub fn composition(self) -> BTreeMap<u16, u32> {
-        let mut counts = BTreeMap::new();
-        for size in self.pattern() {
-            *counts.entry(size).or_default() += 1;
-        }
-        counts
-    }
-
-    /// Sizes with FCS in the order in which they are sent. IMIX is spread, not sent in runs.
-    pub(crate) fn pattern(self) -> Vec<u16> {
-        match self {
-            Self::Fixed(size) => vec![size],
-            Self::Imix => vec![64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 594, 64],
-        }
-    }
-}
-
-/// Highest rate that a trial may ask for, frames per second: more than any link carries (64-byte frames at 6.7 Tbit/s).
-pub const OFFERED_RATE_PPS_MAX: f64 = 1e10;
-
-/// Most destination addresses of one transmitting port.
-pub const MAC_ADDRESSES_MAX: u32 = 1 << 24;
-/// IP destinations of a port at most: with IPv4 networks of 24 bits from 16.0.0.0 to 47.255.255.0, with IPv6 networks of 48
-/// bits from 3fff:: to 3fff:1f:ffff::. Those of the second port of a pair follow, up to 79.255.255.0 and 3fff:3f:ffff::.
-pub const DESTINATIONS_MAX: u32 = 1 << 21;
-
-/// Smallest and largest frame, octets with FCS.
-const FRAME_SIZES: std::ops::RangeInclusive<u16> = 64..=9000;
 
 impl Trial {
     /// Checks what the trial asks for.

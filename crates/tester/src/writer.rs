@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What writes the frames of a port: the tester's own plain frames, or those of a description.
 
+mod share;
+
 use std::sync::Arc;
 
 use quietwire_dpdk::Burst;
 
 use crate::frame::{Epoch, FrameWriter, Signature};
 use crate::traffic::{Capture, Program, TRACKED_MAX};
+
+pub(crate) use share::Share;
 
 /// Writes the frames of one lane, in the order of their sequence.
 #[derive(Clone, Debug)]
@@ -132,18 +136,6 @@ impl Replayed {
             }
         });
     }
-}
-
-/// Which flows of a port a lane has: every `of`-th, from the `index`-th on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    pub(crate) index: u32,
-    pub(crate) of: u32,
-}
-
-impl Share {
-    /// All flows.
-    pub(crate) const WHOLE: Self = Self { index: 0, of: 1 };
 }
 
 /// Writes frames of a description.

@@ -1,97 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire measure`: one method over ports that are up already, or on a simulated device, without a study file.
 
+mod arguments;
 mod plan;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::Args;
-use quietwire_dpdk::PortUri;
 use quietwire_lab::RunningIsolation;
 use quietwire_report::{SearchOutcome, Summary};
 use quietwire_study::{
     GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
 };
-use quietwire_tester::{FrameSizes, Preparation};
+use quietwire_tester::Preparation;
 
-use self::plan::{Assignment, MeasuredMethod, NamedGoal};
-use super::chosen_tester::ChosenTester;
-use super::device::DeviceArgs;
-use super::isolation::IsolationArgs;
-use super::own_tester::{LINK_DEADLINE, OwnTesterArgs, cite};
+use super::own_tester::{LINK_DEADLINE, cite};
 use super::study::progress::Shown;
 use super::study::{check_place, make_parent, show};
 use crate::exit::{CheckFailed, Usage, on_signals};
-use crate::units::{parse_duration, parse_frame_sizes, parse_positive_duration};
 
-/// Measure a device that is running already by one method: a search, a sweep, a soak, bursts and more.
-#[derive(Debug, Args)]
-pub(crate) struct MeasureArgs {
-    /// The method; docs/methods.md says what each asks and gives.
-    #[arg(value_enum)]
-    method: MeasuredMethod,
-    /// Port of the tester, once or twice, as for generate; for address-caching and address-learning-rate three.
-    #[arg(long = "port", value_name = "URI", required_unless_present = "tester")]
-    ports: Vec<PortUri>,
-    /// What measures in place of the built-in tester: sim, a simulated device, with its parameters sim:KEY=VALUE,…, or
-    /// trex:HOST (docs/tester.md).
-    #[arg(long, value_name = "TESTER", conflicts_with = "ports")]
-    tester: Option<ChosenTester>,
-    /// What 100 % of the load is, frames per second summed over the ports that send. Default: what the tester itself can
-    /// do, by its calibration where that is less than it does now.
-    #[arg(long, value_name = "PPS")]
-    max_rate_pps: Option<f64>,
-    /// A loss ratio to search for, by its name: NDR=0, PDR=0.0001, which are the default. More than once for several.
-    #[arg(long = "goal", value_name = "NAME=RATIO")]
-    goals: Vec<NamedGoal>,
-    /// A key of the method, as in a study file; of another section SECTION.KEY=VALUE, of every goal goal.KEY=VALUE.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    settings: Vec<Assignment>,
-    /// Octets with FCS, 64 to 9000, or imix.
-    #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_frame_sizes)]
-    frame_size: FrameSizes,
-    /// How long the frames of a trial are counted: 500ms, 10s.
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_positive_duration)]
-    duration: Duration,
-    /// How long the same load runs before anything is counted.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
-    warm_up: Duration,
-    /// How long to go on receiving after the last frame.
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_duration)]
-    drain: Duration,
-    /// Only the first port sends.
-    #[arg(long)]
-    one_way: bool,
-    /// Flows of each port that sends.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    flows: u16,
-    #[command(flatten)]
-    own: OwnTesterArgs,
-    #[command(flatten)]
-    isolation: IsolationArgs,
-    /// Calibrations that trials are to cite, made by `quietwire tester calibrate`. Default: quietwire/calibration.json in
-    /// $XDG_STATE_HOME or ~/.local/state, where it is there.
-    #[arg(long, value_name = "FILE", conflicts_with = "tester")]
-    calibration: Option<PathBuf>,
-    #[command(flatten)]
-    device: DeviceArgs,
-    /// Keep every trial in this file (SQLite), from which `study report` makes the page again. It must not be there yet.
-    #[arg(long, value_name = "PATH")]
-    store: Option<PathBuf>,
-    /// Write a page of the result.
-    #[arg(long, value_name = "PATH")]
-    html: Option<PathBuf>,
-    /// Print the result as JSON.
-    #[arg(long)]
-    json: bool,
-    /// On a terminal, show the search as it closes in.
-    #[arg(long)]
-    progress: bool,
-}
+pub(crate) use arguments::MeasureArgs;
 
 pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     if args.tester.is_some() && args.device.is_named() {

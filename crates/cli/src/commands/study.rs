@@ -21,7 +21,7 @@ use quietwire_study::{
 
 use super::chosen_tester::ChosenTester;
 use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
-use crate::text::{fold, print, say, terminal_width};
+use crate::text::{fold, print, say, terminal_columns};
 use progress::Shown;
 
 /// Run a study, of a file or one that is ready-made, or make its page again from its store.
@@ -262,12 +262,12 @@ pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> R
             results,
         )?)?)?;
     } else {
-        let width = terminal_width();
+        let width = terminal_columns();
         let table = text_table(&Summary::of(results)?, width);
+        // Tables are no wider than this: only sentences are folded.
+        let width = width.map_or(usize::MAX, usize::from);
         let lines = table.trim_end().lines();
-        let folded: Vec<String> = lines
-            .map(|line| fold(line, usize::from(width), 0))
-            .collect();
+        let folded: Vec<String> = lines.map(|line| fold(line, width, 0)).collect();
         print(folded.join("\n"))?;
     }
     if let Some(path) = html {

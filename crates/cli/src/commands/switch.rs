@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire switch`: run the data plane, and look at a running one.
 
+mod answers;
 mod bridging;
 mod capture;
 mod change;
 mod cycles;
 mod router;
 mod rules;
+mod stats;
 mod table;
 mod tables;
 mod trace;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use ipnet::IpNet;
 use quietwire_host::CpuList;
@@ -31,9 +33,10 @@ use quietwire_switch::config::{
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::{Switch, SwitchError};
 
-use crate::exit::{CheckFailed, on_signals, require_memory};
+use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
 use crate::text::print;
 use crate::units::{parse_duration, parse_path};
+use answers::OTHER_VERSION;
 
 /// The userspace data plane: forward packets between ports.
 #[derive(Debug, Args)]
@@ -149,6 +152,9 @@ enum HugePagesArg {
     Require,
 }
 
+/// Interval of `show stats --watch` without --for.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Look at a running switch.
 #[derive(Debug, Args)]
 struct ShowArgs {
@@ -164,9 +170,13 @@ struct ShowArgs {
     /// Of routes: so many at most.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// Of cycles: what happens in this time from now on, like 1s. Since the start otherwise.
+    /// Of cycles and stats: what is counted in this time from now on, like 1s; stats with rates per second. Default: since the
+    /// start.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     interval: Option<Duration>,
+    /// Of stats: again and again until a signal ends it, each time those of the last second or of the time of --for.
+    #[arg(long)]
+    watch: bool,
     /// Print it as JSON.
     #[arg(long)]
     json: bool,
@@ -220,8 +230,6 @@ enum SubjectArg {
     /// The configuration, as a file that asks for the same.
     Config,
 }
-
-const OTHER_VERSION: &str = "the answer of the switch is of another version";
 
 pub(crate) fn run(args: SwitchArgs) -> Result<()> {
     match args.command {
@@ -375,10 +383,19 @@ fn exit_with_parent() -> Result<()> {
 }
 
 fn show(args: &ShowArgs) -> Result<()> {
+    if args.watch && !matches!(args.subject, SubjectArg::Stats) {
+        bail!(Usage(
+            "--watch is for `switch show stats`; leave it out".to_owned()
+        ));
+    }
     let subject = match args.subject {
         SubjectArg::Ports => Subject::Ports,
         SubjectArg::Fdb => Subject::Fdb,
         SubjectArg::Threads => Subject::Threads,
+        SubjectArg::Stats if args.watch || args.interval.is_some() => {
+            let length = args.interval.unwrap_or(WATCH_INTERVAL);
+            return stats::watch(&args.control_socket, length, args.watch, args.json);
+        }
         SubjectArg::Stats => Subject::Stats,
         SubjectArg::Queues => Subject::Queues,
         SubjectArg::Moves => Subject::Moves,

@@ -2,6 +2,7 @@
 //! `quietwire tester`: what the tester can do by itself.
 
 mod self_test;
+mod table;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
 use quietwire_dpdk::PortUri;
+use quietwire_report::TerminalTable;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibration, CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Preparation,
@@ -24,6 +25,7 @@ use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs};
 use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{print, say};
 use crate::units::{parse_frame_sizes, parse_positive_duration};
+use table::table;
 
 /// What the tester can do by itself, without a device.
 #[derive(Debug, Args)]
@@ -274,20 +276,11 @@ fn text(calibration: &Calibration) -> String {
     parts.join("\n")
 }
 
-fn table(head: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(head);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 fn us(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e3))
 }
 
-fn rates(sizes: &[SizeCalibration]) -> Table {
+fn rates(sizes: &[SizeCalibration]) -> TerminalTable {
     let mut table = table(&[
         "frames",
         "clean Mpps",
@@ -314,7 +307,7 @@ fn rates(sizes: &[SizeCalibration]) -> Table {
     table
 }
 
-fn pacing(sizes: &[SizeCalibration]) -> Table {
+fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
     let mut table = table(&[
         "pacing",
         "at Mpps",

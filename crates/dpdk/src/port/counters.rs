@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::PortStats;
+use super::stats::PortStats;
 
 /// A counter with one writer.
 #[derive(Debug, Default)]

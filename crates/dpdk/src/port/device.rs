@@ -9,7 +9,8 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::counters::{self, QueueCounters};
-use super::{PortOptions, PortStats, length_max, pairs};
+use super::options::{PortOptions, length_max, pairs};
+use super::stats::PortStats;
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::error::{self, Error};

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use quietwire_memory::Mapping;
 use quietwire_vhost::features::{self, F_LOG_ALL};
 
-use super::PortStats;
 use super::counters::{self, QueueCounters};
 use super::peers::{Peers, Reactor};
+use super::stats::PortStats;
 use crate::eal::Memory;
 
 /// The guest of a vhost-user port, or what drives virtio in its place.

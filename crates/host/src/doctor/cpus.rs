@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Check, Machine};
+use super::Machine;
+use super::check::Check;
 use crate::CpuList;
 
 /// One CPU measures, another one is measured.

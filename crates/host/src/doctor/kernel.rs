@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the running kernel offers.
 
-use super::{Check, Machine};
+use super::Machine;
+use super::check::Check;
 use crate::settings::release_numbers;
 
 /// The kernel of Debian 11; older ones were never tried.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory and huge pages.
 
-use super::{Check, Machine};
+use super::Machine;
+use super::check::Check;
 
 /// Under this, a study's processes do not fit, MiB.
 const MEMORY_LEAST_MIB: u64 = 512;

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use super::{Check, Machine, State};
+use super::Machine;
+use super::check::{Check, State};
 
 /// Capabilities that a study uses, with their bit (include/uapi/linux/capability.h).
 const CAPABILITIES: [(u32, &str); 5] = [

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{Check, State, examine, worst};
+use super::check::{Check, State};
+use super::{examine, worst};
 
 const SEARCH_PATH: &str = "/usr/bin:/usr/sbin";
 

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::THREAD;
 use crate::{CpuId, CpuList};
+
+/// Begins the names of measuring threads; the CPU follows.
+pub(super) const THREAD: &str = "qw-jitter-";
 
 /// What took time from a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

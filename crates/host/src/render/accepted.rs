@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use super::memory::socket_memory;
 use super::tests::{between, cpus, sample};
 use super::*;
 use crate::machines;
-use crate::partition::{Wishes, plan};
+use crate::partition::{Role, Wishes, plan};
 
 /// Fails when a program is not there: `make test` installs what tests run.
 fn wants(program: &str) {

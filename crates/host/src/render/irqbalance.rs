@@ -4,7 +4,7 @@
 use crate::partition::Plan;
 
 pub(super) fn render(plan: &Plan) -> String {
-    let banned = super::all(plan).difference(&plan.housekeeping);
+    let banned = super::cpus::all(plan).difference(&plan.housekeeping);
     format!("IRQBALANCE_BANNED_CPULIST={banned}\n")
 }
 
@@ -12,5 +12,8 @@ pub(super) fn render(plan: &Plan) -> String {
 pub(super) fn check(text: &str, plan: &Plan) {
     use super::tests::{cpus, value};
     let banned = cpus(&value(text, "IRQBALANCE_BANNED_CPULIST="));
-    assert_eq!(super::all(plan).difference(&banned), plan.housekeeping);
+    assert_eq!(
+        super::cpus::all(plan).difference(&banned),
+        plan.housekeeping
+    );
 }

@@ -15,7 +15,7 @@ cpuManagerPolicyOptions:
 topologyManagerPolicy: single-numa-node
 reservedSystemCPUs: \"{}\"
 ",
-        super::all(plan).difference(&for_pods(plan))
+        super::cpus::all(plan).difference(&for_pods(plan))
     )
 }
 

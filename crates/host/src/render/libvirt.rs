@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A domain for each guest: what concerns CPUs and memory, to be merged into its definition (libvirt's formatdomain).
 
-use super::Rendered;
+use super::file::Rendered;
 use super::guest::{memory_mib, needs_topoext, virtual_cpus};
 use crate::partition::{Group, Plan, Role};
 

@@ -15,8 +15,8 @@ ovs-vsctl --no-wait set Open_vSwitch . \\
     other_config:dpdk-socket-mem='\"{}\"'
 ",
         plan.cpus(Role::Forwarding).to_mask(),
-        super::control(plan).to_mask(),
-        super::socket_memory(plan),
+        super::cpus::control(plan).to_mask(),
+        super::memory::socket_memory(plan),
     );
     if plan.nics.is_empty() {
         return text;
@@ -52,9 +52,12 @@ pub(super) fn check(text: &str, plan: &Plan) {
         cpus(&word(text, "pmd-cpu-mask=")),
         plan.cpus(Role::Forwarding)
     );
-    assert_eq!(cpus(&word(text, "dpdk-lcore-mask=")), super::control(plan));
+    assert_eq!(
+        cpus(&word(text, "dpdk-lcore-mask=")),
+        super::cpus::control(plan)
+    );
     let memory = between(text, "dpdk-socket-mem='\"", "\"");
-    assert_eq!(memory, super::socket_memory(plan));
+    assert_eq!(memory, super::memory::socket_memory(plan));
     let affinities = text
         .lines()
         .filter_map(|line| line.split_once("pmd-rxq-affinity="))

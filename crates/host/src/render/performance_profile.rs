@@ -17,7 +17,7 @@ const ITS_OWN: [&str; 8] = [
 ];
 
 pub(super) fn render(plan: &Plan) -> String {
-    let isolated = super::all(plan).difference(&plan.housekeeping);
+    let isolated = super::cpus::all(plan).difference(&plan.housekeeping);
     let mut text = format!(
         "apiVersion: performance.openshift.io/v2
 kind: PerformanceProfile
@@ -35,7 +35,7 @@ spec:
         plan.housekeeping
     );
     if let Some(first) = plan.huge_pages.first() {
-        let size = super::page_size(first.page_kib);
+        let size = super::memory::page_size(first.page_kib);
         text += &format!("  hugepages:\n    defaultHugepagesSize: {size}\n    pages:\n");
         for pool in &plan.huge_pages {
             text += &format!(
@@ -64,7 +64,7 @@ pub(super) fn check(text: &str, plan: &Plan) {
     let reserved = cpus(&between(text, "reserved: \"", "\""));
     assert_eq!(reserved, plan.housekeeping);
     assert!(plan.isolated().difference(&isolated).is_empty());
-    assert_eq!(isolated.union(&reserved), super::all(plan));
+    assert_eq!(isolated.union(&reserved), super::cpus::all(plan));
     let counts = text
         .lines()
         .filter_map(|line| line.trim().strip_prefix("count: "))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! QEMU without libvirt: options for CPUs and memory, and the pinning of its threads, which it leaves to others.
 
-use super::Rendered;
+use super::file::Rendered;
 use super::guest::{memory_mib, needs_topoext, virtual_cpus};
 use crate::partition::{Group, Plan, Role};
 

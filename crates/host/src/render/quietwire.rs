@@ -15,8 +15,8 @@ pub(super) fn render(plan: &Plan) -> String {
     let mut text = format!(
         "forwarding-cpus = \"{}\"\nservice-cpus = \"{}\"\ncontrol-cpus = \"{}\"\nrx-ring-size = {}\ntx-ring-size = {}\nidle = \"{idle}\"\n",
         plan.cpus(Role::Forwarding),
-        super::service(plan),
-        super::control(plan),
+        super::cpus::service(plan),
+        super::cpus::control(plan),
         plan.rx_ring_size,
         plan.tx_ring_size
     );
@@ -41,8 +41,8 @@ pub(super) fn check(text: &str, plan: &Plan) {
     let table: toml::Table = text.parse().unwrap();
     let list = |key: &str| cpus(table[key].as_str().unwrap());
     assert_eq!(list("forwarding-cpus"), plan.cpus(Role::Forwarding));
-    assert_eq!(list("service-cpus"), super::service(plan));
-    assert_eq!(list("control-cpus"), super::control(plan));
+    assert_eq!(list("service-cpus"), super::cpus::service(plan));
+    assert_eq!(list("control-cpus"), super::cpus::control(plan));
     assert_eq!(
         table["rx-ring-size"].as_integer(),
         Some(i64::from(plan.rx_ring_size))

@@ -6,7 +6,7 @@ use crate::partition::{Plan, Role};
 
 pub(super) fn render(plan: &Plan) -> String {
     let forwarding = plan.cpus(Role::Forwarding);
-    let main: CpuList = super::control(plan).first().into_iter().collect();
+    let main: CpuList = super::cpus::control(plan).first().into_iter().collect();
     let devices: String = plan
         .nics
         .iter()
@@ -26,7 +26,7 @@ pub(super) fn render(plan: &Plan) -> String {
     format!(
         "dpdk-testpmd -l {} --main-lcore {main} --socket-mem {}{devices} -- --nb-cores={} --rxq={queues} --txq={queues} --rxd={} --txd={} --forward-mode=io --stats-period=1\n",
         main.union(&forwarding),
-        super::socket_memory(plan),
+        super::memory::socket_memory(plan),
         forwarding.len(),
         plan.rx_ring_size,
         plan.tx_ring_size
@@ -41,8 +41,11 @@ pub(super) fn check(text: &str, plan: &Plan) {
         cpus(&word(text, "--main-lcore ")),
     );
     assert_eq!(listed.difference(&main), plan.cpus(Role::Forwarding));
-    assert!(super::control(plan).union(&main) == super::control(plan));
-    assert_eq!(word(text, "--socket-mem "), super::socket_memory(plan));
+    assert!(super::cpus::control(plan).union(&main) == super::cpus::control(plan));
+    assert_eq!(
+        word(text, "--socket-mem "),
+        super::memory::socket_memory(plan)
+    );
     let devices = text.split_whitespace().skip_while(|word| *word != "-a");
     let devices: Vec<&str> = devices
         .take_while(|word| *word != "--")

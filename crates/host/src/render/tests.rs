@@ -5,6 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::CpuList;
 use crate::machines;
 use crate::partition::{Wishes, plan, samples};
 

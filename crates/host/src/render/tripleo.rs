@@ -26,10 +26,10 @@ pub(super) fn render(plan: &Plan) -> String {
         plan.cpus(Role::Guest),
         plan.cpus(Role::Host),
         plan.cpus(Role::Forwarding),
-        super::control(plan),
-        super::socket_memory(plan),
-        super::service(plan).to_mask(),
-        super::control(plan).to_mask()
+        super::cpus::control(plan),
+        super::memory::socket_memory(plan),
+        super::cpus::service(plan).to_mask(),
+        super::cpus::control(plan).to_mask()
     )
 }
 
@@ -48,9 +48,18 @@ pub(super) fn check(text: &str, plan: &Plan) {
         maybe_cpus(&value("NovaComputeCpuDedicatedSet")),
         plan.cpus(Role::Guest)
     );
-    assert_eq!(cpus(&value("OvsDpdkCoreList")), super::control(plan));
-    assert_eq!(value("OvsDpdkSocketMemory"), super::socket_memory(plan));
-    assert_eq!(cpus(&value("SERVICE_CORE_MASK")), super::service(plan));
-    assert_eq!(cpus(&value("DPDK_CTRL_THREAD_MASK")), super::control(plan));
+    assert_eq!(cpus(&value("OvsDpdkCoreList")), super::cpus::control(plan));
+    assert_eq!(
+        value("OvsDpdkSocketMemory"),
+        super::memory::socket_memory(plan)
+    );
+    assert_eq!(
+        cpus(&value("SERVICE_CORE_MASK")),
+        super::cpus::service(plan)
+    );
+    assert_eq!(
+        cpus(&value("DPDK_CTRL_THREAD_MASK")),
+        super::cpus::control(plan)
+    );
     super::kernel_cmdline::check(&value("KernelArgs"), plan);
 }

@@ -4,7 +4,7 @@
 use crate::partition::{Plan, Role};
 
 pub(super) fn render(plan: &Plan) -> String {
-    let main = super::control(plan)
+    let main = super::cpus::control(plan)
         .first()
         .map_or(String::new(), |cpu| format!("  main-core {cpu}\n"));
     let mut text = format!(
@@ -50,7 +50,8 @@ pub(super) fn check(text: &str, plan: &Plan) {
         plan.cpus(Role::Forwarding)
     );
     assert!(
-        super::control(plan).contains(crate::CpuId(value(text, "  main-core ").parse().unwrap()))
+        super::cpus::control(plan)
+            .contains(crate::CpuId(value(text, "  main-core ").parse().unwrap()))
     );
     assert_eq!(text.matches('{').count(), text.matches('}').count());
     // Each device with the CPUs of its workers, which are counted in the order of the list above.

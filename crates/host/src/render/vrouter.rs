@@ -8,8 +8,8 @@ pub(super) fn render(plan: &Plan) -> String {
     format!(
         "CPU_CORE_MASK={}\nDPDK_COMMAND_ADDITIONAL_ARGS=\"--service_core_mask {} --dpdk_ctrl_thread_mask {} --vr_dpdk_rx_ring_sz {} --vr_dpdk_tx_ring_sz {} --yield_option {yields}\"\n",
         plan.cpus(Role::Forwarding).to_mask(),
-        super::service(plan).to_mask(),
-        super::control(plan).to_mask(),
+        super::cpus::service(plan).to_mask(),
+        super::cpus::control(plan).to_mask(),
         plan.rx_ring_size,
         plan.tx_ring_size
     )
@@ -24,11 +24,11 @@ pub(super) fn check(text: &str, plan: &Plan) {
     );
     assert_eq!(
         cpus(&word(text, "--service_core_mask ")),
-        super::service(plan)
+        super::cpus::service(plan)
     );
     assert_eq!(
         cpus(&word(text, "--dpdk_ctrl_thread_mask ")),
-        super::control(plan)
+        super::cpus::control(plan)
     );
     assert_eq!(
         word(text, "--vr_dpdk_rx_ring_sz "),

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{APPLY, Check, Machine, some_of};
+use super::check::{APPLY, Check, some_of};
+use super::machine::Machine;
 use crate::partition::Role;
 use crate::tasks::Task;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kernel's command line, and whether it took effect.
 
-use super::{Check, Machine, UNREADABLE};
+use super::check::{Check, UNREADABLE};
+use super::machine::Machine;
 use crate::CpuList;
 use crate::partition::BootParameter;
 

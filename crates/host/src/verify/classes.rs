@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classes of service: that they are there, have their ways and CPUs, and that forwarding threads are in theirs.
 
-use super::{APPLY, Check, Machine, some_of};
+use super::check::{APPLY, Check, some_of};
+use super::machine::Machine;
 use crate::files::Disk;
 use crate::partition::Class;
 use crate::resctrl::{Group, Resctrl};

@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use super::{APPLY, Check, Machine, UNREADABLE};
+use super::check::{APPLY, Check, UNREADABLE};
+use super::machine::Machine;
 use crate::CpuList;
 use crate::partition::{NicPlan, USER_SPACE_DRIVERS};
 

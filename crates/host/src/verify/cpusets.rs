@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{APPLY, Check, Machine, UNREADABLE, some_of};
+use super::check::{APPLY, Check, UNREADABLE, some_of};
+use super::machine::Machine;
 use crate::CpuList;
 use crate::cpuset::{Cpusets, Version, child_sets, processes};
 use crate::partition::Role;

@@ -2,7 +2,8 @@
 //! Whether the scheduler balances isolated CPUs: they have no scheduling domain then (kernel documentation:
 //! scheduler/sched-stats.rst, sched-domains.rst).
 
-use super::{Check, Machine, some_of};
+use super::check::{Check, some_of};
+use super::machine::Machine;
 
 const STATISTICS: &str = "proc/schedstat";
 const DEBUG: &str = "sys/kernel/debug/sched/domains";

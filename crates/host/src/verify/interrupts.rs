@@ -4,7 +4,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{APPLY, Check, Machine, UNREADABLE, some_of};
+use super::check::{APPLY, Check, UNREADABLE, some_of};
+use super::machine::Machine;
 use crate::CpuList;
 
 const IRQS: &str = "proc/irq";

@@ -5,30 +5,20 @@
 mod activity;
 mod counts;
 mod forwarding;
+mod interval;
 mod noise;
 mod sample;
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Check, Machine};
+use super::check::Check;
+use super::machine::Machine;
 use crate::partition::Plan;
+use interval::Interval;
 
 pub use counts::{Line, PerCpu};
 pub use sample::{Sample, ThreadSample};
-
-/// What to judge an interval by.
-struct Interval<'a> {
-    machine: &'a Machine<'a>,
-    before: &'a Sample,
-    after: &'a Sample,
-    seconds: f64,
-    /// Whether the plan turns the tick off.
-    is_tickless: bool,
-}
-
-/// A tick that is off comes once a second all the same, and may come once more on the edge of an interval.
-const TICKS_PER_S: f64 = 2.0;
 
 /// Judges what happened between two samples of the machine whose files are below `root`.
 #[must_use]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Huge pages on each node (kernel documentation: admin-guide/mm/hugetlbpage.rst).
 
-use super::{APPLY, Check, Machine, UNREADABLE};
+use super::check::{APPLY, Check, UNREADABLE};
+use super::machine::Machine;
 use crate::partition::HugePages;
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {

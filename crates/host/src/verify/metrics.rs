@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{Check, PerCpu, Sample, Verdict};
+use super::check::{Check, Verdict};
+use super::{PerCpu, Sample};
 
 struct Text(String);
 

@@ -2,36 +2,13 @@
 //! What other programs believe of the machine's CPUs: Open vSwitch, VPP, Nova, systemd, tuned, libvirt, the kubelet. Two
 //! who both place threads undo each other silently.
 
+mod claim;
 mod read;
 
-use super::{Check, Machine};
-use crate::CpuList;
+use super::check::Check;
+use super::machine::Machine;
 use crate::partition::Role;
-
-/// What a program's CPUs are to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    /// Forwarding CPUs only.
-    Forwarding,
-    /// Guests' CPUs only.
-    Guests,
-    /// No isolated CPU.
-    NotIsolated,
-    /// All isolated CPUs at least.
-    AllIsolated,
-}
-
-/// CPUs in a file of another program's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Claim {
-    name: &'static str,
-    file: String,
-    what: String,
-    /// None where the text is no set of CPUs.
-    cpus: Option<CpuList>,
-    wanted: Wanted,
-    remedy: &'static str,
-}
+use claim::{Claim, Wanted};
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let claims = read::claims(machine);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Governors, limits of frequencies, SST-BF's cores of high priority, polling for machine checks.
 
-use super::{APPLY, Check, Machine, UNREADABLE, some_of};
+use super::check::{APPLY, Check, UNREADABLE, some_of};
+use super::machine::Machine;
 use crate::CpuId;
 use crate::partition::{FrequencySetting, Idle};
 

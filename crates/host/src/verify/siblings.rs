@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPUs that are online, threads that share a core, CPUs that share a cache.
 
-use super::{Check, Machine, UNREADABLE, some_of};
+use super::check::{Check, UNREADABLE, some_of};
+use super::machine::Machine;
 use crate::CpuList;
 use crate::partition::Role;
 

@@ -2,7 +2,8 @@
 //! Where the kernel takes received packets on with (kernel documentation: networking/scaling.rst), and how many receive
 //! queues there are.
 
-use super::{APPLY, Check, Machine, UNREADABLE, some_of};
+use super::check::{APPLY, Check, UNREADABLE, some_of};
+use super::machine::Machine;
 
 const INTERFACES: &str = "sys/class/net";
 

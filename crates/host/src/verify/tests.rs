@@ -4,8 +4,9 @@
 use std::fs;
 
 use super::*;
+use crate::CpuId;
 use crate::partition::parts::{class, group, list};
-use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, QueueCpu};
+use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, QueueCpu, Role};
 
 /// 6 CPUs of 3 cores: the host on the first, forwarding on the second with its sibling idle, and a guest.
 fn plan() -> Plan {

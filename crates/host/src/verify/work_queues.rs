@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where the kernel's work that is bound to no CPU runs (kernel documentation: core-api/workqueue.rst).
 
-use super::{APPLY, Check, Machine};
+use super::check::{APPLY, Check};
+use super::machine::Machine;
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let files = [

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The client's side of the control channel.
 
+mod offer;
+
 use std::collections::VecDeque;
 
-use super::{Action, Actions, Init, Message, Name, Secret, SessionError, is_within};
-use crate::message::{Direction, Hello, MAX_LOG2_RING_SIZE, MODE_ETHERNET, RingPlace, VERSION};
+use super::action::{Action, Actions, SessionError, is_within};
+
+use crate::message::{
+    Direction, Hello, Init, MAX_LOG2_RING_SIZE, MODE_ETHERNET, Message, Name, Secret, VERSION,
+};
 use crate::ring::RingSizes;
+
+pub use offer::Offer;
 
 /// What a client needs to know of its interface.
 #[derive(Clone, Debug)]
@@ -38,15 +45,6 @@ impl Default for ClientConfig {
             sizes: RingSizes::both(10),
         }
     }
-}
-
-/// The memory that a client shares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer<F> {
-    /// Octets and file of each region.
-    pub regions: Vec<(u64, F)>,
-    /// Rings, and the eventfds of their interrupts.
-    pub rings: Vec<(RingPlace, F)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The server's side of the control channel.
 
-use super::{Action, Actions, Init, Limits, Message, Name, Secret, SessionError, is_within};
-use crate::message::{Direction, Hello, MODE_ETHERNET, RingPlace, VERSION};
+use super::action::{Action, Actions, Limits, SessionError, is_within};
+
+use crate::message::{
+    Direction, Hello, Init, MODE_ETHERNET, Message, Name, RingPlace, Secret, VERSION,
+};
 
 /// The first exchange on a server's socket, before it is known which of the socket's interfaces the client asks for.
 #[derive(Debug)]

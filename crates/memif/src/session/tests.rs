@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+use crate::message::Init;
+use crate::message::Name;
+use crate::message::RingPlace;
+use crate::message::Secret;
 use proptest::prelude::*;
 
 use super::*;

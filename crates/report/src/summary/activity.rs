@@ -5,7 +5,7 @@ use quietwire_monitor::{Activity, CpuActivity};
 use quietwire_study::{DeedRecord, Intensity, TrialRecord};
 use serde::Serialize;
 
-use super::Spread;
+use super::spread::Spread;
 
 /// How one CPU's time was shared among its states.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,7 +4,8 @@
 use quietwire_study::{ApplicationSeen, StepKind};
 use serde::Serialize;
 
-use super::{Spread, Steps, of_kind};
+use super::spread::Spread;
+use super::steps::{Steps, of_kind};
 
 /// TCP throughput and round trips of an echo in one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]

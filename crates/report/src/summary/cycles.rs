@@ -4,7 +4,7 @@
 use quietwire_study::{ElementActivity, TrialRecord};
 use serde::Serialize;
 
-use super::Spread;
+use super::spread::Spread;
 use crate::format;
 
 /// How cycles were reckoned.

@@ -9,8 +9,8 @@ use quietwire_search::{
 use quietwire_study::{StepKind, StepRecord};
 use serde::Serialize;
 
-use super::Steps;
 use super::latency::{RoundTrip, of_trials};
+use super::steps::Steps;
 use crate::error::ReportError;
 
 /// Parts of the trials whose losses are told where there are trials enough, percent.

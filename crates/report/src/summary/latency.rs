@@ -9,7 +9,8 @@ use quietwire_study::{StepKind, StepRecord, TrialRecord};
 use quietwire_tester::{DelayVariation, LatencySummary, TrialResult};
 use serde::Serialize;
 
-use super::{Spread, Steps, of_kind, percent_of};
+use super::spread::{Spread, percent_of};
+use super::steps::{Steps, of_kind};
 use crate::error::ReportError;
 use crate::format;
 

@@ -3,30 +3,37 @@
 
 mod activity;
 mod application;
+mod case;
 mod cycles;
 mod further;
 mod latency;
 mod losses;
 mod published;
+mod spread;
+mod steps;
 mod tenants;
 mod throughput;
 
 use quietwire_study::{
-    Case, FrameSize, NeighboursIn, RunEnd, StepKind, StepPlan, StepRecord, StudyFile, StudyResults,
-    TrialRecord,
+    Case, FrameSize, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, TrialRecord,
 };
 use quietwire_tester::{FrameSizes, InvalidCause};
 use serde::Serialize;
 
 use crate::error::ReportError;
+
 pub use activity::{CpuShare, NeighbourShare, ThreadShare};
 pub use application::Applications;
+pub use case::{CaseSummary, Health};
 pub use cycles::{CyclesPerFrame, Reckoned};
 pub(crate) use further::soak_end;
 pub use further::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
 pub use latency::{OwnPart, PercentileValue, RoundTrip};
 pub use losses::LossPlaces;
 pub use published::{MeasuredRatios, PublishedRow};
+pub use spread::Spread;
+pub(crate) use spread::percent_of;
+pub(crate) use steps::{Steps, measured};
 pub use tenants::{TenantsAt, TenantsFound, TenantsSummary};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
@@ -125,106 +132,6 @@ pub struct SizeShare {
     pub frames: u32,
 }
 
-/// What was seen in one case at one frame size.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CaseSummary {
-    /// Its name.
-    pub name: String,
-    /// What it is, in words.
-    pub description: String,
-    /// What 100 % of the load is, frames per second; none when that was not found.
-    pub max_rate_pps: Option<f64>,
-    /// One for each goal of the search.
-    pub goals: Vec<GoalSummary>,
-    /// The highest load of the sweep at which all cases with the same 100 % had a valid trial.
-    pub highest_load: Option<HighestLoad>,
-    /// The sweep, in order of the load.
-    pub sweep: Vec<SweepPoint>,
-    /// Every valid trial of searches and sweeps.
-    pub points: Vec<LossPoint>,
-    /// The trials at a low load.
-    pub round_trip: Option<RoundTrip>,
-    /// What applications saw.
-    pub applications: Option<Applications>,
-    /// What further methods found, by step and round.
-    pub methods: Vec<MethodResult>,
-    /// What a frame cost the device; none where that cannot be told.
-    pub cycles: Option<CyclesPerFrame>,
-    /// What every figure has to carry: who shares which CPU, what runs in software emulation.
-    pub warnings: Vec<String>,
-    /// What CPUs did, over all valid trials.
-    pub cpus: Vec<CpuShare>,
-    /// Threads of device and tester that ran for a good part of the time, over all valid trials.
-    pub threads: Vec<ThreadShare>,
-    /// How hard its neighbours worked, over all valid trials; none without neighbours.
-    pub neighbours: Option<NeighbourShare>,
-    /// Where frames were lost, over all valid trials; none if no device told its counters.
-    pub losses: Option<LossPlaces>,
-    /// How the tester did.
-    pub health: Health,
-}
-
-/// How the tester did in one case.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Health {
-    /// Trials.
-    pub trials: usize,
-    /// Of those, invalid.
-    pub invalid: usize,
-    /// Why, and how often; the most frequent first. A trial counts under the cause of its first reason.
-    pub causes: Vec<(InvalidCause, usize)>,
-    /// The sentences, and how often; the most frequent first. Digits are left out, so that alike sentences count together.
-    pub reasons: Vec<(String, usize)>,
-    /// Of valid trials: the largest part of the schedule that was missed, 0 to 1.
-    pub worst_pacing_miss_ratio: f64,
-    /// Of all trials: longest gap of the tester's own loop, nanoseconds; median over trials.
-    pub median_longest_gap_ns: u64,
-    /// Of all trials: longest gap of the tester's own loop, nanoseconds.
-    pub longest_gap_ns: u64,
-    /// Gaps over 100 microseconds in all trials together.
-    pub gaps_over_100us: u64,
-    /// Frames that the tester's own receive side dropped.
-    pub receive_drops: u64,
-    /// Trials without real-time priority.
-    pub without_realtime: usize,
-}
-
-/// Values of several rounds or repeats.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// The middle one; of an even number the lower of the two, so that it is one that was seen.
-    pub median: f64,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-    /// All, in the order in which they were seen.
-    pub values: Vec<f64>,
-}
-
-impl Spread {
-    /// Of some values; none of none.
-    pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
-        let mut sorted = values.clone();
-        sorted.sort_by(f64::total_cmp);
-        let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
-        Some(Self {
-            median,
-            min: *sorted.first()?,
-            max: *sorted.last()?,
-            values,
-        })
-    }
-}
-
-/// `value` in percent of `base`, where that means something.
-pub(crate) fn percent_of(value: f64, base: f64) -> Option<f64> {
-    (base > 0.0).then(|| value / base * 100.0)
-}
-
-/// A step with a case and size of which trials are looked at.
-pub(crate) type Steps<'a> = Vec<&'a StepRecord>;
-
 impl Summary {
     /// Computes everything.
     ///
@@ -257,14 +164,6 @@ impl Summary {
                 .collect::<Result<_, _>>()?,
         })
     }
-}
-
-/// Cases that are not left out, in the file's order.
-pub(crate) fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
-    let cases = results.file.cases.iter();
-    let is_one = |case: &&Case| case.tenants.is_none() || results.was_tried(case);
-    let cases = cases.filter(is_one);
-    cases.filter(|case| results.unavailable(&case.name).is_none())
 }
 
 fn unavailable(results: &StudyResults) -> Vec<UnavailableCase> {
@@ -530,12 +429,4 @@ fn without_numbers(text: &str) -> String {
         }
     }
     plain
-}
-
-/// Steps of one kind.
-pub(crate) fn of_kind<'a>(
-    steps: &'a Steps<'_>,
-    kind: &'a StepKind,
-) -> impl Iterator<Item = &'a StepRecord> {
-    steps.iter().copied().filter(move |step| step.kind == *kind)
 }

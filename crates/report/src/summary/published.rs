@@ -4,7 +4,7 @@
 use quietwire_study::{PublishedFigure, StudyResults};
 use serde::Serialize;
 
-use super::CaseSummary;
+use super::case::CaseSummary;
 
 /// One published configuration, and what answers to it here.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,7 +6,8 @@ use quietwire_study::{FrameSize, StepKind, StudyResults, TenantsPlan, TrialRecor
 use serde::Serialize;
 
 use super::cycles::{CyclesPerFrame, of_frames, per_second};
-use super::{Spread, Steps};
+use super::spread::Spread;
+use super::steps::Steps;
 
 /// What adding tenants came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -127,7 +128,7 @@ fn is_unknown(results: &StudyResults, case: &str, round: u32) -> bool {
 
 fn rows(results: &StudyResults, plan: &TenantsPlan, size: FrameSize) -> Vec<TenantsAt> {
     let mut rows = Vec::new();
-    for case in super::measured(results) {
+    for case in super::steps::measured(results) {
         let Some(tenants) = case.tenants else {
             continue;
         };

@@ -1,104 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates found, and loss against load.
 
+mod rates;
+
 use std::ops::Range;
 
 use quietwire_search::{Attempt, Findings, MlrEnd, MlrIrregularity, Readings, SearchEnd};
 use quietwire_study::{Goal, StepKind, StepRecord, TrialRecord};
-use serde::Serialize;
 
-use super::{CaseSummary, Spread, Steps, of_kind};
+use super::case::CaseSummary;
+use super::spread::Spread;
+use super::steps::{Steps, of_kind};
 
-/// What the searches for one goal found, over all rounds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GoalSummary {
-    /// Name of the goal.
-    pub name: String,
-    /// Loss that it allows, 0 to 1.
-    pub loss_ratio: f64,
-    /// One for each round that was begun.
-    pub outcomes: Vec<SearchOutcome>,
-    /// What each of them would be if its invalid trials counted; none of a search that is not through.
-    pub readings: Vec<Option<Readings>>,
-    /// The rates found, frames per second, as they were achieved. A round in which no rate held counts as zero; one that the tester failed, or
-    /// that was not ended, does not count. None without rounds that count.
-    pub rate_pps: Option<Spread>,
-    /// True when the highest rate of all held in the round of the median or one above it, so that the median may be
-    /// too low: "at least".
-    pub is_lower_limit_only: bool,
-    /// The median in percent of the first case's.
-    pub percent_of_baseline: Option<f64>,
-}
-
-/// How one search ended.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "outcome")]
-pub enum SearchOutcome {
-    /// The highest rate that was seen to hold.
-    Held {
-        /// Frames per second, as the tester achieved it.
-        rate_pps: f64,
-        /// Trials at or under it that lost too much: the device contradicted itself.
-        contradictions: u32,
-    },
-    /// The highest rate allowed held: the device may well do more.
-    AtLeast {
-        /// Frames per second, as the tester achieved it.
-        rate_pps: f64,
-    },
-    /// Every rate that was tried lost too much.
-    NothingHeld {
-        /// The lowest of them, frames per second.
-        lowest_tried_pps: f64,
-    },
-    /// The tester failed over and over.
-    TesterFailed,
-    /// It did not come to its end.
-    Unfinished,
-}
-
-impl SearchOutcome {
-    fn counted_rate(self) -> Option<f64> {
-        match self {
-            Self::Held { rate_pps, .. } | Self::AtLeast { rate_pps } => Some(rate_pps),
-            Self::NothingHeld { .. } => Some(0.0),
-            Self::TesterFailed | Self::Unfinished => None,
-        }
-    }
-}
-
-/// What came out at the highest load of the sweep.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HighestLoad {
-    /// The load as the tester achieved it, frames per second, median.
-    pub offered_pps: f64,
-    /// What was forwarded, frames per second.
-    pub forwarding_pps: Spread,
-    /// The median in percent of the first case's.
-    pub percent_of_baseline: Option<f64>,
-}
-
-/// One load of the sweep.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SweepPoint {
-    /// The load as it was intended, frames per second.
-    pub load_pps: f64,
-    /// The load as the tester achieved it, frames per second, median; the intended one when no trial was valid.
-    pub offered_pps: f64,
-    /// Loss over the rounds, 0 to 1. None when no trial was valid.
-    pub loss_ratio: Option<Spread>,
-    /// Forwarding rate over the rounds, frames per second. None when no trial was valid.
-    pub forwarding_pps: Option<Spread>,
-}
-
-/// One valid trial.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct LossPoint {
-    /// The load as the tester achieved it, frames per second.
-    pub offered_pps: f64,
-    /// Loss, 0 to 1.
-    pub loss_ratio: f64,
-}
+pub use rates::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
 /// Summaries of the goals of one case, in the order of the goals.
 ///

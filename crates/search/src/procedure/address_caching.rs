@@ -1,59 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Address caching capacity (RFC 2889, section 5.7): how many addresses a switch keeps without flooding.
 
-use serde::{Deserialize, Serialize};
+mod findings;
 
+use super::action::{Action, Observation};
 use super::bisection::Bisection;
-use super::desk::{Desk, Settled};
-use super::{Action, Observation, Procedure, ProcedureFindings, ProcedureStep};
-use crate::error::positive;
+use super::progress::{Progress, Settled};
+use super::result::ProcedureFindings;
+use super::step::{Procedure, ProcedureStep};
 use crate::{ConfigError, RecordError};
 
-/// Parameters of an [`AddressCaching`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AddressCachingConfig {
-    /// Most addresses to try, and the first number tried.
-    pub max_addresses: u32,
-    /// The search stops when the most that were kept and the fewest that were not are so near.
-    pub resolution_addresses: u32,
-    /// Rate of the learning frames, frames per second: one that the switch is sure to learn at.
-    pub learning_rate_pps: f64,
-    /// Rate of the frames to learned addresses, frames per second: one that the switch is sure to forward.
-    pub probe_rate_pps: f64,
-    /// How often one action is repeated because it was invalid, before all is given up.
-    pub max_invalid_repeats: u32,
-}
-
-impl AddressCachingConfig {
-    /// Checks every parameter.
-    ///
-    /// # Errors
-    /// The first [`ConfigError`] found.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        positive("learning_rate_pps", self.learning_rate_pps)?;
-        positive("probe_rate_pps", self.probe_rate_pps)?;
-        for (name, count) in [
-            ("max_addresses", self.max_addresses),
-            ("resolution_addresses", self.resolution_addresses),
-        ] {
-            if count == 0 {
-                return Err(ConfigError::Zero { name });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What an [`AddressCaching`] found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AddressCachingFindings {
-    /// The parameters it ran with.
-    pub config: AddressCachingConfig,
-    /// Most addresses that were kept without a frame flooded or lost; none when not even the fewest tried were.
-    pub capacity_addresses: Option<u32>,
-    /// True when that is the most that were allowed to be tried: the switch may keep more.
-    pub is_limit: bool,
-}
+pub use findings::{AddressCachingConfig, AddressCachingFindings};
 
 /// Where one number of addresses stands. An invalid action starts the number over, since the table may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +24,7 @@ pub(super) enum Stage {
 #[derive(Clone, Debug)]
 pub struct AddressCaching {
     config: AddressCachingConfig,
-    desk: Desk,
+    progress: Progress,
     search: Bisection,
     stage: Stage,
 }
@@ -81,7 +38,7 @@ impl AddressCaching {
         config.validate()?;
         let (max, resolution) = (config.max_addresses, config.resolution_addresses);
         Ok(Self {
-            desk: Desk::new(config.max_invalid_repeats),
+            progress: Progress::new(config.max_invalid_repeats),
             search: Bisection::new(u64::from(max), u64::from(resolution)).with_second_look(),
             stage: Stage::Forget,
             config,
@@ -141,11 +98,11 @@ impl Procedure for AddressCaching {
         let (learning, probe) = (config.learning_rate_pps, config.probe_rate_pps);
         let action = next.map(|addresses| self.stage.action(addresses, learning, probe));
         let findings = self.findings();
-        self.desk.step(action, || findings)
+        self.progress.step(action, || findings)
     }
 
     fn record(&mut self, observation: Observation) -> Result<(), RecordError> {
-        let settled = self.desk.settle(observation)?;
+        let settled = self.progress.settle(observation)?;
         if let Some(passed) = advance(&mut self.stage, settled) {
             self.search.record(passed);
         }

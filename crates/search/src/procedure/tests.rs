@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The procedures on simulated benches.
 
+use crate::RecordError;
 use proptest::prelude::*;
 
 use super::*;

@@ -3,6 +3,7 @@
 //! over one fixed grid of the whole range, and nothing of the soak is used but its trials and what it says of them.
 
 use super::*;
+use crate::LossRatio;
 
 /// Where integrals begin and end, in spreads, and their step.
 const ENDS: f64 = 60.0;

@@ -3,6 +3,7 @@
 
 use super::posterior::Moments;
 use super::*;
+use crate::LossRatio;
 
 fn config() -> SoakConfig {
     SoakConfig {

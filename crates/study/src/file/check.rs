@@ -2,9 +2,11 @@
 //! What a study file that can be read may still get wrong.
 
 mod application;
+mod limits;
 mod methods;
 mod procedures;
 mod published;
+mod ring_sizes;
 mod search;
 mod tenants;
 mod topology;
@@ -19,23 +21,13 @@ use quietwire_tester::{DESTINATIONS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX
 
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
-use super::{
-    Case, Device, FrameSize, LatencyProbe, Link, Mode, NeighboursIn, Search, StudyFile, Switch,
-    Traffic, Trials,
-};
+use super::study_file::{Case, LatencyProbe, Search, StudyFile, Traffic, Trials};
+use super::{Device, FrameSize, Link, Mode, NeighboursIn, Switch};
+use limits::{Checked, REPEATS_MAX, between, duration, fault, name, pause};
+use ring_sizes::rings;
 
-/// Longest counted part of a trial, seconds: over an hour is a slip of the keyboard.
-const DURATION_S_MAX: f64 = 3600.0;
-/// Most rounds and repeats.
-const REPEATS_MAX: u32 = 10_000;
-/// Most trials at one number of tenants.
-const TRIALS_AT_NUMBER_MAX: u32 = 100;
 /// Most workers of a stressor.
 const NEIGHBOURS_MAX: u32 = 1024;
-/// Largest ring that DPDK's drivers for these links take.
-const RING_SIZE_MAX: u16 = 16_384;
-
-type Checked = Result<(), Fault>;
 
 /// The first fault, in the order of the file's sections.
 pub(super) fn first_fault(file: &StudyFile) -> Option<Fault> {
@@ -88,56 +80,6 @@ fn whole(file: &StudyFile) -> Checked {
     published::published(file)
 }
 
-fn fault(path: &[At], message: impl Into<String>) -> Checked {
-    Err(Fault {
-        path: path.to_vec(),
-        message: message.into(),
-    })
-}
-
-fn name(text: &str, path: &[At]) -> Checked {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
-        return fault(
-            path,
-            format!(
-                "'{text}' is no name; write 1 to 64 letters, digits, '-', '_' and '.', the first not a '.'"
-            ),
-        );
-    }
-    Ok(())
-}
-
-fn between(number: u32, low: u32, high: u32, path: &[At]) -> Checked {
-    if (low..=high).contains(&number) {
-        Ok(())
-    } else {
-        fault(path, format!("{number} has to be {low} to {high}"))
-    }
-}
-
-fn duration(seconds: f64, path: &[At]) -> Checked {
-    if seconds > 0.0 && seconds <= DURATION_S_MAX {
-        Ok(())
-    } else {
-        fault(
-            path,
-            format!("{seconds} has to be above 0 and at most {DURATION_S_MAX} seconds"),
-        )
-    }
-}
-
-fn pause(seconds: f64, path: &[At]) -> Checked {
-    if (0.0..=DURATION_S_MAX).contains(&seconds) {
-        Ok(())
-    } else {
-        fault(
-            path,
-            format!("{seconds} has to be 0 to {DURATION_S_MAX} seconds"),
-        )
-    }
-}
-
 fn device(file: &StudyFile) -> Checked {
     let device = &file.device;
     if device.switch == Switch::Other {
@@ -176,22 +118,6 @@ fn device(file: &StudyFile) -> Checked {
         forwarding_only(device, cpus, &[Key("device"), Key(key)])?;
     }
     rings(device)
-}
-
-fn rings(device: &Device) -> Checked {
-    let rings = [
-        ("rx-ring-size", device.rx_ring_size),
-        ("tx-ring-size", device.tx_ring_size),
-    ];
-    for (key, size) in rings {
-        if !size.is_power_of_two() || !(64..=RING_SIZE_MAX).contains(&size) {
-            return fault(
-                &[Key("device"), Key(key)],
-                format!("{size} has to be a power of two, 64 to {RING_SIZE_MAX}"),
-            );
-        }
-    }
-    Ok(())
 }
 
 /// A forwarding CPU has no other role; the others may share CPUs, since machines with two CPUs have no choice.

@@ -1,35 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `[tenants]`: chains added to a topology until the loss goal breaks. Each number of them that may be tried is a case.
 
+mod settings;
+
 use quietwire_lab::topology::CHAINS_MAX;
 use quietwire_search::Most;
-use serde::{Deserialize, Serialize};
 
-use super::{Case, StudyFile};
+use super::study_file::{Case, StudyFile};
 
-/// `[tenants]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct TenantsPlan {
-    /// What each is offered, frames per second, summed over directions.
-    pub rate_pps: f64,
-    /// Part of all frames that may be lost, 0 or more and under 1.
-    pub loss_ratio: f64,
-    /// Trials at each number: the goal breaks once so many in a row have lost too much.
-    #[serde(default = "trials")]
-    pub trials: u32,
-    /// The most that are tried.
-    #[serde(default = "most")]
-    pub most: u32,
-}
-
-fn trials() -> u32 {
-    3
-}
-
-fn most() -> u32 {
-    CHAINS_MAX
-}
+pub use settings::TenantsPlan;
 
 impl TenantsPlan {
     /// What all of so many are offered, frames per second.

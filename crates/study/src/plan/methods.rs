@@ -6,7 +6,9 @@ use quietwire_search::{
     LossDistributionConfig, LossRatio, Soak, SoakConfig, latency_plan,
 };
 
-use super::{Estimate, MIN_RATE, Machine, StepKind};
+use super::estimate::{Estimate, MIN_RATE};
+use super::machine::Machine;
+use super::step_kind::StepKind;
 use crate::file::{
     ForwardingRatePlan, LatencyPlanSection, LossDistributionPlan, Percent, SoakPlan, StudyFile,
 };

@@ -8,8 +8,10 @@ use quietwire_search::procedure::{
 };
 use quietwire_search::{ConfigError, Findings};
 
+use super::estimate::{CONFIDENCE, Estimate};
+use super::machine::Machine;
 use super::methods::{Common, rate_of};
-use super::{CONFIDENCE, Estimate, Machine, StepKind};
+use super::step_kind::StepKind;
 use crate::file::{
     AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, ResetPlan, StudyFile,
     SystemRecoveryPlan, Throughput,

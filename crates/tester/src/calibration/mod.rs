@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the tester can do by itself: measured over a loop without a device, kept in a file, cited by every later trial.
 
+mod cited;
 mod file;
 mod measure;
 mod missing;
 
 use serde::{Deserialize, Serialize};
 
+use crate::latency::LatencySummary;
+use crate::traffic::Traffic;
+use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
+
+pub use cited::CitedCalibration;
 pub use file::{Calibrations, CalibrationsError};
 pub use measure::{CalibrationOptions, Step};
 pub use missing::MissingCalibration;
 pub(crate) use missing::Source;
-
-use crate::latency::LatencySummary;
-use crate::traffic::Traffic;
-use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
 /// Which tester a calibration is of. Another tester may do better or worse.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,23 +105,6 @@ pub struct PacingCalibration {
 
 /// What two ways of adding up the same rate may differ by, as a ratio.
 const ROUNDING: f64 = 1e-6;
-
-/// The calibration that a trial stands on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CitedCalibration {
-    /// When it was measured, nanoseconds since the Unix epoch.
-    pub measured_unix_ns: u64,
-    /// The highest clean rate for the trial's frames, frames per second.
-    pub clean_rate_pps: f64,
-    /// The smallest latency of the loop without a device, nanoseconds.
-    pub latency_floor_ns: u64,
-    /// The tester's own part of latencies: those of the loop without a device, at the nearest calibrated rate that is not under
-    /// the trial's, or else at the highest. Without a histogram; none if the calibration is of a version that did not keep it.
-    #[serde(default)]
-    pub own: Option<LatencySummary>,
-    /// True when the trial offered more than that: then loss may be the tester's.
-    pub is_exceeded: bool,
-}
 
 impl Calibration {
     /// What it says for a trial; none where its frames were not measured.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A histogram with constant relative precision, cheap enough to record every frame.
 
-use super::summary::{LatencySummary, bears_percentile, encode};
+use super::summary::bears_percentile;
 
 /// Bits of precision: values are kept to one part in 1024, three significant digits. These are the buckets of an
 /// HdrHistogram of three digits.
@@ -146,31 +146,9 @@ impl Recorder {
     }
 
     /// The value of a percentile, where there are samples enough for it.
-    fn at_percentile(&self, percentile: f64) -> Option<u64> {
+    pub(super) fn at_percentile(&self, percentile: f64) -> Option<u64> {
         bears_percentile(self.samples, percentile)
             .then(|| self.at_rank(rank(self.samples, percentile)))
-    }
-
-    /// The summary.
-    ///
-    /// # Errors
-    /// A sentence, when the histogram cannot be encoded.
-    pub(crate) fn summary(&self) -> Result<LatencySummary, String> {
-        let Some((min_ns, max_ns)) = self.ends() else {
-            return Ok(LatencySummary::default());
-        };
-        Ok(LatencySummary {
-            samples: self.samples,
-            min_ns,
-            mean_ns: self.sum as f64 / self.samples as f64,
-            p50_ns: self.at_percentile(50.0),
-            p90_ns: self.at_percentile(90.0),
-            p99_ns: self.at_percentile(99.0),
-            p99_9_ns: self.at_percentile(99.9),
-            p99_99_ns: self.at_percentile(99.99),
-            max_ns,
-            histogram_v2_base64: encode(self)?,
-        })
     }
 }
 
@@ -191,6 +169,7 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
     use proptest::prelude::*;
 
+    use super::super::summary::LatencySummary;
     use super::*;
 
     proptest! {

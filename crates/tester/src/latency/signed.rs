@@ -2,7 +2,7 @@
 //! A histogram of signed values: two, one for each sign.
 
 use super::recorder::{Recorder, rank};
-use super::summary::{SignedSummary, bears_percentile, encode};
+use super::summary::bears_percentile;
 
 /// Counts of signed values, nanoseconds.
 #[derive(Clone, Debug, Default)]
@@ -10,7 +10,7 @@ pub(crate) struct SignedRecorder {
     /// Magnitudes of the values below zero.
     pub(super) negative: Recorder,
     /// Zero and more.
-    positive: Recorder,
+    pub(super) positive: Recorder,
 }
 
 impl SignedRecorder {
@@ -46,7 +46,7 @@ impl SignedRecorder {
         self.negative.holds_all_of(&other.negative) && self.positive.holds_all_of(&other.positive)
     }
 
-    fn at_percentile(&self, percentile: f64) -> Option<i64> {
+    pub(super) fn at_percentile(&self, percentile: f64) -> Option<i64> {
         let samples = self.samples();
         if !bears_percentile(samples, percentile) {
             return None;
@@ -59,42 +59,13 @@ impl SignedRecorder {
             self.positive.at_rank(rank - negative).cast_signed()
         })
     }
-
-    /// The summary; `undefined` is the number of pairs that have no value.
-    ///
-    /// # Errors
-    /// A sentence, when a histogram cannot be encoded.
-    pub(crate) fn summary(&self, undefined: u64) -> Result<SignedSummary, String> {
-        let (negative, positive) = (self.negative.ends(), self.positive.ends());
-        let magnitude = |value: u64| value.cast_signed();
-        let min_ns = negative
-            .map(|(_, max)| -magnitude(max))
-            .or(positive.map(|(min, _)| magnitude(min)));
-        let max_ns = positive
-            .map(|(_, max)| magnitude(max))
-            .or(negative.map(|(min, _)| -magnitude(min)));
-        let sum = self.positive.sum() as f64 - self.negative.sum() as f64;
-        Ok(SignedSummary {
-            samples: self.samples(),
-            undefined,
-            min_ns: min_ns.unwrap_or(0),
-            mean_ns: sum / self.samples().max(1) as f64,
-            p50_ns: self.at_percentile(50.0),
-            p90_ns: self.at_percentile(90.0),
-            p99_ns: self.at_percentile(99.0),
-            p99_9_ns: self.at_percentile(99.9),
-            p99_99_ns: self.at_percentile(99.99),
-            max_ns: max_ns.unwrap_or(0),
-            histogram_v2_base64: encode(&self.positive)?,
-            negative_histogram_v2_base64: encode(&self.negative)?,
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::summary::SignedSummary;
     use super::*;
 
     proptest! {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is told of latencies and their variation, and how the records of several trials become one.
 
+mod percentiles;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -10,19 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::recorder::{Recorder, VALUE_MAX};
 use super::signed::SignedRecorder;
 
-/// Percentiles that are told, beside the largest.
-pub const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
-
-/// Samples that have to lie beyond a percentile before it is told: fewer are a few frames' luck.
-const SAMPLES_BEYOND_MIN: f64 = 10.0;
-
-/// True when `samples` bear the percentile: ten of them at least lie beyond it. So the 50th takes 20 samples, the 99th
-/// 1000, the 99.99th 100 000.
-#[must_use]
-pub fn bears_percentile(samples: u64, percentile: f64) -> bool {
-    // A hair less than exact, so that 100 000 samples bear the 99.99th in floating point as well.
-    samples as f64 * (1.0 - percentile / 100.0) >= SAMPLES_BEYOND_MIN - 1e-6
-}
+pub use percentiles::{PERCENTILES, bears_percentile};
 
 /// A distribution of times that are never negative, nanoseconds. All zero when `samples` is zero.
 ///
@@ -279,8 +269,64 @@ impl DelayVariation {
     }
 }
 
+impl Recorder {
+    /// The summary.
+    ///
+    /// # Errors
+    /// A sentence, when the histogram cannot be encoded.
+    pub(crate) fn summary(&self) -> Result<LatencySummary, String> {
+        let Some((min_ns, max_ns)) = self.ends() else {
+            return Ok(LatencySummary::default());
+        };
+        Ok(LatencySummary {
+            samples: self.samples(),
+            min_ns,
+            mean_ns: self.sum() as f64 / self.samples() as f64,
+            p50_ns: self.at_percentile(50.0),
+            p90_ns: self.at_percentile(90.0),
+            p99_ns: self.at_percentile(99.0),
+            p99_9_ns: self.at_percentile(99.9),
+            p99_99_ns: self.at_percentile(99.99),
+            max_ns,
+            histogram_v2_base64: encode(self)?,
+        })
+    }
+}
+
+impl SignedRecorder {
+    /// The summary; `undefined` is the number of pairs that have no value.
+    ///
+    /// # Errors
+    /// A sentence, when a histogram cannot be encoded.
+    pub(crate) fn summary(&self, undefined: u64) -> Result<SignedSummary, String> {
+        let (negative, positive) = (self.negative.ends(), self.positive.ends());
+        let magnitude = |value: u64| value.cast_signed();
+        let min_ns = negative
+            .map(|(_, max)| -magnitude(max))
+            .or(positive.map(|(min, _)| magnitude(min)));
+        let max_ns = positive
+            .map(|(_, max)| magnitude(max))
+            .or(negative.map(|(min, _)| -magnitude(min)));
+        let sum = self.positive.sum() as f64 - self.negative.sum() as f64;
+        Ok(SignedSummary {
+            samples: self.samples(),
+            undefined,
+            min_ns: min_ns.unwrap_or(0),
+            mean_ns: sum / self.samples().max(1) as f64,
+            p50_ns: self.at_percentile(50.0),
+            p90_ns: self.at_percentile(90.0),
+            p99_ns: self.at_percentile(99.0),
+            p99_9_ns: self.at_percentile(99.9),
+            p99_99_ns: self.at_percentile(99.99),
+            max_ns: max_ns.unwrap_or(0),
+            histogram_v2_base64: encode(&self.positive)?,
+            negative_histogram_v2_base64: encode(&self.negative)?,
+        })
+    }
+}
+
 /// A recorder's counts as tools read them; empty for none.
-pub(super) fn encode(recorder: &Recorder) -> Result<String, String> {
+fn encode(recorder: &Recorder) -> Result<String, String> {
     if recorder.samples() == 0 {
         return Ok(String::new());
     }

@@ -194,12 +194,6 @@ impl Traffic {
         (outer, self.vxlan.clone().map(|vxlan| (vxlan, inner())))
     }
 
-    /// The smallest frame that holds all headers and the tester's signature, octets with FCS.
-    #[must_use]
-    pub fn frame_size_min(&self) -> u16 {
-        smallest(self)
-    }
-
     /// Whether it says when frames are sent, so that a trial's rate is not asked for.
     #[must_use]
     pub fn says_rate(&self) -> bool {

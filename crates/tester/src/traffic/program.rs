@@ -5,6 +5,8 @@
 //! A frame costs a copy of its template, a store for each word that varies, the signature, and an addition and a fold
 //! for each checksum, whatever the headers are.
 
+mod checksum;
+
 use quietwire_packet::fold_sum;
 
 use super::draw::{ZipfTable, mix};
@@ -13,6 +15,8 @@ use super::integrity::{self, Pattern};
 use super::layout::{Cover, Layout, Sum};
 use super::{Flows, Traffic};
 use crate::frame::Signature;
+
+pub(crate) use checksum::sum;
 
 /// Flows that have sequence numbers of their own; of more, several share them.
 pub(crate) const TRACKED_MAX: u32 = 65_535;
@@ -233,6 +237,14 @@ impl Program {
     }
 }
 
+impl Traffic {
+    /// The smallest frame that holds all headers and the tester's signature, octets with FCS.
+    #[must_use]
+    pub fn frame_size_min(&self) -> u16 {
+        smallest(self)
+    }
+}
+
 /// Octets that a frame needs for its headers and the signature, with FCS.
 pub(crate) fn smallest(traffic: &Traffic) -> u16 {
     let signature = SIGNATURE
@@ -336,19 +348,4 @@ fn template(
         octets: octets.into_boxed_slice(),
         sums: constants,
     }
-}
-
-/// The sum of 16-bit words in network order, two at a time.
-#[inline(always)]
-pub(crate) fn sum(octets: &[u8]) -> u64 {
-    let (chunks, rest) = octets.as_chunks::<4>();
-    let sum: u64 = chunks
-        .iter()
-        .map(|chunk| u64::from(u32::from_be_bytes(*chunk)))
-        .sum();
-    let (words, _) = rest.as_chunks::<2>();
-    let rest = words
-        .iter()
-        .map(|word| u64::from(u16::from_be_bytes(*word)));
-    sum + rest.sum::<u64>()
 }

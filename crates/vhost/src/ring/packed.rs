@@ -8,6 +8,7 @@ use quietwire_memory::SharedSlice;
 use crate::address_space::{Access, Translator};
 
 use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
+use super::config::{Features, RingConfig, RingError};
 use super::dirty_log::RingLog;
 use super::inflight::{PackedDescriptor, PackedInflight};
 use super::layout::{
@@ -17,7 +18,7 @@ use super::layout::{
 use super::position::Position;
 use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window, parts};
 use super::split::is_for;
-use super::{Counters, Features, RingConfig, RingError};
+use super::virtqueue::Counters;
 
 /// Private copies of descriptors behind the first of their chains. Twice what one chain needs at most.
 const TAIL: usize = 2 * CHAIN_MAX;

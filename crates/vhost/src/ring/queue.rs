@@ -3,10 +3,10 @@
 
 use crate::address_space::{Access, Translator};
 
-use super::Counters;
 use super::chain::{Chain, Fault};
 use super::dirty_log::RingLog;
 use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
+use super::virtqueue::Counters;
 
 /// Chains read from the ring and not used yet, at most.
 pub(crate) const WINDOW: usize = 256;

@@ -5,10 +5,12 @@ use quietwire_memory::{Span, is_short};
 
 use crate::address_space::{Access, Miss, Near, Piece, Translator};
 
+use super::DirtyLog;
 use super::chain::{Chain, Fault, OCTETS_MAX};
+use super::config::{Features, RingConfig};
 use super::header::{HEADER_LEN, RawHeader};
 use super::queue::{AHEAD, Entry, Queue, WINDOW};
-use super::{AHEAD_MAX, BURST_MAX, Counters, DirtyLog, Features, Ring, RingConfig};
+use super::virtqueue::{AHEAD_MAX, BURST_MAX, Counters, Ring};
 
 /// What a ring holds for [`Receive::next`].
 #[derive(Debug)]

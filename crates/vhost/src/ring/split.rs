@@ -8,13 +8,14 @@ use quietwire_memory::SharedSlice;
 use crate::address_space::{Access, Translator};
 
 use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
+use super::config::{Features, RingConfig, RingError};
 use super::dirty_log::RingLog;
 use super::inflight::SplitInflight;
 use super::layout::{
     DESCRIPTOR_WORDS, FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE, RING_SIZE_MAX, SplitWord, split,
 };
 use super::queue::{ENOUGH, Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window, parts};
-use super::{Counters, Features, RingConfig, RingError};
+use super::virtqueue::Counters;
 
 /// A split virtqueue.
 #[derive(Debug)]

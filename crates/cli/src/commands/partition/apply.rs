@@ -10,7 +10,7 @@ use quietwire_host::apply::{self, Applied, ApplyReport, Difference, Outcome, Pen
 use quietwire_host::journal::{Change, Undone, Watcher};
 use serde::Serialize;
 
-use super::{MachineArgs, PlanArgs};
+use super::arguments::{MachineArgs, PlanArgs};
 use crate::exit::{CheckFailed, Usage, require_root};
 use crate::text::print;
 

@@ -17,7 +17,7 @@ use quietwire_host::partition::Plan;
 use quietwire_host::verify::{Check, Sample, Verdict, exposition, live_checks, static_checks};
 use quietwire_switch::MetricsServer;
 
-use super::{MachineArgs, PlanArgs};
+use super::arguments::{MachineArgs, PlanArgs};
 use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::print;
 use crate::units::parse_positive_duration;

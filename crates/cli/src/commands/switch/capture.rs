@@ -26,7 +26,7 @@ use quietwire_switch::observe::{
 };
 use serde_json::Value;
 
-use super::OTHER_VERSION;
+use super::answers::OTHER_VERSION;
 use super::watch::{FilterArgs, PAUSE, UntilArgs, request};
 use crate::exit::on_signals;
 use crate::text::say;

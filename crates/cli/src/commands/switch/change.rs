@@ -460,7 +460,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
         print(serde_json::to_string_pretty(&answer)?)?;
         return Ok(());
     }
-    let moves: Vec<MoveReport> = from_value(answer).context(super::OTHER_VERSION)?;
+    let moves: Vec<MoveReport> = from_value(answer).context(super::answers::OTHER_VERSION)?;
     if moves.is_empty() {
         print("nothing is worth moving")?;
     } else {

@@ -9,7 +9,7 @@ use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::{CyclesReport, QueueCycles, StepCounts, ThreadCycles};
 use serde_json::from_value;
 
-use super::OTHER_VERSION;
+use super::answers::OTHER_VERSION;
 use super::table::table;
 
 /// What was counted since the start, or in an interval that begins now.

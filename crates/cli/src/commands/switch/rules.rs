@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use comfy_table::Table;
 use ipnet::IpNet;
 use quietwire_packet::VlanId;
+use quietwire_report::TerminalTable;
 use quietwire_switch::config::Change;
 use quietwire_switch::config::packets::{EtherType, Ports, Protocol};
 use quietwire_switch::config::rules::{Action, RuleFile, RuleSetting};
@@ -137,7 +137,7 @@ impl SetRulesArgs {
 }
 
 /// Rules in order, what they ask as in the command that adds them; the default last.
-pub(super) fn rules(report: RulesReport) -> Table {
+pub(super) fn rules(report: RulesReport) -> TerminalTable {
     let mut table = table(["name", "frames that", "action", "frames"], 3);
     let word = |action: Action| match action {
         Action::Accept => "accept",

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a switch says of itself, as tables for people.
 
-use std::collections::BTreeMap;
-
-use comfy_table::Table;
 use quietwire_packet::VlanId;
+use quietwire_report::TerminalTable;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
-    Drops, FdbReport, FlappingReport, InterfaceReport, KernelFilterReport, MoveReport,
-    NeighbourReport, PortCounts, PortReport, QueueReport, Role, RouterCounts, RoutesReport,
-    StatsReport, ThreadReport, VlanReport, VrfReport,
+    FdbReport, FlappingReport, InterfaceReport, KernelFilterReport, MoveReport, NeighbourReport,
+    PortCounts, PortReport, QueueReport, Role, RoutesReport, ThreadReport, VlanReport, VrfReport,
 };
 use serde_json::{Error, Value, from_value};
 
@@ -20,7 +17,7 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::Ports => ports(&from_value::<Vec<PortReport>>(answer)?),
         Subject::Fdb => fdb(from_value::<Vec<FdbReport>>(answer)?).to_string(),
         Subject::Threads => threads(&from_value::<Vec<ThreadReport>>(answer)?).to_string(),
-        Subject::Stats => stats(&from_value::<StatsReport>(answer)?),
+        Subject::Stats => super::stats::render(&from_value(answer)?),
         Subject::Queues => queues(&from_value::<Vec<QueueReport>>(answer)?).to_string(),
         Subject::Cycles => super::cycles::render(&from_value(answer)?),
         Subject::Moves => moves(&from_value::<Vec<MoveReport>>(answer)?).to_string(),
@@ -107,7 +104,7 @@ fn port_details(port: &PortReport) -> String {
     }
 }
 
-fn fdb(mut entries: Vec<FdbReport>) -> Table {
+fn fdb(mut entries: Vec<FdbReport>) -> TerminalTable {
     entries.sort_by(|a, b| (&a.bridge, a.vlan, a.mac).cmp(&(&b.bridge, b.vlan, b.mac)));
     let mut table = table(["bridge", "vlan", "mac", "port", "age s"], 4);
     for entry in entries {
@@ -131,7 +128,7 @@ fn vlan_or_none(vlan: Option<VlanId>) -> String {
     vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string())
 }
 
-fn vlans(vlans: Vec<VlanReport>) -> Table {
+fn vlans(vlans: Vec<VlanReport>) -> TerminalTable {
     let mut table = table(["bridge", "vlan", "tagged", "untagged", "addresses"], 4);
     for vlan in vlans {
         table.add_row([
@@ -145,7 +142,7 @@ fn vlans(vlans: Vec<VlanReport>) -> Table {
     table
 }
 
-fn flapping(addresses: Vec<FlappingReport>) -> Table {
+fn flapping(addresses: Vec<FlappingReport>) -> TerminalTable {
     let mut table = table(["bridge", "vlan", "mac", "moves", "in s"], 3);
     for one in addresses {
         table.add_row([
@@ -159,7 +156,7 @@ fn flapping(addresses: Vec<FlappingReport>) -> Table {
     table
 }
 
-fn threads(threads: &[ThreadReport]) -> Table {
+fn threads(threads: &[ThreadReport]) -> TerminalTable {
     let mut table = table(["tid", "name", "role", "cpus"], 4);
     for thread in threads {
         table.add_row([
@@ -177,94 +174,7 @@ fn threads(threads: &[ThreadReport]) -> Table {
     table
 }
 
-fn stats(stats: &StatsReport) -> String {
-    let mut text = format!("up for {:.1} s\n\n", stats.uptime_s);
-    let mut counters = table(["thread", "counter", "count"], 2);
-    for thread in &stats.threads {
-        let name = format!("qw-fwd-{}", thread.cpu);
-        for (counter, count) in [
-            ("polls", thread.polls),
-            ("empty polls", thread.empty_polls),
-            ("bursts", thread.bursts),
-            ("yields", thread.yields),
-            ("rx frames", thread.rx_frames),
-            ("tx frames", thread.tx_frames),
-        ] {
-            counters.add_row([&name, counter, &count.to_string()]);
-        }
-    }
-    text += &counters.to_string();
-    text += "\n\n";
-    text += &port_counters(&stats.ports).to_string();
-    if !stats.bridges.is_empty() {
-        let mut bridges = table(["bridge", "counter", "count"], 2);
-        for bridge in &stats.bridges {
-            for (counter, count) in [
-                ("addresses known", u64::from(bridge.entries)),
-                ("room for", u64::from(bridge.max_entries)),
-                ("frames flooded", bridge.flooded),
-                ("addresses learned", bridge.learned),
-                ("addresses moved", bridge.moved),
-                ("moves of flapping addresses", bridge.flapped),
-                ("addresses not learned", bridge.not_learned),
-                ("addresses static elsewhere", bridge.static_elsewhere),
-                ("addresses aged", bridge.aged),
-            ] {
-                bridges.add_row([bridge.name.as_str(), counter, &count.to_string()]);
-            }
-        }
-        text += "\n\n";
-        text += &bridges.to_string();
-    }
-    if stats.router != RouterCounts::default() {
-        text += "\n\n";
-        text += &router(&stats.router).to_string();
-    }
-    text
-}
-
-/// What the router did, and each reason that there was for doing something else.
-fn router(counts: &RouterCounts) -> Table {
-    let mut table = table(["router", "count"], 1);
-    let mut row = |name: String, count: u64| {
-        table.add_row([name, count.to_string()]);
-    };
-    row("packets forwarded".to_owned(), counts.forwarded);
-    let by_reason = |what: &str, reasons: &BTreeMap<String, u64>| -> Vec<(String, u64)> {
-        let named = reasons
-            .iter()
-            .map(|(reason, count)| (format!("{what}: {reason}"), *count));
-        named.collect()
-    };
-    let others = [
-        ("packets in pieces", counts.fragmented),
-        ("TCP data cut into segments", counts.segmented),
-        ("not sent", counts.not_sent),
-        ("no room at the service thread", counts.service_full),
-        ("echo requests answered", counts.echoed),
-        ("errors sent", counts.errors),
-        ("for the router, not taken", counts.unclaimed),
-        ("to the kernel", counts.to_kernel),
-        ("not taken by the kernel", counts.kernel_refused),
-        ("neighbours asked", counts.neighbours_asked),
-        ("neighbours not asked", counts.neighbours_not_asked),
-        ("neighbours evicted", counts.neighbours_evicted),
-        ("neighbours without room", counts.neighbours_no_room),
-        ("waiting packets dropped", counts.neighbours_overflowed),
-        ("address conflicts", counts.address_conflicts),
-    ];
-    let others = others.map(|(name, count)| (name.to_owned(), count));
-    let all = by_reason("dropped", &counts.dropped)
-        .into_iter()
-        .chain(by_reason("to the service thread", &counts.punted))
-        .chain(others);
-    for (name, count) in all.filter(|(_, count)| *count > 0) {
-        row(name, count);
-    }
-    table
-}
-
-fn vrfs(vrfs: Vec<VrfReport>) -> Table {
+fn vrfs(vrfs: Vec<VrfReport>) -> TerminalTable {
     let mut table = table(["vrf", "interfaces", "ipv4 routes", "ipv6 routes"], 2);
     for vrf in vrfs {
         table.add_row([
@@ -277,7 +187,7 @@ fn vrfs(vrfs: Vec<VrfReport>) -> Table {
     table
 }
 
-fn interfaces(interfaces: Vec<InterfaceReport>) -> Table {
+fn interfaces(interfaces: Vec<InterfaceReport>) -> TerminalTable {
     let header = ["interface", "vrf", "on", "vlan", "mac", "mtu", "addresses"];
     let mut table = table(header, 7);
     for one in interfaces {
@@ -299,7 +209,7 @@ fn interfaces(interfaces: Vec<InterfaceReport>) -> Table {
     table
 }
 
-fn neighbours(neighbours: Vec<NeighbourReport>) -> Table {
+fn neighbours(neighbours: Vec<NeighbourReport>) -> TerminalTable {
     let mut table = table(
         ["interface", "address", "mac", "state", "source", "age s"],
         5,
@@ -321,7 +231,7 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> Table {
 }
 
 /// Rules, what they ask as in the command that adds them.
-fn kernel_filters(rules: Vec<KernelFilterReport>) -> Table {
+fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
     let mut table = table(["name", "packets", "frames"], 2);
     for rule in rules {
         let asked = [
@@ -392,71 +302,7 @@ pub(super) fn routes(report: &RoutesReport) -> String {
     format!("{table}{more}")
 }
 
-/// Traffic of each port, and each reason for drops that there was.
-fn port_counters(ports: &[PortCounts]) -> Table {
-    let mut table = table(["port", "counter", "count"], 2);
-    for port in ports {
-        let Drops {
-            short,
-            filtered,
-            reserved_address,
-            frame_type,
-            not_member,
-            no_member,
-            split_horizon,
-            not_flooded,
-            storm_unknown_unicast,
-            storm_broadcast,
-            storm_multicast,
-            over_limit,
-            denied,
-            no_output,
-            tx_full,
-            not_segmented,
-            no_buffers,
-            rx_missed,
-            rx_errors,
-        } = port.drops;
-        for (counter, count) in [
-            ("rx frames", port.rx_frames),
-            ("rx octets", port.rx_octets),
-            ("tx frames", port.tx_frames),
-            ("tx octets", port.tx_octets),
-        ] {
-            table.add_row([port.name.as_str(), counter, &count.to_string()]);
-        }
-        for (reason, count) in [
-            ("TCP data sent uncut", port.uncut),
-            ("TCP data cut into segments", port.segmented),
-            ("dropped: shorter than an Ethernet header", short),
-            ("dropped: for the port it came from", filtered),
-            ("dropped: reserved address", reserved_address),
-            ("dropped: kind of frame not admitted", frame_type),
-            ("dropped: of a VLAN that the port is not in", not_member),
-            ("dropped: for a port outside the VLAN", no_member),
-            ("dropped: split horizon", split_horizon),
-            ("dropped: flooded nowhere", not_flooded),
-            ("dropped: unknown-unicast storm", storm_unknown_unicast),
-            ("dropped: broadcast storm", storm_broadcast),
-            ("dropped: multicast storm", storm_multicast),
-            ("dropped: over the learning limit", over_limit),
-            ("dropped: by a rule", denied),
-            ("dropped: no such output", no_output),
-            ("dropped: transmit queue full", tx_full),
-            ("dropped: TCP data that could not be cut", not_segmented),
-            ("dropped: no buffers", no_buffers),
-            ("dropped: receive queue full", rx_missed),
-            ("dropped: damaged, says the driver", rx_errors),
-        ] {
-            if count > 0 {
-                table.add_row([port.name.as_str(), reason, &count.to_string()]);
-            }
-        }
-    }
-    table
-}
-
-fn queues(queues: &[QueueReport]) -> Table {
+fn queues(queues: &[QueueReport]) -> TerminalTable {
     let mut table = table(
         [
             "port",
@@ -498,7 +344,7 @@ fn queues(queues: &[QueueReport]) -> Table {
     table
 }
 
-pub(super) fn moves(moves: &[MoveReport]) -> Table {
+pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
     let mut table = table(["at s", "port", "queue", "from cpu", "to cpu", "why"], 6);
     for one in moves {
         table.add_row([

@@ -13,7 +13,7 @@ use quietwire_switch::control::{Request, ask};
 use quietwire_switch::observe::{Filter, WatchRequest};
 use serde::de::DeserializeOwned;
 
-use super::OTHER_VERSION;
+use super::answers::OTHER_VERSION;
 use super::bridging::parse_vlan;
 use crate::units::{parse_duration, parse_path};
 

@@ -19,7 +19,7 @@ use quietwire_tester::self_test::{
 use serde_json::json;
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
-use super::table;
+use super::table::table;
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
 use crate::text::{print, say};
 use crate::units::{Rate, parse_positive_duration, parse_rate};

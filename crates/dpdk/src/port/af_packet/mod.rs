@@ -33,7 +33,8 @@ use crate::BURST_MAX;
 use crate::burst::{self, Burst, first_segment, room};
 use crate::error::Error;
 use crate::mempool::Mempool;
-use crate::port::{PortOptions, PortStats};
+use crate::port::options::PortOptions;
+use crate::port::stats::PortStats;
 use crate::promiscuity::Promiscuity;
 use crate::sys::{self, field};
 

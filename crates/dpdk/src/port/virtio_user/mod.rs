@@ -14,9 +14,10 @@ use quietwire_vhost::session::frontend::FrontendConfig;
 
 use self::endpoint::{Endpoint, Queues};
 pub(crate) use self::rings::{Receiver, Sender};
+use super::counters::QueueCounters;
+use super::options::{PortOptions, buffer_size, length_max};
 use super::peer::{Begin, End, PeerPort, Status};
 use super::peers::socket::Address;
-use super::{PortOptions, buffer_size, counters::QueueCounters, length_max};
 use crate::eal::Eal;
 use crate::error::Error;
 use crate::mempool::Mempool;

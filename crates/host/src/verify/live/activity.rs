@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who really ran on isolated CPUs.
 
-use super::super::{APPLY, Check, some_of};
-use super::Interval;
+use super::super::check::{APPLY, Check, some_of};
+use super::interval::Interval;
 use super::sample::ThreadSample;
 use crate::partition::Role;
 

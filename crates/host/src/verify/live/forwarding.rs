@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What forwarding threads were kept from their work by: switches, migrations, system calls.
 
-use super::super::{Check, some_of};
-use super::Interval;
+use super::super::check::{Check, some_of};
+use super::interval::Interval;
 use super::sample::{ForwardingSample, ThreadSample};
 use crate::partition::Idle;
 

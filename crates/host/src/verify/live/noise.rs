@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Check, UNREADABLE, some_of};
-use super::Interval;
+use super::super::check::{Check, UNREADABLE, some_of};
+use super::interval::Interval;
 use crate::files::Disk;
 use crate::partition::Class;
 use crate::resctrl::Resctrl;

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::{Claim, Wanted};
+use super::claim::{Claim, Wanted};
 use crate::CpuList;
-use crate::verify::Machine;
+use crate::verify::machine::Machine;
 
 const OVS: &str = "etc/openvswitch/conf.db";
 const VPP: &str = "etc/vpp/startup.conf";

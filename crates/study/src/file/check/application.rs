@@ -4,9 +4,9 @@
 use quietwire_lab::topology::LinkKind;
 use quietwire_tester::echo::{PAYLOAD_MAX, PAYLOAD_MIN};
 
-use super::super::StudyFile;
 use super::super::locate::At::{Index, Key};
-use super::{Checked, between, fault};
+use super::super::study_file::StudyFile;
+use super::limits::{Checked, between, fault};
 
 /// Longest run of either, seconds.
 const DURATION_S_MAX: u32 = 3600;

@@ -2,8 +2,10 @@
 //! What the sections of the methods beside the search and the sweep may get wrong.
 
 use super::super::locate::At::{Index, Key};
-use super::super::{Percent, Search, SearchMethod, StudyFile};
-use super::{At, Checked, REPEATS_MAX, between, duration, fault};
+use super::super::study_file::{Search, StudyFile};
+use super::super::{Percent, SearchMethod};
+use super::At;
+use super::limits::{Checked, REPEATS_MAX, between, duration, fault};
 
 /// Most rates of a loss distribution.
 const RATES_MAX: u32 = 1_000;

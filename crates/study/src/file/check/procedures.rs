@@ -6,9 +6,10 @@ use quietwire_tester::{MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
 use super::super::locate::At::Key;
 use super::super::procedures::Throughput;
-use super::super::{Mode, Percent, StudyFile, Switch};
+use super::super::study_file::StudyFile;
+use super::super::{Mode, Percent, Switch};
+use super::limits::{Checked, REPEATS_MAX, between, duration, fault, pause};
 use super::methods::{known_goal, not_repeated};
-use super::{Checked, REPEATS_MAX, between, duration, fault, pause};
 
 /// All of them.
 pub(super) fn procedures(file: &StudyFile) -> Checked {

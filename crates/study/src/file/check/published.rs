@@ -2,8 +2,9 @@
 //! What published figures may get wrong.
 
 use super::super::locate::At::{Index, Key};
-use super::super::{PublishedFigure, Ratio, StudyFile};
-use super::{Checked, fault};
+use super::super::study_file::StudyFile;
+use super::super::{PublishedFigure, Ratio};
+use super::limits::{Checked, fault};
 
 /// Every figure has a ratio, and a case that there is or a reason why there is none.
 pub(super) fn published(file: &StudyFile) -> Checked {

@@ -4,8 +4,9 @@
 use quietwire_search::{ConfigError, MlrGoal};
 
 use super::super::locate::At::{Index, Key};
-use super::super::{Goal, Percent, Search, SearchMethod, StudyFile};
-use super::{Checked, duration, fault};
+use super::super::study_file::{Goal, Search, StudyFile};
+use super::super::{Percent, SearchMethod};
+use super::limits::{Checked, duration, fault};
 
 /// Fewer digits than this and the lowest rate of a search is no rate any more.
 const RESOLUTION_PERCENT_MIN: f64 = 0.001;

@@ -4,9 +4,10 @@
 use quietwire_lab::topology::CHAINS_MAX;
 use quietwire_tester::OFFERED_RATE_PPS_MAX;
 
+use super::super::Switch;
 use super::super::locate::At::Key;
-use super::super::{StudyFile, Switch};
-use super::{Checked, TRIALS_AT_NUMBER_MAX, between, fault};
+use super::super::study_file::StudyFile;
+use super::limits::{Checked, TRIALS_AT_NUMBER_MAX, between, fault};
 
 /// Sound numbers, and a topology that takes any number of chains.
 pub(super) fn tenants(file: &StudyFile) -> Checked {

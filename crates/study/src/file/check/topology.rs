@@ -5,10 +5,12 @@ use std::path::Path;
 
 use quietwire_switch::config::rules::RuleFile;
 
+use super::super::Idle;
 use super::super::locate::At;
 use super::super::locate::At::{Index, Key};
-use super::super::{Case, Idle, StudyFile};
-use super::{Checked, fault, rings};
+use super::super::study_file::{Case, StudyFile};
+use super::limits::{Checked, fault};
+use super::ring_sizes::rings;
 
 /// What only quietwire's switch in vNet1 over memif is started for.
 const ALONE: &str = "only quietwire's switch alone has that: switch = \"quietwire\", topology = \"vNet1\", link = \"memif\" in all cases";

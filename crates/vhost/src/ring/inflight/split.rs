@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{InflightRegion, VERSION, Words, field};
+use super::region::{InflightRegion, VERSION, Words, field};
 
 /// `features`; then `version`, `desc_num`, `last_batch_head` and `used_idx`.
 pub(super) const HEADER_WORDS: usize = 2;

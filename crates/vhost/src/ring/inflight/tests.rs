@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use quietwire_memory::{Mapping, SharedSlice};
+
 use super::super::layout::{PackedWord, packed};
 use super::super::position::Position;
 use super::*;

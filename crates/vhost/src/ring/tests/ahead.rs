@@ -5,9 +5,8 @@ use super::frame;
 use super::guest::{ACCESS_PLATFORM, Guest, PACKED, VERSION_1};
 use super::receive::{Given, offer};
 use crate::address_space::Miss;
-use crate::ring::{
-    AHEAD_MAX, OffloadHeader, Put, Receive, Received, Receiver, Ring, Sender, Transmit,
-};
+use crate::ring::virtqueue::{AHEAD_MAX, Ring};
+use crate::ring::{OffloadHeader, Put, Receive, Received, Receiver, Sender, Transmit};
 
 /// More chains than one call looks at.
 const CHAINS: u64 = AHEAD_MAX as u64 + 8;

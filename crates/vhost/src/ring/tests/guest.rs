@@ -7,7 +7,8 @@ use std::sync::Arc;
 use quietwire_memory::Mapping;
 
 use crate::address_space::{AddressSpace, Iotlb, Permission, Region};
-use crate::ring::{DirtyLog, InflightRegion, RingConfig};
+use crate::ring::config::RingConfig;
+use crate::ring::{DirtyLog, InflightRegion};
 
 /// Octets of the memory for rings, for data, and all.
 const RINGS: u64 = 0x1_0000;

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::guest::{CSUM, Guest, INDIRECT};
 use super::{cut, frame, kinds};
 use crate::ring::header::HEADER_LEN;
-use crate::ring::{OffloadHeader, RawHeader, Receive, Received, Receiver, Ring};
+use crate::ring::virtqueue::Ring;
+use crate::ring::{OffloadHeader, RawHeader, Receive, Received, Receiver};
 
 /// A frame, how it is cut into buffers, and whether in an indirect table.
 #[derive(Clone, Debug)]

@@ -10,8 +10,9 @@ use quietwire_memory::Mapping;
 use super::guest::{ACCESS_PLATFORM, Guest, LOG_ALL, MERGEABLE, PACKED, VERSION_1};
 use super::receive::{Given, given, offer, take};
 use super::{frame, kinds};
+use crate::ring::virtqueue::Ring;
 use crate::ring::{
-    InflightRegion, Put, RawHeader, Receive, Receiver, Ring, Sender, Transmit, inflight_region_len,
+    InflightRegion, Put, RawHeader, Receive, Receiver, Sender, Transmit, inflight_region_len,
 };
 
 /// What happens to the device after a burst.

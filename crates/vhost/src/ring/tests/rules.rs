@@ -11,9 +11,10 @@ use super::guest::{
     Buffer, EVENT_INDEX, GUEST_DATA, Guest, INDIRECT, LOG_ALL, MERGEABLE, PACKED, VERSION_1,
 };
 use super::receive::{Given, offer, take};
+use crate::ring::config::RingError;
+use crate::ring::virtqueue::Ring;
 use crate::ring::{
-    InflightRegion, OCTETS_MAX, Put, RawHeader, Receive, Received, Receiver, Ring, RingError,
-    Sender, Transmit,
+    InflightRegion, OCTETS_MAX, Put, RawHeader, Receive, Received, Receiver, Sender, Transmit,
 };
 
 const KINDS: [u64; 2] = [0, PACKED];

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::guest::{Buffer, Guest, INDIRECT, LOG_ALL, MERGEABLE, PACKED, VERSION_1};
 use super::{cut, frame, kinds};
 use crate::ring::header::HEADER_LEN;
-use crate::ring::{OffloadHeader, PIECES_MAX, Put, Ring, Sender, Transmit};
+use crate::ring::virtqueue::Ring;
+use crate::ring::{OffloadHeader, PIECES_MAX, Put, Sender, Transmit};
 
 /// A chain for frames: octets, cuts, and whether in an indirect table.
 type Room = (usize, Vec<usize>, bool);

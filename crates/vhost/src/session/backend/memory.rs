@@ -1,28 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Guest memory and its translation.
 
+mod change;
+
 use super::{Action, Backend, Progress, Waiting, reply};
 use crate::features::{F_ACCESS_PLATFORM, PROTOCOL_F_BACKEND_REQ, PROTOCOL_F_CONFIGURE_MEM_SLOTS};
-use crate::message::{FrontendRequest, Region, Reply};
+use crate::message::{FrontendRequest, Reply};
 use crate::session::SessionError;
 
-/// Change of the memory table, which takes effect when the caller has mapped it.
-#[derive(Debug)]
-pub(super) enum Change {
-    Replace(Vec<Region>),
-    Add(Region),
-    Remove(Region),
-}
-
-impl Change {
-    pub(super) fn apply(self, regions: &mut Vec<Region>) {
-        match self {
-            Self::Replace(table) => *regions = table,
-            Self::Add(region) => regions.push(region),
-            Self::Remove(region) => regions.retain(|other| !other.is_same_range(&region)),
-        }
-    }
-}
+pub(super) use change::Change;
 
 impl<F> Backend<F> {
     /// Handles requests about guest memory and its translation.

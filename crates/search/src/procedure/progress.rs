@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The bookkeeping that all procedures share: the pending action, what was done, failures in a row.
 
-use super::{
-    Action, Deed, Observation, ProcedureEnd, ProcedureFindings, ProcedureResult, ProcedureStep,
-};
+use super::action::{Action, Observation};
+use super::result::{PerformedAction, ProcedureEnd, ProcedureFindings, ProcedureResult};
+use super::step::ProcedureStep;
 use crate::RecordError;
 
 #[derive(Clone, Debug)]
-pub(super) struct Desk {
+pub(super) struct Progress {
     pending: Option<Action>,
-    history: Vec<Deed>,
+    history: Vec<PerformedAction>,
     reasons: Vec<String>,
     max_invalid_repeats: u32,
     end: Option<ProcedureEnd>,
@@ -25,7 +25,7 @@ pub(super) enum Settled {
     Over,
 }
 
-impl Desk {
+impl Progress {
     pub(super) fn new(max_invalid_repeats: u32) -> Self {
         Self {
             pending: None,
@@ -61,7 +61,7 @@ impl Desk {
             });
         }
         self.pending = None;
-        self.history.push(Deed {
+        self.history.push(PerformedAction {
             action,
             observation: observation.clone(),
         });

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `switch show stats`: all counters since the start, or those of an interval with rates.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use quietwire_base::Deadline;
+use quietwire_switch::control::{Request, Subject, ask};
+use quietwire_switch::report::{
+    BridgeCounts, Drops, PortCounts, RouterCounts, StatsReport, ThreadCounts,
+};
+use serde::Serialize;
+use serde_json::from_value;
+
+use super::answers::OTHER_VERSION;
+use super::table::table;
+use crate::exit::on_signals;
+use crate::text::print;
+
+/// Longest wait until a signal is noticed.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a counter belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Owner {
+    Thread,
+    Port,
+    Bridge,
+    Router,
+}
+
+impl Owner {
+    const ALL: [Self; 4] = [Self::Thread, Self::Port, Self::Bridge, Self::Router];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::Port => "port",
+            Self::Bridge => "bridge",
+            Self::Router => "router",
+        }
+    }
+}
+
+/// Identifies a counter: its owner, the owner's name, its own.
+type Key = (Owner, String, String);
+
+/// One counter.
+#[derive(Clone, Debug)]
+struct Counter {
+    key: Key,
+    count: u64,
+    /// A level rather than a sum over time: it has no rate.
+    is_level: bool,
+    /// Listed even if it is 0.
+    is_always: bool,
+}
+
+fn sum(owner: Owner, of: &str, counter: impl Into<String>, count: u64) -> Counter {
+    Counter {
+        key: (owner, of.to_owned(), counter.into()),
+        count,
+        is_level: false,
+        is_always: true,
+    }
+}
+
+fn if_any(owner: Owner, of: &str, counter: impl Into<String>, count: u64) -> Counter {
+    Counter {
+        is_always: false,
+        ..sum(owner, of, counter, count)
+    }
+}
+
+fn level(owner: Owner, of: &str, counter: impl Into<String>, count: u64) -> Counter {
+    Counter {
+        is_level: true,
+        ..sum(owner, of, counter, count)
+    }
+}
+
+fn of_thread(thread: &ThreadCounts) -> impl Iterator<Item = Counter> {
+    let name = format!("qw-fwd-{}", thread.cpu);
+    [
+        ("polls", thread.polls),
+        ("empty polls", thread.empty_polls),
+        ("bursts", thread.bursts),
+        ("yields", thread.yields),
+        ("rx frames", thread.rx_frames),
+        ("tx frames", thread.tx_frames),
+    ]
+    .into_iter()
+    .map(move |(counter, count)| sum(Owner::Thread, &name, counter, count))
+}
+
+/// Traffic, and each reason for drops that there was.
+fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
+    let Drops {
+        short,
+        filtered,
+        reserved_address,
+        frame_type,
+        not_member,
+        no_member,
+        split_horizon,
+        not_flooded,
+        storm_unknown_unicast,
+        storm_broadcast,
+        storm_multicast,
+        over_limit,
+        denied,
+        no_output,
+        tx_full,
+        not_segmented,
+        no_buffers,
+        rx_missed,
+        rx_errors,
+    } = port.drops;
+    let traffic = [
+        ("rx frames", port.rx_frames),
+        ("rx octets", port.rx_octets),
+        ("tx frames", port.tx_frames),
+        ("tx octets", port.tx_octets),
+    ]
+    .map(|(counter, count)| sum(Owner::Port, &port.name, counter, count));
+    let others = [
+        ("sent for the peer to segment (TSO)", port.uncut),
+        ("segmented before sending", port.segmented),
+        ("dropped: shorter than an Ethernet header", short),
+        ("dropped: hairpin (destination on this port)", filtered),
+        ("dropped: reserved address", reserved_address),
+        ("dropped: frame type not admitted", frame_type),
+        ("dropped: port not in the VLAN", not_member),
+        ("dropped: destination port not in the VLAN", no_member),
+        ("dropped: split horizon", split_horizon),
+        ("dropped: no port to flood to", not_flooded),
+        ("dropped: unknown-unicast storm", storm_unknown_unicast),
+        ("dropped: broadcast storm", storm_broadcast),
+        ("dropped: multicast storm", storm_multicast),
+        ("dropped: over the learning limit", over_limit),
+        ("dropped: by a rule", denied),
+        ("dropped: no such output", no_output),
+        ("dropped: transmit queue full", tx_full),
+        ("dropped: TCP data could not be segmented", not_segmented),
+        ("dropped: no buffers", no_buffers),
+        ("dropped: receive queue full", rx_missed),
+        ("dropped: receive errors of the driver", rx_errors),
+    ]
+    .map(|(counter, count)| if_any(Owner::Port, &port.name, counter, count));
+    traffic.into_iter().chain(others)
+}
+
+fn of_bridge(bridge: &BridgeCounts) -> impl Iterator<Item = Counter> {
+    let levels = [
+        ("addresses known", u64::from(bridge.entries)),
+        ("room for", u64::from(bridge.max_entries)),
+    ]
+    .map(|(counter, count)| level(Owner::Bridge, &bridge.name, counter, count));
+    let sums = [
+        ("frames flooded", bridge.flooded),
+        ("addresses learned", bridge.learned),
+        ("addresses moved", bridge.moved),
+        ("moves of flapping addresses", bridge.flapped),
+        ("addresses not learned", bridge.not_learned),
+        ("addresses static elsewhere", bridge.static_elsewhere),
+        ("addresses aged", bridge.aged),
+    ]
+    .map(|(counter, count)| sum(Owner::Bridge, &bridge.name, counter, count));
+    levels.into_iter().chain(sums)
+}
+
+/// What the router did, and each reason that there was for anything but forwarding.
+fn of_router(counts: &RouterCounts) -> Vec<Counter> {
+    if *counts == RouterCounts::default() {
+        return Vec::new();
+    }
+    let by_reason = |what: &str, reasons: &BTreeMap<String, u64>| -> Vec<Counter> {
+        let counter = |(reason, count): (&String, &u64)| {
+            if_any(Owner::Router, "", format!("{what}: {reason}"), *count)
+        };
+        reasons.iter().map(counter).collect()
+    };
+    let others = [
+        ("packets fragmented", counts.fragmented),
+        ("TCP data segmented", counts.segmented),
+        ("not sent", counts.not_sent),
+        ("no room at the service thread", counts.service_full),
+        ("echo requests answered", counts.echoed),
+        ("errors sent", counts.errors),
+        ("for the router, not taken", counts.unclaimed),
+        ("to the kernel", counts.to_kernel),
+        ("not taken by the kernel", counts.kernel_refused),
+        ("neighbours asked", counts.neighbours_asked),
+        ("neighbours not asked", counts.neighbours_not_asked),
+        ("neighbours evicted", counts.neighbours_evicted),
+        ("neighbours without room", counts.neighbours_no_room),
+        ("waiting packets dropped", counts.neighbours_overflowed),
+        ("address conflicts", counts.address_conflicts),
+    ]
+    .map(|(counter, count)| if_any(Owner::Router, "", counter, count));
+    let mut all = vec![sum(
+        Owner::Router,
+        "",
+        "packets forwarded",
+        counts.forwarded,
+    )];
+    all.extend(by_reason("dropped", &counts.dropped));
+    all.extend(by_reason("to the service thread", &counts.punted));
+    all.extend(others);
+    all
+}
+
+fn counters(stats: &StatsReport) -> Vec<Counter> {
+    let threads = stats.threads.iter().flat_map(of_thread);
+    let ports = stats.ports.iter().flat_map(of_port);
+    let bridges = stats.bridges.iter().flat_map(of_bridge);
+    threads
+        .chain(ports)
+        .chain(bridges)
+        .chain(of_router(&stats.router))
+        .collect()
+}
+
+/// One counter in an interval, for JSON.
+#[derive(Debug, Serialize)]
+struct Change {
+    owner: Owner,
+    name: String,
+    counter: String,
+    /// The change in the interval, or the level at its end.
+    count: u64,
+    /// Absent for levels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_second: Option<f64>,
+}
+
+/// What was counted in an interval.
+#[derive(Debug, Serialize)]
+struct Interval {
+    seconds: f64,
+    counters: Vec<Change>,
+}
+
+/// The counters of `now` less those of `before`. What is not in `before` began since, at 0.
+fn interval(now: &StatsReport, before: &StatsReport) -> Interval {
+    let seconds = now.uptime_s - before.uptime_s;
+    let former = counters(before).into_iter();
+    let former: HashMap<Key, u64> = former.map(|one| (one.key, one.count)).collect();
+    let changes = counters(now).into_iter().filter_map(|counter| {
+        let before = former.get(&counter.key).copied().unwrap_or_default();
+        let count = match counter.is_level {
+            true => counter.count,
+            // Counters of a port begin anew when it is removed and added again.
+            false if counter.count < before => counter.count,
+            false => counter.count - before,
+        };
+        let (owner, name, text) = counter.key;
+        (counter.is_always || count > 0).then(|| Change {
+            owner,
+            name,
+            counter: text,
+            count,
+            per_second: (!counter.is_level && seconds > 0.0).then(|| count as f64 / seconds),
+        })
+    });
+    Interval {
+        seconds,
+        counters: changes.collect(),
+    }
+}
+
+fn in_owners(rows: &[(Owner, Vec<String>)], columns: &[&'static str]) -> String {
+    let tables = Owner::ALL.into_iter().filter_map(|owner| {
+        let name = owner.name();
+        let header: Vec<&str> = [name, "counter"].iter().chain(columns).copied().collect();
+        let mut table = table(header, 2);
+        for (_, row) in rows.iter().filter(|(of, _)| *of == owner) {
+            table.add_row(row);
+        }
+        (!table.is_empty()).then(|| table.to_string())
+    });
+    tables.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Counters since the start.
+pub(super) fn render(stats: &StatsReport) -> String {
+    let listed = counters(stats).into_iter();
+    let rows: Vec<(Owner, Vec<String>)> = listed
+        .filter(|one| one.is_always || one.count > 0)
+        .map(|Counter { key, count, .. }| (key.0, vec![key.1, key.2, count.to_string()]))
+        .collect();
+    let tables = in_owners(&rows, &["count"]);
+    format!("up for {:.1} s\n\n{tables}", stats.uptime_s)
+}
+
+fn render_interval(interval: &Interval) -> String {
+    let per_second =
+        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+    let row = |one: &Change| {
+        let (count, rate) = (one.count.to_string(), per_second(one.per_second));
+        (
+            one.owner,
+            vec![one.name.clone(), one.counter.clone(), count, rate],
+        )
+    };
+    let rows: Vec<(Owner, Vec<String>)> = interval.counters.iter().map(row).collect();
+    let tables = in_owners(&rows, &["count", "per second"]);
+    format!("in {:.2} s\n\n{tables}", interval.seconds)
+}
+
+fn ask_stats(socket: &Path) -> Result<StatsReport> {
+    let answer = ask(socket, &Request::Show(Subject::Stats))?;
+    from_value(answer).context(OTHER_VERSION)
+}
+
+/// Prints what is counted in each `length`: once, or again and again until a signal comes.
+pub(super) fn watch(socket: &Path, length: Duration, is_endless: bool, json: bool) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    on_signals(&stop)?;
+    let is_over = || stop.load(Ordering::Relaxed).then_some(());
+    let mut before = ask_stats(socket)?;
+    while Deadline::after(length)
+        .poll(SIGNAL_PAUSE, is_over)
+        .is_none()
+    {
+        let now = ask_stats(socket)?;
+        let counted = interval(&now, &before);
+        print(match json {
+            true => serde_json::to_string(&counted)?,
+            false => render_interval(&counted),
+        })?;
+        if !is_endless {
+            return Ok(());
+        }
+        if !json {
+            print("")?;
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(uptime_s: f64, rx_frames: u64, filtered: u64, entries: u32) -> StatsReport {
+        StatsReport {
+            uptime_s,
+            ports: vec![PortCounts {
+                name: "p0".to_owned(),
+                rx_frames,
+                drops: Drops {
+                    filtered,
+                    ..Drops::default()
+                },
+                ..PortCounts::default()
+            }],
+            threads: Vec::new(),
+            bridges: vec![BridgeCounts {
+                name: "br0".to_owned(),
+                entries,
+                ..BridgeCounts::default()
+            }],
+            router: RouterCounts::default(),
+        }
+    }
+
+    fn found<'a>(interval: &'a Interval, counter: &str) -> Option<&'a Change> {
+        let mut counters = interval.counters.iter();
+        counters.find(|one| one.counter.contains(counter))
+    }
+
+    #[test]
+    fn an_interval_has_differences_and_rates() {
+        let counted = interval(&report(12.0, 700, 3, 5), &report(10.0, 500, 3, 9));
+        let frames = found(&counted, "rx frames").unwrap();
+        assert_eq!((frames.count, frames.per_second), (200, Some(100.0)));
+        // None in the interval, though there were some before.
+        assert!(found(&counted, "hairpin").is_none());
+        let known = found(&counted, "addresses known").unwrap();
+        assert_eq!((known.count, known.per_second), (5, None));
+    }
+
+    #[test]
+    fn a_counter_that_began_anew_counts_from_0() {
+        let counted = interval(&report(12.0, 40, 0, 5), &report(10.0, 500, 0, 5));
+        assert_eq!(found(&counted, "rx frames").unwrap().count, 40);
+    }
+
+    #[test]
+    fn tables_have_an_owner_each() {
+        let text = render(&report(10.0, 500, 3, 5));
+        assert!(text.starts_with("up for 10.0 s\n\n"), "{text}");
+        assert!(
+            text.contains("hairpin") && text.contains("bridge"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("router") && !text.contains("thread"),
+            "{text}"
+        );
+        let counted = interval(&report(12.0, 700, 3, 5), &report(10.0, 500, 3, 9));
+        let text = render_interval(&counted);
+        assert!(
+            text.contains("per second") && text.contains("100.0"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options of a port.
+
+use crate::error::Error;
+use crate::uri::PortUri;
+
+/// How a port is to be set up.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// Name for people: in messages and tables.
+    pub name: String,
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors in each receive ring: a power of two, 32 to 16384.
+    pub rx_ring_size: u16,
+    /// Descriptors in each transmit ring: a power of two, 32 to 16384.
+    pub tx_ring_size: u16,
+    /// Largest frame with FCS, octets: 64 to 9216. Both sides of a shared-memory port need the same.
+    pub frame_size_max: u16,
+}
+
+impl PortOptions {
+    /// One queue each way, rings of 1024 descriptors.
+    #[must_use]
+    pub fn new(name: &str, frame_size_max: u16) -> Self {
+        Self {
+            name: name.to_owned(),
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_ring_size: 1024,
+            tx_ring_size: 1024,
+            frame_size_max,
+        }
+    }
+
+    /// Octets that each buffer of the port's pool has to hold.
+    #[must_use]
+    pub fn data_room(&self) -> u16 {
+        buffer_size(self)
+    }
+}
+
+/// Octets of a frame check sequence, and of the two VLAN tags that a frame may have beyond the largest frame's size.
+pub(super) const FCS: u32 = 4;
+
+pub(super) const TAGS: u32 = 8;
+
+/// Octets of the longest frame that a port takes, without FCS.
+pub(super) fn length_max(options: &PortOptions) -> u32 {
+    (u32::from(options.frame_size_max) - FCS + TAGS).min(u32::from(buffer_size(options)))
+}
+
+/// Size of a buffer that holds the largest frame whole, octets. So no frame needs several buffers, neither of the pool nor in
+/// shared memory.
+pub(super) fn buffer_size(options: &PortOptions) -> u16 {
+    const LINE: u16 = 64;
+    const BUFFER_SIZE_MIN: u16 = 2048;
+    options
+        .frame_size_max
+        .next_multiple_of(LINE)
+        .max(BUFFER_SIZE_MIN)
+}
+
+pub(super) fn check_options(options: &PortOptions) -> Result<(), Error> {
+    const RING: std::ops::RangeInclusive<u16> = 32..=16384;
+    const FRAME: std::ops::RangeInclusive<u16> = 64..=9216;
+    let wrong = |what: String| {
+        Err(Error::PortOptions {
+            port: options.name.clone(),
+            what,
+        })
+    };
+    for (which, size) in [
+        ("receive", options.rx_ring_size),
+        ("transmit", options.tx_ring_size),
+    ] {
+        if !size.is_power_of_two() || !RING.contains(&size) {
+            return wrong(format!(
+                "the {which} ring size {size} is not a power of two from 32 to 16384"
+            ));
+        }
+    }
+    if options.rx_queues == 0 || options.tx_queues == 0 {
+        return wrong("a port needs a receive and a transmit queue at least".to_owned());
+    }
+    if !FRAME.contains(&options.frame_size_max) {
+        return wrong(format!(
+            "the largest frame of {} octets is not within 64 to 9216",
+            options.frame_size_max
+        ));
+    }
+    Ok(())
+}
+
+/// Queue pairs that a device is made with.
+pub(super) fn pairs(options: &PortOptions) -> u16 {
+    options.rx_queues.max(options.tx_queues)
+}
+
+/// A device that has its queues in pairs receives on all of them: none may be left unread, or its frames were lost.
+pub(super) fn check_pairs(uri: &PortUri, options: &PortOptions) -> Result<(), Error> {
+    let (rx, tx) = (options.rx_queues, options.tx_queues);
+    let wrong = |what: String| {
+        Err(Error::PortOptions {
+            port: options.name.clone(),
+            what,
+        })
+    };
+    if uri.queues() != 1 && uri.queues() != rx {
+        return wrong(format!(
+            "{uri} has {} queues, and {rx} of them would be read: frames of the others were lost",
+            uri.queues()
+        ));
+    }
+    let in_pairs = matches!(
+        uri,
+        PortUri::VirtioUser { .. }
+            | PortUri::Vhost { .. }
+            | PortUri::AfXdp { .. }
+            | PortUri::AfPacket { .. }
+            | PortUri::Tap { .. }
+    );
+    if in_pairs && tx > rx {
+        return wrong(format!(
+            "{tx} transmit and {rx} receive queues were asked for, and {uri} has them in pairs: ask for as many receive queues"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory of a plan as several programs take it.
+
+use crate::partition::Plan;
+
+/// Memory of the data plane by node, MiB, from node 0 on: `1024,0,1024`.
+pub(super) fn socket_memory(plan: &Plan) -> String {
+    let last = plan
+        .huge_pages
+        .iter()
+        .map(|pool| pool.node)
+        .max()
+        .unwrap_or(0);
+    let on = |node: u32| {
+        let pool = plan.huge_pages.iter().find(|pool| pool.node == node);
+        pool.map_or(0, |pool| pool.data_plane_mib).to_string()
+    };
+    (0..=last).map(on).collect::<Vec<_>>().join(",")
+}
+
+/// Size of huge pages as Linux and its users write it: `2M`, `1G`.
+pub(super) fn page_size(page_kib: u64) -> String {
+    if page_kib.is_multiple_of(1 << 20) {
+        format!("{}G", page_kib >> 20)
+    } else if page_kib.is_multiple_of(1 << 10) {
+        format!("{}M", page_kib >> 10)
+    } else {
+        format!("{page_kib}K")
+    }
+}

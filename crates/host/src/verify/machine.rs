@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The machine to verify, with its plan.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::check::{Check, UNREADABLE};
+use crate::partition::{Plan, Role};
+use crate::tasks::{self, Task};
+use crate::{CpuId, CpuList};
+
+/// A machine that is looked at, with its plan.
+pub(crate) struct Machine<'a> {
+    pub(super) root: &'a Path,
+    pub(super) plan: &'a Plan,
+    pub(super) isolated: CpuList,
+    pub(super) forwarding: CpuList,
+    pub(super) tasks: Vec<Task>,
+}
+
+impl<'a> Machine<'a> {
+    pub(super) fn read(root: &'a Path, plan: &'a Plan) -> Self {
+        Self {
+            root,
+            plan,
+            isolated: plan.isolated(),
+            forwarding: plan.cpus(Role::Forwarding),
+            tasks: tasks::all(root),
+        }
+    }
+
+    /// A file's text without the blanks around it.
+    pub(super) fn text(&self, below: &str) -> Option<String> {
+        let text = fs::read_to_string(self.root.join(below)).ok()?;
+        Some(text.trim_matches([' ', '\n', '\t', '\0']).to_owned())
+    }
+
+    pub(super) fn value<T: FromStr>(&self, below: &str) -> Option<T> {
+        self.text(below)?.parse().ok()
+    }
+
+    /// A set of CPUs in the kernel's mask form.
+    pub(super) fn mask(&self, below: &str) -> Option<CpuList> {
+        format!("0x{}", self.text(below)?).parse().ok()
+    }
+
+    /// Names in a directory, in order.
+    pub(super) fn names(&self, below: &str) -> Vec<String> {
+        let listed = fs::read_dir(self.root.join(below)).into_iter().flatten();
+        let mut names: Vec<String> = listed
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub(super) fn role(&self, cpu: CpuId) -> Option<Role> {
+        self.plan.group_of(cpu).map(|group| group.role)
+    }
+
+    pub(super) fn path(&self, below: &str) -> PathBuf {
+        self.root.join(below)
+    }
+
+    /// A file's name on the machine itself, wherever its files are looked at.
+    pub(super) fn shown(&self, path: &Path) -> String {
+        let below = path.strip_prefix(self.root).unwrap_or(path);
+        Path::new("/").join(below).display().to_string()
+    }
+
+    /// A set of CPUs in a file that is to have none of the isolated ones.
+    pub(super) fn keeps_off(
+        &self,
+        name: &'static str,
+        file: &str,
+        cpus: Option<CpuList>,
+        remedy: &str,
+    ) -> Check {
+        let expected = format!("none of the isolated CPUs {}", self.isolated);
+        match cpus {
+            None => Check::cannot_tell(name, format!("/{file}"), expected, UNREADABLE),
+            Some(cpus) => {
+                let both = cpus.intersection(&self.isolated);
+                let is_fine = both.is_empty();
+                let seen = if is_fine {
+                    format!("CPUs {cpus}")
+                } else {
+                    format!("CPUs {cpus}, with {both} of the isolated ones")
+                };
+                Check::new(name, format!("/{file}"), expected, seen, is_fine, remedy)
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Steps of a study by case and kind.
+
+use quietwire_study::{Case, StepKind, StepRecord, StudyResults};
+
+/// A step with a case and size of which trials are looked at.
+pub(crate) type Steps<'a> = Vec<&'a StepRecord>;
+
+/// Cases that are not left out, in the file's order.
+pub(crate) fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
+    let cases = results.file.cases.iter();
+    let is_one = |case: &&Case| case.tenants.is_none() || results.was_tried(case);
+    let cases = cases.filter(is_one);
+    cases.filter(|case| results.unavailable(&case.name).is_none())
+}
+
+/// Steps of one kind.
+pub(crate) fn of_kind<'a>(
+    steps: &'a Steps<'_>,
+    kind: &'a StepKind,
+) -> impl Iterator<Item = &'a StepRecord> {
+    steps.iter().copied().filter(move |step| step.kind == *kind)
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parameters of repeated searches.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BestWorstConfig, MlrSearchConfig, SingleRunConfig};
+
+/// The search to repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "method")]
+pub enum Repeated {
+    /// Single runs, whose result is the highest rate that held.
+    SingleRun(SingleRunConfig),
+    /// Best-of-N, worst-of-N or both: one result a side, best first.
+    BestWorstOfN(BestWorstConfig),
+    /// MLRsearches: one result a goal, the relevant lower bound.
+    #[serde(rename = "mlrsearch")]
+    MlrSearch(MlrSearchConfig),
+}
+
+/// Parameters of a [`Repeat`](super::Repeat).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RepeatConfig {
+    /// The search, the same each time.
+    pub search: Repeated,
+    /// How often. Many more than 10 say something about a device.
+    pub runs: u32,
+    /// Level of the confidence interval, between 0 and 1: 0.95.
+    pub confidence: f64,
+}

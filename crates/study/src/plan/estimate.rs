@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How many trials a step takes, and how long.
+
+/// Lowest rate of an MLRsearch, as a part of the highest, where the file says nothing.
+pub(super) const MIN_RATE: f64 = 0.001;
+
+/// Level of confidence intervals, where the file says nothing.
+pub(super) const CONFIDENCE: f64 = 0.95;
+
+/// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
+/// on a quiet device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Trials, when none is invalid.
+    pub trials: u32,
+    /// Time that they take, seconds; setting up cases not included.
+    pub duration_s: f64,
+}
+
+impl Estimate {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            trials: self.trials.saturating_add(other.trials),
+            duration_s: self.duration_s + other.duration_s,
+        }
+    }
+
+    pub(super) fn times(self, times: u32) -> Self {
+        Self {
+            trials: self.trials.saturating_mul(times),
+            duration_s: self.duration_s * f64::from(times),
+        }
+    }
+}

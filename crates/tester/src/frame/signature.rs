@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The signature of the tester in each frame.
+
+use super::head::SIGNATURE;
+
+pub(crate) const MAGIC: [u8; 2] = *b"QW";
+
+/// Which part of which trial a frame belongs to. Even for a counted part, the odd one before for its warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epoch(pub(super) u8);
+
+impl Epoch {
+    /// The epoch of the counted part of the `trial`-th trial of this tester.
+    pub(crate) fn of_trial(trial: u64) -> Self {
+        Self(((trial % 127) as u8 + 1) * 2)
+    }
+
+    /// The epoch of the warm-up before.
+    pub(crate) fn warm_up(self) -> Self {
+        Self(self.0 - 1)
+    }
+}
+
+/// What a received frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) epoch: Epoch,
+    pub(crate) port: u8,
+    pub(crate) flow: u16,
+    pub(crate) sequence: u32,
+    pub(crate) tick: u64,
+}
+
+impl Signature {
+    /// Reads a frame's signature, which is at `place`; `None` for a frame that no tester sent.
+    #[inline(always)]
+    pub(crate) fn read(frame: &[u8], place: usize) -> Option<Self> {
+        let octets: &[u8; SIGNATURE] = frame.get(place..)?.first_chunk()?;
+        let [m0, m1, epoch, port, f0, f1, s0, s1, s2, s3, tick @ ..] = *octets;
+        if [m0, m1] != MAGIC {
+            return None;
+        }
+        Some(Self {
+            epoch: Epoch(epoch),
+            port,
+            flow: u16::from_le_bytes([f0, f1]),
+            sequence: u32::from_le_bytes([s0, s1, s2, s3]),
+            tick: u64::from_le_bytes(tick),
+        })
+    }
+
+    /// As it stands in a frame.
+    #[inline(always)]
+    pub(crate) fn octets(self) -> [u8; SIGNATURE] {
+        let [f0, f1] = self.flow.to_le_bytes();
+        let [s0, s1, s2, s3] = self.sequence.to_le_bytes();
+        let [m0, m1] = MAGIC;
+        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tick.to_le_bytes();
+        [
+            m0,
+            m1,
+            self.epoch.0,
+            self.port,
+            f0,
+            f1,
+            s0,
+            s1,
+            s2,
+            s3,
+            t0,
+            t1,
+            t2,
+            t3,
+            t4,
+            t5,
+            t6,
+            t7,
+        ]
+    }
+
+    /// The sum of the octets' words in the order of memory, from the values: quicker than reading what was just written.
+    #[inline(always)]
+    pub(super) fn sum(&self) -> u64 {
+        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tick.to_le_bytes();
+        let word = |octets| u64::from(u16::from_ne_bytes(octets));
+        let two = |octets| u64::from(u32::from_ne_bytes(octets));
+        word(MAGIC)
+            + word([self.epoch.0, self.port])
+            + word(self.flow.to_le_bytes())
+            + two(self.sequence.to_le_bytes())
+            + two([t0, t1, t2, t3])
+            + two([t4, t5, t6, t7])
+    }
+
+    #[inline(always)]
+    pub(super) fn write<const N: usize>(self, head: &mut [u8; N]) {
+        head[N - SIGNATURE..].copy_from_slice(&self.octets());
+    }
+
+    /// True where a payload begins with the magic number.
+    #[inline(always)]
+    pub(crate) fn is_at_front(payload: &[u8]) -> bool {
+        payload.starts_with(&MAGIC)
+    }
+
+    /// True for a frame of the warm-up before the counted part `epoch`.
+    #[cold]
+    pub(crate) fn is_of_warm_up(frame: &[u8], place: usize, epoch: Epoch) -> bool {
+        Self::read(frame, place).is_some_and(|signature| signature.epoch == epoch.warm_up())
+    }
+}
