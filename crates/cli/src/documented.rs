@@ -17,7 +17,7 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Which page tells the options of which command.
-const PAGES: [(&str, &str); 20] = [
+const PAGES: [(&str, &str); 21] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -38,6 +38,7 @@ const PAGES: [(&str, &str); 20] = [
     ("guest-agent", "docs/guests.md"),
     ("host", "docs/host.md"),
     ("partition", "docs/partition.md"),
+    ("manual", "docs/README.md"),
 ];
 
 fn root() -> PathBuf {
