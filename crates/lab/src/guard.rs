@@ -5,18 +5,12 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use quietwire_base::Deadline;
 
 use crate::clean::{CleanReport, clean};
 use crate::error::{LabError, io_error};
-use crate::lab::LabOptions;
-
-/// Longest wait for a killed process to end after the kernel closed its end of the pipe.
-const ENDING_MAX: Duration = Duration::from_secs(30);
-/// Pause between two looks at whether it has ended.
-const ENDING_PAUSE: Duration = Duration::from_millis(5);
+use crate::lab::{ENDING_MAX, ENDING_PAUSE, LabOptions};
 
 /// A guard of this process. Dropped, it ends without a look: whatever was made is undone by then.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use quietwire_base::Deadline;
 use quietwire_host::CpuList;
@@ -15,6 +16,7 @@ use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
 use quietwire_host::inventory::Inventory;
 use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
 use quietwire_host::partition::Plan;
+use quietwire_host::process::ProcessId;
 use quietwire_host::settings;
 use quietwire_tester::account::DeviceCounts;
 
@@ -111,7 +113,23 @@ pub(crate) fn lock_path(state_directory: &Path) -> PathBuf {
     state_directory.join("lock")
 }
 
-/// Takes the lock of a state directory; the kernel gives it back when this process ends, however it ends.
+/// Longest wait for a killed process to end. The kernel ends its threads one after the other, and a process whose main thread is
+/// gone (state Z in /proc/PID/stat) holds its files until the last of the others has closed them.
+pub(crate) const ENDING_MAX: Duration = Duration::from_secs(30);
+/// Pause between two checks whether it has ended.
+pub(crate) const ENDING_PAUSE: Duration = Duration::from_millis(5);
+
+/// The process that a lock's file names.
+fn owner_in(lock: &Path) -> String {
+    let text = fs::read_to_string(lock).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// Takes the lock of a state directory. The kernel gives it back when this process ends, however it ends. A lock whose process is
+/// ending is waited for.
+///
+/// # Errors
+/// [`LabError::Busy`] when another process holds it, [`LabError::Io`].
 pub(crate) fn lock(state_directory: &Path) -> Result<File, LabError> {
     let path = lock_path(state_directory);
     let mut file = OpenOptions::new()
@@ -122,17 +140,22 @@ pub(crate) fn lock(state_directory: &Path) -> Result<File, LabError> {
         .mode(0o600)
         .open(&path)
         .map_err(io_error(&path, "opening the lock"))?;
-    match file.try_lock() {
-        Ok(()) => {}
+    // Locked, refused, or nothing yet while the process that holds the lock is ending.
+    let attempt = || match file.try_lock() {
+        Ok(()) => Some(Ok(())),
         Err(TryLockError::WouldBlock) => {
-            let owner = fs::read_to_string(&path)
-                .unwrap_or_default()
-                .trim()
-                .to_owned();
-            return Err(LabError::Busy { owner });
+            let owner = owner_in(&path);
+            let is_ending = owner.parse().is_ok_and(|pid| ProcessId::of(pid).is_none());
+            (!is_ending).then_some(Err(LabError::Busy { owner }))
         }
-        Err(TryLockError::Error(cause)) => return Err(io_error(&path, "locking")(cause)),
-    }
+        Err(TryLockError::Error(cause)) => Some(Err(io_error(&path, "locking")(cause))),
+    };
+    Deadline::after(ENDING_MAX)
+        .poll(ENDING_PAUSE, attempt)
+        .unwrap_or_else(|| {
+            let owner = owner_in(&path);
+            Err(LabError::Busy { owner })
+        })?;
     file.set_len(0)
         .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
         .map_err(io_error(&path, "writing the lock"))?;
