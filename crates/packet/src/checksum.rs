@@ -98,6 +98,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn carries_of_each_step_are_added() {
+        // One's complement arithmetic is arithmetic modulo 2^16 - 1, with 2^16 - 1 for multiples of it but zero.
+        let sums = [0, 1, 0xffff, 0x1_0000, 1 << 32, 1 << 48, 0x1_ffff_ffff];
+        let carries_in_each_step = [0x1_0000_ffff_ffff, 0x1_0000_ffff_fffe, u64::MAX];
+        for sum in sums.into_iter().chain(carries_in_each_step) {
+            let expected = match sum % 0xffff {
+                0 if sum > 0 => 0xffff,
+                rest => rest,
+            };
+            assert_eq!(u64::from(fold_sum(sum)), expected, "{sum:#x}");
+        }
+    }
+
     /// Straight from RFC 1071, section 1: adjacent octets paired to 16-bit words, one's complement sum, complement.
     fn obvious(bytes: &[u8]) -> u16 {
         let mut sum = 0u16;

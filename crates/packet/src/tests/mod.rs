@@ -3,6 +3,7 @@
 
 mod built;
 mod damaged;
+mod fields;
 mod frames;
 mod oracle;
 mod segments;

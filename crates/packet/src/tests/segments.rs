@@ -261,3 +261,56 @@ fn extension_headers_that_every_segment_may_have_are_kept_and_others_refused() {
         assert_eq!(with(kind), None);
     }
 }
+
+#[test]
+fn what_cannot_be_cut_of_ipv6_is_not() {
+    let spec = Spec {
+        is_ipv4: false,
+        ..plain()
+    };
+    let good = spec.whole();
+    let read = |frame: &[u8]| TcpFrame::read(&frame[..SEGMENT_HEADERS_MAX], frame.len());
+    assert!(!read(&good).unwrap().is_ipv4());
+    for (what, at, value) in [
+        ("another version", 14, 0x40),
+        ("not TCP", 20, 17),
+        ("SYN", 67, 0x12),
+    ] {
+        let mut frame = good.clone();
+        frame[at] = value;
+        assert_eq!(read(&frame), None, "{what}");
+    }
+    // The packet ends within its extension header.
+    let mut frame = good.clone();
+    frame[20] = 0;
+    frame[54..56].copy_from_slice(&[6, 0]);
+    frame[18..20].copy_from_slice(&[0, 7]);
+    assert_eq!(read(&frame), None);
+}
+
+#[test]
+fn flags_are_of_the_segments_that_they_belong_to() {
+    let spec = Spec {
+        flags: 0xb9,
+        urgent: 100,
+        data: vec![5; 300],
+        ..plain()
+    };
+    let frame = spec.whole();
+    assert!(TcpFrame::read(&frame, frame.len()).unwrap().is_ipv4());
+    assert!(TcpFrame::read(&frame, frame.len()).unwrap().has_cwr());
+    // Urgent data end where the second segment begins: it has none.
+    assert_eq!(cut(&frame, 100), Some(spec.reference(100)));
+    let flags = cut(&frame, 100)
+        .unwrap()
+        .iter()
+        .map(|segment| segment[47])
+        .collect::<Vec<_>>();
+    assert_eq!(flags, [0xb0, 0x10, 0x19]);
+    let without = Spec {
+        flags: 0x39,
+        ..spec
+    };
+    let frame = without.whole();
+    assert!(!TcpFrame::read(&frame, frame.len()).unwrap().has_cwr());
+}
