@@ -201,3 +201,70 @@ fn first_at(rate_pps: f64, goal: &MlrGoal) -> TrialRequest {
         duration_s: goal.initial_trial_duration_s,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LossRatio;
+    use crate::mlrsearch::load::Measured;
+
+    const UPPER_PPS: f64 = 10e6;
+
+    /// The hint as a rate, in frames per second, for a device that loses a fifth of 10 Mpps, and at another load this part.
+    fn hint_pps(loss_ratio: f64, above: Option<(f64, f64)>) -> f64 {
+        let goal = MlrGoal {
+            width: 0.1,
+            ..MlrGoal::fdio(LossRatio::new(loss_ratio).unwrap())
+        };
+        let goals = [goal.clone()];
+        let mut table = Table::default();
+        for (rate_pps, loss_ratio) in [(UPPER_PPS, 0.2)].into_iter().chain(above) {
+            let trial = Measured {
+                intended_s: 1.0,
+                effective_s: 1.0,
+                loss_ratio,
+            };
+            table.add(&goals, rate_pps, trial);
+        }
+        let gap = Gap {
+            lower: None,
+            upper: table.leaning(&goal, 0).upper.unwrap(),
+            from: 0.0,
+            to: UPPER_PPS.ln(),
+        };
+        let mut selector = Selector::in_turn(&goals).remove(0);
+        let hint = selector.hint(&goal, &table, gap).unwrap();
+        assert_eq!(selector.hint(&goal, &table, gap), None, "hinted twice");
+        (hint + goal.log_width() / 2.0).exp()
+    }
+
+    fn assert_near(a: f64, b: f64) {
+        assert!((a / b - 1.0).abs() < 1e-9, "{a} {b}");
+    }
+
+    #[test]
+    fn one_load_hints_at_what_it_let_through() {
+        assert_near(hint_pps(0.0, None), 8e6);
+        // A tenth may be lost: 8 Mpps come through of 8.89.
+        assert_near(hint_pps(0.1, None), 8e6 / 0.9);
+    }
+
+    #[test]
+    fn what_overload_costs_is_followed_down_a_line() {
+        // 6 of 20 Mpps come through, 8 of 10: two fewer for ten more, so that x come through of x = 10 - 0.2 x.
+        assert_near(hint_pps(0.0, Some((20e6, 0.7))), 10e6 / 1.2);
+        assert_near(hint_pps(0.1, Some((20e6, 0.7))), 10e6 / (0.9 + 0.2));
+        // More comes through of more: no line is followed.
+        assert_near(hint_pps(0.0, Some((20e6, 0.5))), 8e6);
+    }
+
+    #[test]
+    fn two_loads_less_than_four_widths_apart_make_no_line() {
+        assert_near(hint_pps(0.0, Some((UPPER_PPS * 1.2, 0.7))), 8e6);
+        assert_near(
+            hint_pps(0.0, Some((UPPER_PPS * 0.9f64.powf(-3.99), 0.9))),
+            8e6,
+        );
+        assert!(hint_pps(0.0, Some((UPPER_PPS * 0.9f64.powf(-4.01), 0.9))) > 8.1e6);
+    }
+}

@@ -121,6 +121,21 @@ fn only_methods_that_search_for_a_rate_have_a_width() {
 }
 
 #[test]
+fn the_width_of_a_search_by_steps_is_its_resolution() {
+    let mut search = small();
+    search.resolution_pps = 0.5;
+    let of_n = BestWorstConfig {
+        search: search.clone(),
+        trials: 2,
+        sides: Sides::Both,
+    };
+    let best_worst = BestWorst::new(of_n).unwrap();
+    assert_eq!(best_worst.width_pps(40.0), Some(0.5));
+    let single = SingleRun::new(search).unwrap();
+    assert_eq!(single.width_pps(40.0), Some(0.5));
+}
+
+#[test]
 fn the_history_grows_trial_by_trial_and_is_that_of_the_result() {
     for (mut method, name, _) in all() {
         assert!(method.history().is_empty(), "{name}");
