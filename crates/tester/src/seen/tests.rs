@@ -120,6 +120,30 @@ fn duplicates_and_stale_frames_have_no_latency() {
 }
 
 #[test]
+fn every_frame_of_the_trial_is_counted_once_whatever_its_kind() {
+    let mut seen = seen();
+    let sequences = [0, 1, 2, 3, 4, 2000];
+    let mut frames: Vec<Vec<u8>> = sequences.map(|sequence| frame(1, 0, sequence, 1000)).to_vec();
+    // Three duplicates; two stale frames, as far behind as the window of 512 does not reach.
+    frames.extend([2000, 2000, 1999, 1999].map(|sequence| frame(1, 0, sequence, 1000)));
+    frames.extend([10, 11].map(|sequence| frame(1, 0, sequence, 1000)));
+    // Four foreign, five unknown, eight damaged.
+    frames.extend(vec![vec![0; 60]; 4]);
+    frames.extend(vec![frame(1, 9, 0, 1000); 5]);
+    let mut damaged = frame(1, 0, 5, 1000);
+    damaged[0] = 0;
+    frames.extend(vec![damaged; 8]);
+    record(&mut seen, &frames, 1100);
+    let flow = seen.trackers.get(3).unwrap();
+    assert_eq!(
+        (flow.received(), flow.duplicates(), flow.stale()),
+        (7, 3, 2)
+    );
+    assert_eq!((seen.foreign, seen.unknown, seen.damaged), (4, 5, 8));
+    assert_eq!(seen.counted(), 29);
+}
+
+#[test]
 fn misdirected_frames_are_counted_and_have_no_latency() {
     let mut seen = seen();
     let frames = [frame(0, 1, 0, 1000), frame(2, 0, 0, 1000)];

@@ -126,6 +126,16 @@ fn what_is_owed_is_made_good_by_two_frames_in_a_thousand() {
 }
 
 #[test]
+fn groups_make_nothing_good() {
+    let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 100).in_bursts(50);
+    drain(&mut pacer, 149);
+    drain(&mut pacer, 300);
+    assert_eq!((pacer.offered(), pacer.unsent()), (300, 50));
+    (301..20_000).for_each(|now| drain(&mut pacer, now));
+    assert_eq!((pacer.offered(), pacer.unsent()), (19_950, 50));
+}
+
+#[test]
 fn no_more_is_made_good_than_fits_and_is_owed() {
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 100);
     drain(&mut pacer, 0);
