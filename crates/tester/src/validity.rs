@@ -186,6 +186,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_trial_is_counted_under_its_first_reason_and_tells_all() {
+        let reasons = vec![
+            InvalidCause::Clock.because("by 3 ms"),
+            InvalidCause::Excess.because("2 more"),
+        ];
+        let invalid = Validity::of(reasons);
+        assert_eq!(invalid.cause(), Some(InvalidCause::Clock));
+        assert_eq!(invalid.text().as_deref(), Some("by 3 ms; 2 more"));
+        assert_eq!(
+            (Validity::Valid.cause(), Validity::Valid.text()),
+            (None, None)
+        );
+        let without_reasons = Validity::Invalid(Vec::new());
+        assert_eq!(without_reasons.cause(), Some(InvalidCause::Other));
+    }
+
+    #[test]
+    fn each_cause_has_words_of_its_own() {
+        let words = InvalidCause::ALL.map(InvalidCause::words);
+        let different = std::collections::BTreeSet::from(words);
+        assert_eq!(different.len(), words.len());
+        assert!(words.iter().all(|words| words.contains(' ')));
+    }
+
+    #[test]
     fn reasons_of_earlier_stores_are_read() {
         let old = r#"{"state":"invalid","reasons":["the rate was missed"]}"#;
         let validity: Validity = serde_json::from_str(old).unwrap();

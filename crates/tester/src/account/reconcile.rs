@@ -13,7 +13,7 @@ use crate::trial::TrialResult;
 
 /// Who is said to have lost frames.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Loser {
+pub(super) enum Loser {
     At(PortAt, String),
     Tester,
     Unknown,
@@ -240,7 +240,7 @@ impl Grown<'_> {
     /// Both ways of each join of an element.
     fn joins_of(&self, element: &str) -> Vec<[&PortAt; 2]> {
         let joins = self.layout.joins.iter();
-        let own = joins.filter(|[one, other]| one.element == element && other.element == element);
+        let own = joins.filter(|[one, _]| one.element == element);
         own.flat_map(|[one, other]| [[one, other], [other, one]])
             .collect()
     }
@@ -301,7 +301,7 @@ impl Rest {
 }
 
 /// Shares `whole` out in proportion to the claims, to the last frame: the largest remainders get one more.
-fn shared_out(whole: u64, claims: &BTreeMap<Loser, u64>) -> Vec<(&Loser, u64)> {
+pub(super) fn shared_out(whole: u64, claims: &BTreeMap<Loser, u64>) -> Vec<(&Loser, u64)> {
     let sum: u128 = claims.values().map(|claim| u128::from(*claim)).sum();
     if sum == 0 {
         return Vec::new();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use super::reconcile::{Loser, shared_out};
 use super::*;
 use crate::latency::LatencySummary;
 use crate::trial::{Directions, FrameSizes, IpVersion, PortResult, Trial, TrialResult};
@@ -495,6 +496,213 @@ fn frames_may_leave_by_ports_of_others() {
     assert!(told.differences.is_empty(), "{told:?}");
 }
 
+/// A device without joins: what came by `p0` leaves by `p1`, together with frames of its own.
+fn unjoined() -> DeviceLayout {
+    DeviceLayout {
+        joins: Vec::new(),
+        ..layout()
+    }
+}
+
+/// Counters of an element from nothing: `p0` received and `p1` sent.
+fn counted(element: ElementCounts, received: PortCounts, sent: PortCounts) -> [DeviceCounts; 2] {
+    let of = |ports: [PortCounts; 2], made, drops| {
+        let [p0, p1] = ports;
+        let element = ElementCounts {
+            ports: [("p0".to_owned(), p0), ("p1".to_owned(), p1)].into(),
+            drops,
+            made,
+        };
+        DeviceCounts {
+            elements: [("S".to_owned(), Ok(element))].into(),
+        }
+    };
+    let nothing = |port: &PortCounts| PortCounts {
+        drops: port.drops.keys().map(|one| (one.clone(), 0)).collect(),
+        ..PortCounts::default()
+    };
+    let no_drops = element.drops.keys().map(|one| (one.clone(), 0)).collect();
+    [
+        of([nothing(&received), nothing(&sent)], 0, no_drops),
+        of([received, sent], element.made, element.drops),
+    ]
+}
+
+fn port(received: u64, sent: u64) -> PortCounts {
+    PortCounts {
+        received,
+        sent,
+        drops: BTreeMap::new(),
+    }
+}
+
+/// A trial in which the tester's first port sent and its second received so many frames of those that count.
+fn one_way(sent: PortTotals, received: PortTotals, offered: u64, counted: u64) -> TrialResult {
+    let mut result =
+        TrialResult::of_counts(&trial(), 1.0, offered, counted, LatencySummary::default());
+    result.ports = [sent, received]
+        .map(|totals| PortResult {
+            totals,
+            ..PortResult::default()
+        })
+        .to_vec();
+    result
+}
+
+fn totals(sent_frames: u64, received_frames: u64) -> PortTotals {
+    PortTotals {
+        sent_frames,
+        received_frames,
+        ..PortTotals::default()
+    }
+}
+
+#[test]
+fn frames_that_an_element_made_are_no_difference_and_more_are() {
+    for (made, difference) in [(9, 0), (5, 0), (3, 2), (0, 5)] {
+        let element = ElementCounts {
+            made,
+            ..ElementCounts::default()
+        };
+        // 100 came and went on; 5 more were sent.
+        let [before, after] = counted(element, port(100, 0), port(0, 105));
+        let result = one_way(totals(100, 0), totals(0, 105), 100, 100);
+        let told = account(&result, &unjoined(), &before, &after).unwrap();
+        assert_eq!(told.places, []);
+        let expected = Difference {
+            element: "S".to_owned(),
+            port: String::new(),
+            kind: DifferenceKind::MoreSent,
+            frames: difference,
+        };
+        let expected: &[Difference] = if difference > 0 { &[expected] } else { &[] };
+        assert_eq!(told.differences, expected, "{made} made");
+    }
+}
+
+#[test]
+fn frames_dropped_before_receipt_did_come() {
+    let missed = port(90, 0).with_drops(DropStage::BeforeReceipt, "rx_missed", 10);
+    let [before, after] = counted(ElementCounts::default(), missed, port(0, 90));
+    let result = one_way(totals(100, 0), totals(0, 90), 100, 90);
+    let told = account(&result, &layout(), &before, &after).unwrap();
+    assert_eq!(told.places, [place("p0", "rx_missed", 10)]);
+    assert_eq!((told.differences.len(), told.unknown_frames), (0, 0));
+}
+
+#[test]
+fn frames_that_the_testers_ports_dropped_are_its_own_loss() {
+    // Ten could not be sent, and twenty came and were dropped.
+    let [before, after] = counted(ElementCounts::default(), port(90, 0), port(0, 90));
+    let sent = PortTotals {
+        send_error_frames: 10,
+        ..totals(90, 0)
+    };
+    let received = PortTotals {
+        receive_drop_frames: 20,
+        ..totals(0, 70)
+    };
+    let result = one_way(sent, received, 100, 70);
+    let told = account(&result, &layout(), &before, &after).unwrap();
+    assert_eq!((told.places.len(), told.differences.len()), (0, 0));
+    assert_eq!((told.tester_frames, told.unknown_frames), (30, 0));
+}
+
+#[test]
+fn a_part_that_dropped_nothing_leaves_the_loss_to_the_port() {
+    let unit = UnitDrop {
+        unit: "router".to_owned(),
+        reason: "no-route".to_owned(),
+        may_overlap: false,
+    };
+    for (dropped, expected) in [
+        (0, vec![place("p1", "not_sent", 10)]),
+        (
+            4,
+            vec![place("", "not_sent", 6), place("router", "no-route", 4)],
+        ),
+    ] {
+        let element = ElementCounts {
+            drops: [(unit.clone(), dropped)].into(),
+            ..ElementCounts::default()
+        };
+        let [before, after] = counted(element, port(100, 0), port(0, 90));
+        let result = one_way(totals(100, 0), totals(0, 90), 100, 90);
+        let told = account(&result, &layout(), &before, &after).unwrap();
+        assert_eq!(told.places, expected);
+        assert!(told.differences.is_empty());
+    }
+}
+
+#[test]
+fn losses_are_shared_out_by_the_largest_remainders() {
+    let claims = |of: [u64; 3]| {
+        let names = ["a", "b", "c"].map(|name| Loser::At(PortAt::new(name, ""), String::new()));
+        names.into_iter().zip(of).collect::<BTreeMap<_, _>>()
+    };
+    let shares = |whole: u64, of: [u64; 3]| {
+        let claims = claims(of);
+        let mut shares = shared_out(whole, &claims);
+        shares.sort();
+        shares.iter().map(|(_, share)| *share).collect::<Vec<u64>>()
+    };
+    // 35 / 9 is 3, rest 8; 21 / 9 is 2, rest 3; 7 / 9 is 0, rest 7: two frames are left for the first and the last.
+    assert_eq!(shares(7, [5, 3, 1]), [4, 2, 1]);
+    assert_eq!(shares(10, [1, 1, 1]), [4, 3, 3]);
+    assert_eq!(shares(9, [5, 3, 1]), [5, 3, 1]);
+    assert_eq!(shares(0, [5, 3, 1]), [0, 0, 0]);
+    assert!(shares(7, [0, 0, 0]).is_empty());
+}
+
+#[test]
+fn a_trial_without_frames_has_an_account() {
+    let [before, after] = counted(ElementCounts::default(), port(0, 0), port(0, 0));
+    let result = one_way(totals(0, 0), totals(0, 0), 0, 0);
+    let told = account(&result, &layout(), &before, &after).unwrap();
+    assert_eq!((told.lost_frames, told.places.len()), (0, 0));
+}
+
+#[test]
+fn ports_of_an_element_are_known_if_those_at_the_tester_are() {
+    assert_eq!(layout().ports_of("S").unwrap().len(), 2);
+    assert_eq!(layout().ports_of("V"), None);
+    let half = DeviceLayout {
+        at_tester: vec![Some(PortAt::new("S", "p0")), None],
+        ..layout()
+    };
+    assert_eq!(half.ports_of("S"), None);
+}
+
+#[test]
+fn sums_of_accounts_keep_how_they_were_found() {
+    let difference = |kind, frames| Difference {
+        element: "S".to_owned(),
+        port: "p0".to_owned(),
+        kind,
+        frames,
+    };
+    let account = |is_shared_out, differences| LossAccount {
+        is_shared_out,
+        differences,
+        ..made().account()
+    };
+    let more = DifferenceKind::MoreSent;
+    let back = DifferenceKind::WentBack;
+    for (one, other) in [(true, false), (false, true)] {
+        let mut sum = account(one, vec![difference(more, 2)]);
+        sum.add(&account(
+            other,
+            vec![difference(back, 5), difference(more, 3)],
+        ));
+        assert!(sum.is_shared_out);
+        let expected = [difference(more, 5), difference(back, 5)];
+        assert_eq!(sum.differences, expected);
+    }
+    let mut neither = account(false, Vec::new());
+    neither.add(&account(false, Vec::new()));
+    assert!(!neither.is_shared_out);
+}
+
 #[test]
 fn accounts_of_several_trials_add_up() {
     let one = Made {
@@ -521,6 +729,9 @@ fn reasons_are_found_by_their_names() {
         assert_eq!(LossReason::of_name(reason.name()), Some(reason));
     }
     assert_eq!(place("p0", "denied", 1).words(), "denied");
+    let words: BTreeSet<&str> = LossReason::ALL.map(LossReason::words).into();
+    assert_eq!(words.len(), LossReason::ALL.len());
+    assert!(words.iter().all(|words| words.contains(' ')));
 }
 
 fn part() -> impl Strategy<Value = [[u64; 2]; 2]> {

@@ -123,7 +123,9 @@ fn duplicates_and_stale_frames_have_no_latency() {
 fn every_frame_of_the_trial_is_counted_once_whatever_its_kind() {
     let mut seen = seen();
     let sequences = [0, 1, 2, 3, 4, 2000];
-    let mut frames: Vec<Vec<u8>> = sequences.map(|sequence| frame(1, 0, sequence, 1000)).to_vec();
+    let mut frames: Vec<Vec<u8>> = sequences
+        .map(|sequence| frame(1, 0, sequence, 1000))
+        .to_vec();
     // Three duplicates; two stale frames, as far behind as the window of 512 does not reach.
     frames.extend([2000, 2000, 1999, 1999].map(|sequence| frame(1, 0, sequence, 1000)));
     frames.extend([10, 11].map(|sequence| frame(1, 0, sequence, 1000)));
