@@ -49,6 +49,19 @@ mod tests {
     }
 
     #[test]
+    fn figures_are_kept_without_the_histogram() {
+        let own = LatencySummary {
+            samples: 2_000,
+            max_ns: 90,
+            histogram_v2_base64: "HISTFAAA".to_owned(),
+            ..LatencySummary::default()
+        };
+        let figures = own.without_histogram();
+        assert!(figures.histogram_v2_base64.is_empty());
+        assert_eq!((figures.samples, figures.max_ns), (2_000, 90));
+    }
+
+    #[test]
     fn a_percentile_that_is_not_borne_counts_as_the_largest() {
         let own = LatencySummary {
             samples: 2_000,

@@ -372,6 +372,12 @@ fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn nothing_merged_has_a_mean_of_zero() {
+        let merged = SignedSummary::merged([]).unwrap();
+        assert_eq!((merged.samples, merged.mean_ns), (0, 0.0));
+    }
+
     /// Two trials: of one, 1 % of the schedule was not sent.
     #[test]
     fn withheld_percentiles_stay_withheld_in_a_merged_summary() {
