@@ -663,6 +663,27 @@ fn a_trial_without_frames_has_an_account() {
 }
 
 #[test]
+fn a_trial_keeps_its_account_or_why_there_is_none() {
+    let lossy = Made {
+        denied: [[0, 10], [0, 0]],
+        ..made()
+    };
+    let [before, after] = lossy.counts();
+    let mut result = lossy.result();
+    assert_eq!(result.loss_places(), None);
+    result.account_for(&layout(), &before, &after);
+    assert_eq!(result.loss_places(), Some(&lossy.account()));
+    let mut without_totals = lossy.result();
+    for port in &mut without_totals.ports {
+        port.totals = PortTotals::default();
+    }
+    without_totals.account_for(&layout(), &before, &after);
+    assert_eq!(without_totals.loss_places(), None);
+    let why = without_totals.loss_account.unwrap();
+    assert!(matches!(why, Accounted::Unavailable(why) if why.contains("does not tell")));
+}
+
+#[test]
 fn ports_of_an_element_are_known_if_those_at_the_tester_are() {
     assert_eq!(layout().ports_of("S").unwrap().len(), 2);
     assert_eq!(layout().ports_of("V"), None);
