@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod facts;
 mod kernel;
 mod oracle;
 mod rules;
