@@ -101,6 +101,9 @@ fn what_cannot_be_a_neighbour_is_not_taken_over() {
     table.kernel_has(s(0), "fe80::9", THEIRS, true);
     table.kernel_has(s(0), ADDRESS, THEIRS, false);
     assert_eq!(table.neighbours.list(s(0)).count(), 2);
+    // The tap of another interface goes.
+    table.neighbours.forget_kernel(s(1), 4, &mut table.out);
+    assert!(table.seen("fe80::9").is_some());
     // The tap goes: what was set in the kernel goes with it, what it had found is asked.
     table.neighbours.forget_kernel(s(1), 3, &mut table.out);
     assert_eq!(table.seen("fe80::9"), None);
