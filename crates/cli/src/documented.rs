@@ -104,15 +104,12 @@ fn leaves(command: &Command, name: &str, into: &mut Vec<(String, BTreeSet<String
     if !command.has_subcommands() {
         into.push((name.trim().to_owned(), options_of(command)));
     }
-    for inner in command
-        .get_subcommands()
-        .filter(|inner| !inner.is_hide_set())
-    {
+    for inner in command.get_subcommands() {
         leaves(inner, &format!("{name} {}", inner.get_name()), into);
     }
 }
 
-/// Commands without subcommands that `--help` shows, by what is typed behind `quietwire`, with their options.
+/// Commands without subcommands, by what is typed behind `quietwire`, with their options.
 fn commands() -> Vec<(String, BTreeSet<String>)> {
     let mut found = Vec::new();
     leaves(&Cli::command(), "", &mut found);

@@ -140,22 +140,22 @@ pub(crate) fn lock(state_directory: &Path) -> Result<File, LabError> {
         .mode(0o600)
         .open(&path)
         .map_err(io_error(&path, "opening the lock"))?;
+    let busy = || LabError::Busy {
+        owner: owner_in(&path),
+    };
     // Locked, refused, or nothing yet while the process that holds the lock is ending.
     let attempt = || match file.try_lock() {
         Ok(()) => Some(Ok(())),
         Err(TryLockError::WouldBlock) => {
-            let owner = owner_in(&path);
-            let is_ending = owner.parse().is_ok_and(|pid| ProcessId::of(pid).is_none());
-            (!is_ending).then_some(Err(LabError::Busy { owner }))
+            let owner = owner_in(&path).parse();
+            let is_ending = owner.is_ok_and(|pid| ProcessId::of(pid).is_none());
+            (!is_ending).then(|| Err(busy()))
         }
         Err(TryLockError::Error(cause)) => Some(Err(io_error(&path, "locking")(cause))),
     };
     Deadline::after(ENDING_MAX)
         .poll(ENDING_PAUSE, attempt)
-        .unwrap_or_else(|| {
-            let owner = owner_in(&path);
-            Err(LabError::Busy { owner })
-        })?;
+        .unwrap_or_else(|| Err(busy()))?;
     file.set_len(0)
         .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
         .map_err(io_error(&path, "writing the lock"))?;

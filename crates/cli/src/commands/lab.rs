@@ -57,7 +57,7 @@ struct GuardArgs {
     #[arg(long, value_name = "DIRECTORY")]
     state_directory: PathBuf,
     /// The guarded process, this one's parent.
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", hide = true)]
     process: u32,
 }
 
