@@ -96,10 +96,14 @@ impl Spec {
     }
 }
 
+/// Reads a frame of which no more than the headers are at hand.
+fn read(frame: &[u8]) -> Option<TcpFrame> {
+    TcpFrame::read(&frame[..frame.len().min(SEGMENT_HEADERS_MAX)], frame.len())
+}
+
 /// As whoever has the octets in buffers does it.
 pub(super) fn cut(frame: &[u8], size: usize) -> Option<Vec<Vec<u8>>> {
-    let front = &frame[..frame.len().min(SEGMENT_HEADERS_MAX)];
-    let headers = TcpFrame::read(front, frame.len())?;
+    let headers = read(frame)?;
     let begin = headers.headers_length();
     let data = &frame[begin..begin + headers.data_length()];
     let segment = |(number, data): (usize, &[u8])| {
@@ -152,7 +156,7 @@ proptest! {
     #[test]
     fn a_frame_handed_on_whole_is_right_once_its_sum_is_completed(spec in specs()) {
         let mut frame = spec.whole();
-        let headers = TcpFrame::read(&frame[..frame.len().min(SEGMENT_HEADERS_MAX)], frame.len()).unwrap();
+        let headers = read(&frame).unwrap();
         let at = headers.ethernet_length() + headers.network_length() + 16;
         let right = frame[at..at + 2].to_vec();
         frame[at..at + 2].copy_from_slice(&headers.partial_checksum().unwrap().to_be_bytes());
@@ -209,9 +213,9 @@ fn what_cannot_be_cut_is_not() {
     let changed = |at: usize, value: u8| {
         let mut frame = good.clone();
         frame[at] = value;
-        TcpFrame::read(&frame[..SEGMENT_HEADERS_MAX], frame.len())
+        read(&frame)
     };
-    assert!(TcpFrame::read(&good[..SEGMENT_HEADERS_MAX], good.len()).is_some());
+    assert!(read(&good).is_some());
     for (what, at, value) in [
         ("another type", 12, 9),
         ("another version", 14, 0x65),
@@ -252,7 +256,7 @@ fn extension_headers_that_every_segment_may_have_are_kept_and_others_refused() {
         frame.extend(&good[54..]);
         let length = (frame.len() as u16 - 54).to_be_bytes();
         frame[18..20].copy_from_slice(&length);
-        TcpFrame::read(&frame[..SEGMENT_HEADERS_MAX], frame.len())
+        read(&frame)
     };
     for kind in [0, 60] {
         assert_eq!(with(kind).unwrap().network_length(), 48);
@@ -269,7 +273,6 @@ fn what_cannot_be_cut_of_ipv6_is_not() {
         ..plain()
     };
     let good = spec.whole();
-    let read = |frame: &[u8]| TcpFrame::read(&frame[..SEGMENT_HEADERS_MAX], frame.len());
     assert!(!read(&good).unwrap().is_ipv4());
     for (what, at, value) in [
         ("another version", 14, 0x40),
@@ -297,8 +300,8 @@ fn flags_are_of_the_segments_that_they_belong_to() {
         ..plain()
     };
     let frame = spec.whole();
-    assert!(TcpFrame::read(&frame, frame.len()).unwrap().is_ipv4());
-    assert!(TcpFrame::read(&frame, frame.len()).unwrap().has_cwr());
+    assert!(read(&frame).unwrap().is_ipv4());
+    assert!(read(&frame).unwrap().has_cwr());
     // Urgent data end where the second segment begins: it has none.
     assert_eq!(cut(&frame, 100), Some(spec.reference(100)));
     let flags = cut(&frame, 100)
@@ -312,5 +315,5 @@ fn flags_are_of_the_segments_that_they_belong_to() {
         ..spec
     };
     let frame = without.whole();
-    assert!(!TcpFrame::read(&frame, frame.len()).unwrap().has_cwr());
+    assert!(!read(&frame).unwrap().has_cwr());
 }

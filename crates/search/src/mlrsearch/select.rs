@@ -210,7 +210,8 @@ mod tests {
 
     const UPPER_PPS: f64 = 10e6;
 
-    /// The hint as a rate, in frames per second, for a device that loses a fifth of 10 Mpps, and at another load this part.
+    /// The hint for a device that loses a fifth of 10 Mpps, without the half width that it stays under: frames per second. `above` is
+    /// a higher load, in frames per second, and the part of it that the device loses.
     fn hint_pps(loss_ratio: f64, above: Option<(f64, f64)>) -> f64 {
         let goal = MlrGoal {
             width: 0.1,

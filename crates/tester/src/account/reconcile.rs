@@ -240,7 +240,7 @@ impl Grown<'_> {
     /// Both ways of each join of an element.
     fn joins_of(&self, element: &str) -> Vec<[&PortAt; 2]> {
         let joins = self.layout.joins.iter();
-        let own = joins.filter(|[one, _]| one.element == element);
+        let own = joins.filter(|[one, other]| one.element == element && other.element == element);
         own.flat_map(|[one, other]| [[one, other], [other, one]])
             .collect()
     }

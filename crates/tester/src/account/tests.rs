@@ -334,168 +334,6 @@ fn contradictions_are_shown() {
     );
 }
 
-/// Tester, switch, network function, switch, tester.
-fn chain() -> DeviceLayout {
-    let at = PortAt::new;
-    DeviceLayout {
-        at_tester: vec![Some(at("S", "p0")), Some(at("S", "p3"))],
-        links: vec![
-            [at("S", "p1"), at("V", "p0")],
-            [at("V", "p1"), at("S", "p2")],
-        ],
-        joins: vec![
-            [at("S", "p0"), at("S", "p1")],
-            [at("V", "p0"), at("V", "p1")],
-            [at("S", "p2"), at("S", "p3")],
-        ],
-    }
-}
-
-#[test]
-fn elements_without_counters_are_reckoned_by_their_neighbours() {
-    let switch = |received: [u64; 4], sent: [u64; 4]| {
-        let ports = (0..4).map(|port| {
-            let counts = PortCounts {
-                received: received[port],
-                sent: sent[port],
-                drops: BTreeMap::new(),
-            };
-            (format!("p{port}"), counts)
-        });
-        let counts = ElementCounts {
-            ports: ports.collect(),
-            ..ElementCounts::default()
-        };
-        DeviceCounts {
-            elements: [
-                ("S".to_owned(), Ok(counts)),
-                ("V".to_owned(), Err("it has no agent".to_owned())),
-            ]
-            .into(),
-        }
-    };
-    // 100 came, 90 left the network function, and 85 the switch.
-    let before = switch([0; 4], [0; 4]);
-    let after = switch([100, 0, 90, 0], [0, 100, 0, 85]);
-    let mut result = TrialResult::of_counts(&trial(), 1.0, 100, 85, LatencySummary::default());
-    result.ports = vec![PortResult::default(); 2];
-    result.ports[0].totals.sent_frames = 100;
-    result.ports[1].totals.received_frames = 85;
-    let told = account(&result, &chain(), &before, &after).unwrap();
-    let expected = [
-        Place {
-            element: "V".to_owned(),
-            ..place("", "not_counted", 10)
-        },
-        place("p3", "not_sent", 5),
-    ];
-    assert_eq!(told.places, expected);
-    assert_eq!(told.without_counters["V"], "it has no agent");
-
-    let none = DeviceCounts {
-        elements: [("V".to_owned(), Err("it has no agent".to_owned()))].into(),
-    };
-    let why = account(&result, &chain(), &none, &none).unwrap_err();
-    assert_eq!(why, "V: it has no agent");
-    result.ports[0].totals = PortTotals::default();
-    result.ports[1].totals = PortTotals::default();
-    let why = account(&result, &chain(), &before, &after).unwrap_err();
-    assert!(why.contains("does not tell"), "{why}");
-}
-
-#[test]
-fn drops_of_a_part_of_an_element_are_its_own() {
-    let unit = |reason: &str, may_overlap| UnitDrop {
-        unit: "router".to_owned(),
-        reason: reason.to_owned(),
-        may_overlap,
-    };
-    // Of 100 frames, 60 go on. Each of those without a route is answered or not.
-    let router = |answered: u64, frames: u64| {
-        let port = |received, sent| PortCounts {
-            received,
-            sent,
-            drops: BTreeMap::new(),
-        };
-        let no_route = if frames > 0 { 30 } else { 0 };
-        let element = ElementCounts {
-            ports: [
-                ("p0".to_owned(), port(frames, answered)),
-                ("p1".to_owned(), port(0, frames * 6 / 10)),
-            ]
-            .into(),
-            drops: [
-                (unit("no-route", false), no_route),
-                (unit("service_full", true), 50),
-                (unit("waiting", true), frames),
-            ]
-            .into(),
-            made: answered,
-        };
-        DeviceCounts {
-            elements: [("S".to_owned(), Ok(element))].into(),
-        }
-    };
-    for answered in [0, 7] {
-        let mut result = TrialResult::of_counts(&trial(), 1.0, 100, 60, LatencySummary::default());
-        result.ports = vec![PortResult::default(); 2];
-        result.ports[0].totals.sent_frames = 100;
-        result.ports[0].totals.received_frames = answered;
-        result.ports[1].totals.received_frames = 60;
-        let told = account(&result, &layout(), &router(0, 0), &router(answered, 100)).unwrap();
-        let unexplained = 10 - answered;
-        let expected = [
-            place("router", "no-route", 30),
-            place("router", "waiting", unexplained),
-        ];
-        assert_eq!(told.places, expected);
-        assert_eq!(told.places[0].to_string(), "S router: no-route");
-        assert_eq!((total(&told), told.unknown_frames), (40, answered));
-        assert!(told.differences.is_empty(), "{told:?}");
-    }
-}
-
-#[test]
-fn frames_may_leave_by_ports_of_others() {
-    let switch = |received: u64, to_tester: u64, elsewhere: u64, full: u64| {
-        let port = |received, sent| PortCounts {
-            received,
-            sent,
-            drops: BTreeMap::new(),
-        };
-        let third = port(500, elsewhere).with_drops(DropStage::ToSend, "tx_full", full);
-        let element = ElementCounts {
-            ports: [
-                ("p0".to_owned(), port(received, 0)),
-                ("p1".to_owned(), port(0, to_tester)),
-                ("p2".to_owned(), third),
-            ]
-            .into(),
-            ..ElementCounts::default()
-        };
-        DeviceCounts {
-            elements: [("S".to_owned(), Ok(element))].into(),
-        }
-    };
-    let layout = DeviceLayout {
-        joins: Vec::new(),
-        ..layout()
-    };
-    let mut result = TrialResult::of_counts(&trial(), 1.0, 100, 60, LatencySummary::default());
-    result.ports = vec![PortResult::default(); 2];
-    result.ports[0].totals.sent_frames = 100;
-    result.ports[1].totals.received_frames = 60;
-    // The third port has traffic of others as well.
-    let (before, after) = (switch(0, 0, 0, 0), switch(100, 60, 1000, 30));
-    let told = account(&result, &layout, &before, &after).unwrap();
-    let expected = [
-        place("p2", "tx_full", 30),
-        place("p2", "sent_elsewhere", 10),
-    ];
-    assert_eq!(told.places, expected);
-    assert!(told.differences.is_empty(), "{told:?}");
-}
-
 /// A device without joins: what came by `p0` leaves by `p1`, together with frames of its own.
 fn unjoined() -> DeviceLayout {
     DeviceLayout {
@@ -555,6 +393,137 @@ fn totals(sent_frames: u64, received_frames: u64) -> PortTotals {
         received_frames,
         ..PortTotals::default()
     }
+}
+
+/// Tester, switch, network function, switch, tester.
+fn chain() -> DeviceLayout {
+    let at = PortAt::new;
+    DeviceLayout {
+        at_tester: vec![Some(at("S", "p0")), Some(at("S", "p3"))],
+        links: vec![
+            [at("S", "p1"), at("V", "p0")],
+            [at("V", "p1"), at("S", "p2")],
+        ],
+        joins: vec![
+            [at("S", "p0"), at("S", "p1")],
+            [at("V", "p0"), at("V", "p1")],
+            [at("S", "p2"), at("S", "p3")],
+        ],
+    }
+}
+
+#[test]
+fn elements_without_counters_are_reckoned_by_their_neighbours() {
+    let switch = |received: [u64; 4], sent: [u64; 4]| {
+        let ports = (0..4).map(|index| (format!("p{index}"), port(received[index], sent[index])));
+        let counts = ElementCounts {
+            ports: ports.collect(),
+            ..ElementCounts::default()
+        };
+        DeviceCounts {
+            elements: [
+                ("S".to_owned(), Ok(counts)),
+                ("V".to_owned(), Err("it has no agent".to_owned())),
+            ]
+            .into(),
+        }
+    };
+    // 100 came, 90 left the network function, and 85 the switch.
+    let before = switch([0; 4], [0; 4]);
+    let after = switch([100, 0, 90, 0], [0, 100, 0, 85]);
+    let mut result = one_way(totals(100, 0), totals(0, 85), 100, 85);
+    let told = account(&result, &chain(), &before, &after).unwrap();
+    let expected = [
+        Place {
+            element: "V".to_owned(),
+            ..place("", "not_counted", 10)
+        },
+        place("p3", "not_sent", 5),
+    ];
+    assert_eq!(told.places, expected);
+    assert_eq!(told.without_counters["V"], "it has no agent");
+
+    let none = DeviceCounts {
+        elements: [("V".to_owned(), Err("it has no agent".to_owned()))].into(),
+    };
+    let why = account(&result, &chain(), &none, &none).unwrap_err();
+    assert_eq!(why, "V: it has no agent");
+    result.ports[0].totals = PortTotals::default();
+    result.ports[1].totals = PortTotals::default();
+    let why = account(&result, &chain(), &before, &after).unwrap_err();
+    assert!(why.contains("does not tell"), "{why}");
+}
+
+#[test]
+fn drops_of_a_part_of_an_element_are_its_own() {
+    let unit = |reason: &str, may_overlap| UnitDrop {
+        unit: "router".to_owned(),
+        reason: reason.to_owned(),
+        may_overlap,
+    };
+    // Of 100 frames, 60 go on. Each of those without a route is answered or not.
+    let router = |answered: u64, frames: u64| {
+        let no_route = if frames > 0 { 30 } else { 0 };
+        let element = ElementCounts {
+            ports: [
+                ("p0".to_owned(), port(frames, answered)),
+                ("p1".to_owned(), port(0, frames * 6 / 10)),
+            ]
+            .into(),
+            drops: [
+                (unit("no-route", false), no_route),
+                (unit("service_full", true), 50),
+                (unit("waiting", true), frames),
+            ]
+            .into(),
+            made: answered,
+        };
+        DeviceCounts {
+            elements: [("S".to_owned(), Ok(element))].into(),
+        }
+    };
+    for answered in [0, 7] {
+        let result = one_way(totals(100, answered), totals(0, 60), 100, 60);
+        let told = account(&result, &layout(), &router(0, 0), &router(answered, 100)).unwrap();
+        let unexplained = 10 - answered;
+        let expected = [
+            place("router", "no-route", 30),
+            place("router", "waiting", unexplained),
+        ];
+        assert_eq!(told.places, expected);
+        assert_eq!(told.places[0].to_string(), "S router: no-route");
+        assert_eq!((total(&told), told.unknown_frames), (40, answered));
+        assert!(told.differences.is_empty(), "{told:?}");
+    }
+}
+
+#[test]
+fn frames_may_leave_by_ports_of_others() {
+    let switch = |received: u64, to_tester: u64, elsewhere: u64, full: u64| {
+        let third = port(500, elsewhere).with_drops(DropStage::ToSend, "tx_full", full);
+        let element = ElementCounts {
+            ports: [
+                ("p0".to_owned(), port(received, 0)),
+                ("p1".to_owned(), port(0, to_tester)),
+                ("p2".to_owned(), third),
+            ]
+            .into(),
+            ..ElementCounts::default()
+        };
+        DeviceCounts {
+            elements: [("S".to_owned(), Ok(element))].into(),
+        }
+    };
+    let result = one_way(totals(100, 0), totals(0, 60), 100, 60);
+    // The third port has traffic of others as well.
+    let (before, after) = (switch(0, 0, 0, 0), switch(100, 60, 1000, 30));
+    let told = account(&result, &unjoined(), &before, &after).unwrap();
+    let expected = [
+        place("p2", "tx_full", 30),
+        place("p2", "sent_elsewhere", 10),
+    ];
+    assert_eq!(told.places, expected);
+    assert!(told.differences.is_empty(), "{told:?}");
 }
 
 #[test]
@@ -632,6 +601,18 @@ fn a_part_that_dropped_nothing_leaves_the_loss_to_the_port() {
         assert_eq!(told.places, expected);
         assert!(told.differences.is_empty());
     }
+}
+
+#[test]
+fn ports_of_two_elements_are_not_joined_within_either() {
+    let crossed = DeviceLayout {
+        joins: vec![[PortAt::new("S", "p1"), PortAt::new("V", "p0")]],
+        ..layout()
+    };
+    let [before, after] = counted(ElementCounts::default(), port(100, 0), port(0, 90));
+    let result = one_way(totals(100, 0), totals(0, 90), 100, 90);
+    let told = account(&result, &crossed, &before, &after).unwrap();
+    assert_eq!(told.places, [place("", "not_sent", 10)]);
 }
 
 #[test]
