@@ -101,6 +101,17 @@ impl<'mapping> Span<'mapping> {
         (N <= self.len).then(|| unsafe { self.start.cast::<[u8; N]>().read() })
     }
 
+    /// Writes the first `N` octets, without a call; returns false when there are fewer.
+    #[inline(always)]
+    pub fn write_array<const N: usize>(&self, octets: [u8; N]) -> bool {
+        if N > self.len {
+            return false;
+        }
+        // SAFETY: within the span; the mapping is writable.
+        unsafe { self.start.cast::<[u8; N]>().write(octets) };
+        true
+    }
+
     /// Asks the processor to load the span's cache lines, up to the one of octet `limit`.
     #[inline(always)]
     pub fn prefetch(&self, limit: usize) {

@@ -395,6 +395,14 @@ impl PackedQueue {
         }
     }
 
+    /// Moves on behind the window's first `count` chains, of one descriptor each, which were used.
+    #[inline(always)]
+    fn pass(&mut self, count: usize) {
+        self.window.remove(count);
+        self.unpublished += count as u16;
+        self.used = self.used.advanced(count as u16, self.size);
+    }
+
     /// Marks what [`Queue::publish`] wrote to the ring.
     #[cold]
     fn log_used(&self, from: u16, slots: u16) {
@@ -469,11 +477,6 @@ impl Queue for PackedQueue {
         self.window.entries()
     }
 
-    #[inline(always)]
-    fn entries_mut(&mut self) -> &mut [Entry] {
-        self.window.entries_mut()
-    }
-
     #[inline]
     fn walk(
         &self,
@@ -525,27 +528,53 @@ impl Queue for PackedQueue {
     }
 
     #[inline(always)]
-    fn complete_direct(&mut self, count: usize, written: impl Fn(&Entry) -> u32) {
+    fn complete_read(&mut self, count: usize) {
         let mut from = self.used;
         let entries = self.window.entries();
         let mut entries = entries.get(..count).unwrap_or(entries).iter();
         if self.unpublished == 0
             && let Some(entry) = entries.next()
         {
-            let word = used_word(entry.id(), written(entry), from.wrap);
-            self.first_used = (from.slot, word);
+            self.first_used = (from.slot, used_word(entry.id(), 0, from.wrap));
             from = from.advanced(1, self.size);
         }
         let parts = parts(&self.ring, from.slot, entries.len());
         for (places, wrap) in parts.into_iter().zip([from.wrap, !from.wrap]) {
             for ([_, place], entry) in places.iter().zip(entries.by_ref()) {
-                let word = used_word(entry.id(), written(entry), wrap);
+                let word = used_word(entry.id(), 0, wrap);
                 place.store(word.0.to_le(), Ordering::Relaxed);
             }
         }
-        self.window.remove(count);
-        self.unpublished += count as u16;
-        self.used = self.used.advanced(count as u16, self.size);
+        self.pass(count);
+    }
+
+    #[inline(always)]
+    fn complete_written(&mut self, mut write: impl FnMut(&Entry) -> Option<u32>) -> usize {
+        let Position { slot, wrap } = self.used;
+        let mut entries = self.window.entries().iter();
+        let mut count = 0;
+        // The first is written last, by `publish`.
+        if self.unpublished == 0 {
+            let Some((entry, written)) = entries
+                .next()
+                .and_then(|entry| Some((entry, write(entry)?)))
+            else {
+                return 0;
+            };
+            self.first_used = (slot, used_word(entry.id(), written, wrap));
+            count = 1;
+        }
+        let places = self.ring.get(usize::from(slot) + count..);
+        for ([_, place], entry) in places.unwrap_or_default().iter().zip(entries) {
+            let Some(written) = write(entry) else {
+                break;
+            };
+            let word = used_word(entry.id(), written, wrap);
+            place.store(word.0.to_le(), Ordering::Relaxed);
+            count += 1;
+        }
+        self.pass(count);
+        count
     }
 
     #[inline]

@@ -15,10 +15,6 @@ pub(crate) const GATHER_MAX: usize = 64;
 /// Chains known to be available that are enough not to look for more: each look takes the driver's cache line away.
 pub(crate) const ENOUGH: usize = 32;
 
-/// How far ahead of the frame that is copied the processor is asked to load further ones. More requests than it has buffers for
-/// lines on their way (10 to 16) make it wait, and fewer frames have not arrived when their turn comes.
-pub(crate) const AHEAD: usize = 16;
-
 /// Flag of our own: the chain is against the rules.
 pub(crate) const FLAG_BAD: u16 = 1 << 8;
 /// The flags of a descriptor that are kept.
@@ -44,11 +40,6 @@ impl Entry {
             flags,
             id,
         }
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_len(&mut self, len: u32) {
-        self.len = len;
     }
 
     #[inline(always)]
@@ -110,13 +101,6 @@ impl Window {
     #[inline(always)]
     pub(crate) fn entries(&self) -> &[Entry] {
         self.entries.get(self.start..self.end).unwrap_or_default()
-    }
-
-    /// Returns the entries.
-    #[inline(always)]
-    pub(crate) fn entries_mut(&mut self) -> &mut [Entry] {
-        let entries = self.entries.get_mut(self.start..self.end);
-        entries.unwrap_or_default()
     }
 
     /// Returns the entry that is `ahead` behind the first.
@@ -194,9 +178,6 @@ pub trait Queue {
     /// Returns the chains in the window.
     fn entries(&self) -> &[Entry];
 
-    /// Returns the chains in the window.
-    fn entries_mut(&mut self) -> &mut [Entry];
-
     /// Returns the number of chains in the window.
     #[inline(always)]
     fn gathered(&self) -> usize {
@@ -219,8 +200,14 @@ pub trait Queue {
     /// [`Self::publish`] is called.
     fn complete(&mut self, written: u32);
 
-    /// As [`Self::complete`], for the window's first chains, of one descriptor each, in a ring without an inflight region.
-    fn complete_direct(&mut self, count: usize, written: impl Fn(&Entry) -> u32);
+    /// As [`Self::complete`] with 0 octets, for the window's first `count` chains, of one descriptor each, in a ring without an
+    /// inflight region.
+    fn complete_read(&mut self, count: usize);
+
+    /// As [`Self::complete`], for the window's first chains, of one descriptor each, in a ring without an inflight region, as
+    /// long as `write` returns the octets written into a chain; returns the number of chains. Stops at the end of the ring: a
+    /// further call continues at its start.
+    fn complete_written(&mut self, write: impl FnMut(&Entry) -> Option<u32>) -> usize;
 
     /// Shows the driver all chains that were used.
     fn publish(&mut self);

@@ -9,7 +9,7 @@ use super::DirtyLog;
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::config::{Features, RingConfig};
 use super::header::{HEADER_LEN, RawHeader};
-use super::queue::{AHEAD, Entry, Queue, WINDOW};
+use super::queue::{Entry, Queue, WINDOW};
 use super::virtqueue::{AHEAD_MAX, BURST_MAX, Counters, Ring};
 
 /// What a ring holds for [`Receive::next`].
@@ -123,13 +123,11 @@ impl<Q: Queue> RingReceiver<Q> {
         // In the region of the last frames, as most are.
         let near = self.memory.near();
         let (has_offloads, header_len) = (self.has_offloads, self.header_len as u64);
-        let mut left = AHEAD;
-        self.queue.gather(most, |address| {
-            if left > 0 {
-                left -= 1;
-                prefetch(near, address, header_len, has_offloads);
-            }
-        })
+        self.queue.gather(
+            most,
+            #[inline(always)]
+            |address| prefetch(near, address, header_len, has_offloads),
+        )
     }
 
     /// Reads the chains that [`Receive::ready`] announced: all that are left are in the window then.
@@ -213,7 +211,6 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
                 && octets.len() <= longest
                 && header.is_plain()
             {
-                prefetch_later(left, near, has_offloads);
                 take(octets, None);
                 left = rest;
             }
@@ -221,7 +218,6 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
                 break;
             };
             if let Some((octets, header)) = frame_of(entry, near, has_offloads) {
-                prefetch_later(left, near, has_offloads);
                 take_any(octets, header, longest, &mut take);
                 left = rest;
                 continue;
@@ -234,7 +230,7 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
         let (index, count) = (near.index(), most - left.len());
         self.memory.stay(index);
         if count > 0 {
-            self.queue.complete_direct(count, |_| 0);
+            self.queue.complete_read(count);
             self.left -= count;
         }
         count
@@ -259,14 +255,6 @@ fn take_any(
 ) {
     let is_whole = octets.len() <= longest && header.is_plain();
     take(octets, (!is_whole).then_some(header));
-}
-
-/// Asks the processor to load the beginning of the frame that is [`AHEAD`] behind the first of these.
-#[inline(always)]
-fn prefetch_later(left: &[Entry], near: Near<'_>, has_offloads: bool) {
-    if let Some(later) = left.get(AHEAD) {
-        prefetch(near, later.address, HEADER_LEN as u64, has_offloads);
-    }
 }
 
 /// Asks the processor to load the beginning of a frame.

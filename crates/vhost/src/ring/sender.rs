@@ -9,7 +9,7 @@ use super::DirtyLog;
 use super::chain::{Chain, Fault, OCTETS_MAX};
 use super::config::{Features, RingConfig};
 use super::header::{HEADER_LEN, RawHeader};
-use super::queue::{AHEAD, Entry, Queue, WINDOW};
+use super::queue::{Entry, Queue, WINDOW};
 use super::virtqueue::{AHEAD_MAX, BURST_MAX, Counters, Ring};
 
 /// What became of a frame.
@@ -112,13 +112,11 @@ impl<Q: Queue> RingSender<Q> {
         // In the region of the last frames, as most are.
         let near = self.memory.near();
         let header_len = self.header_len as u64;
-        let mut left = AHEAD;
-        self.queue.gather(most, |address| {
-            if left > 0 {
-                left -= 1;
-                prefetch(near, address, header_len);
-            }
-        })
+        self.queue.gather(
+            most,
+            #[inline(always)]
+            |address| prefetch(near, address, header_len),
+        )
     }
 
     /// Finds chains for `total` octets, and their pieces.
@@ -198,32 +196,40 @@ fn prefetch(near: Near<'_>, address: u64, header_len: u64) {
     near.prefetch_write(address.wrapping_add(header_len));
 }
 
-/// Copies a frame, with the header of one that is complete, into a chain of a single descriptor. Returns false if it does not fit,
-/// or the chain is of another kind or lies outside the region.
+/// Copies a frame, with the header of one that is complete, into a chain of a single descriptor; returns the octets written.
+/// `None` if it does not fit, or the chain is of another kind or lies outside the region.
 #[inline(always)]
-fn fill(entry: &mut Entry, near: Near<'_>, from: &[u8]) -> bool {
+fn fill(entry: &Entry, near: Near<'_>, from: &[u8]) -> Option<u32> {
     const HEADER: RawHeader = RawHeader::PLAIN.with_num_buffers(1);
     let total = HEADER_LEN + from.len();
     if !entry.is_direct(Access::Write)
         || total > entry.len() as usize
         || total > OCTETS_MAX as usize
     {
-        return false;
+        return None;
     }
-    let Some(span) = near.octets(entry.address, total) else {
-        return false;
-    };
-    let (Some(place), Some(to)) = (span.sub(0, HEADER_LEN), span.sub(HEADER_LEN, from.len()))
-    else {
-        return false;
-    };
+    let span = near.octets(entry.address, total)?;
+    let (place, to) = (span.sub(0, HEADER_LEN)?, span.sub(HEADER_LEN, from.len())?);
     // A header that is there already is left alone: its cache line then stays with the guest, too.
     if place.read_array().map(|octets| RawHeader::new(&octets)) != Some(HEADER) {
-        place.copy_from(&HEADER.octets());
+        place.write_array(HEADER.octets());
     }
     to.copy_from(from);
-    entry.set_len(total as u32);
-    true
+    Some(total as u32)
+}
+
+/// As [`fill`], for the queue's next chain and a frame of any length. Apart from the loop over short frames, which keeps its values
+/// in registers.
+#[inline(never)]
+fn fill_next(queue: &mut impl Queue, near: Near<'_>, from: &[u8]) -> bool {
+    let mut is_first = true;
+    let count = queue.complete_written(|entry| {
+        if !std::mem::take(&mut is_first) {
+            return None;
+        }
+        fill(entry, near, from)
+    });
+    count > 0
 }
 
 /// Returns the same octets, borrowed for less long.
@@ -252,32 +258,29 @@ impl<Q: Queue> Transmit for RingSender<Q> {
         if !self.is_plain {
             return (0, 0);
         }
-        let memory = &self.memory;
-        let entries = self.queue.entries_mut();
+        let (memory, queue) = (&self.memory, &mut self.queue);
         let mut near = memory.near();
         let (mut count, mut octets) = (0, 0);
         loop {
-            let mut left = entries.get_mut(count..).unwrap_or_default().iter_mut();
+            let mut left = frames(count);
             // Nothing is called here, so that all stays in registers.
-            for from in frames(count) {
-                if let Some(later) = left.as_slice().get(AHEAD) {
-                    prefetch(near, later.address, HEADER_LEN as u64);
-                }
-                if !is_short(from.len())
-                    || !left.next().is_some_and(|entry| fill(entry, near, from))
-                {
-                    break;
-                }
-                octets += from.len() as u64;
-                count += 1;
-            }
-            let (Some(entry), Some(from)) = (entries.get_mut(count), frames(count).next()) else {
+            count += queue.complete_written(
+                #[inline(always)]
+                |entry| {
+                    let from = left.next().filter(|from| is_short(from.len()))?;
+                    let written = fill(entry, near, from)?;
+                    octets += from.len() as u64;
+                    Some(written)
+                },
+            );
+            let (Some(entry), Some(from)) = (queue.entries().first(), frames(count).next()) else {
                 break;
             };
-            if fill(entry, near, from) {
+            let address = entry.address;
+            if fill_next(queue, near, from) {
                 octets += from.len() as u64;
                 count += 1;
-            } else if let Some(region) = memory.other_region(near, entry.address) {
+            } else if let Some(region) = memory.other_region(near, address) {
                 near = region;
             } else {
                 break;
@@ -285,9 +288,6 @@ impl<Q: Queue> Transmit for RingSender<Q> {
         }
         let index = near.index();
         self.memory.stay(index);
-        if count > 0 {
-            self.queue.complete_direct(count, Entry::len);
-        }
         (count, octets)
     }
 

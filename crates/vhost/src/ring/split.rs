@@ -219,6 +219,13 @@ impl SplitQueue {
         self.avail_ring.prefetch(usize::from(slot));
     }
 
+    /// Moves on behind the window's first `count` chains, which were used.
+    #[inline(always)]
+    fn pass(&mut self, count: usize) {
+        self.window.remove(count);
+        self.used_next = self.used_next.wrapping_add(count as u16);
+    }
+
     #[inline(always)]
     fn descriptor(&self, index: u16) -> Option<(u64, SplitWord)> {
         descriptor(&self.descriptors, index)
@@ -335,11 +342,6 @@ impl Queue for SplitQueue {
         self.window.entries()
     }
 
-    #[inline(always)]
-    fn entries_mut(&mut self) -> &mut [Entry] {
-        self.window.entries_mut()
-    }
-
     #[inline]
     fn walk(
         &self,
@@ -387,19 +389,38 @@ impl Queue for SplitQueue {
         if let Some(inflight) = &mut self.inflight {
             inflight.take(entry.id());
         }
-        self.complete_direct(1, |_| written);
+        let slot = usize::from(self.used_next & self.mask);
+        if let Some(place) = self.used_ring.get(slot) {
+            write_used(place, entry.id(), written);
+        }
+        self.pass(1);
     }
 
     #[inline(always)]
-    fn complete_direct(&mut self, count: usize, written: impl Fn(&Entry) -> u32) {
+    fn complete_read(&mut self, count: usize) {
         let mut entries = self.window.entries().iter();
         for places in parts(&self.used_ring, self.used_next & self.mask, count) {
             for (place, entry) in places.iter().zip(entries.by_ref()) {
-                write_used(place, entry.id(), written(entry));
+                write_used(place, entry.id(), 0);
             }
         }
-        self.window.remove(count);
-        self.used_next = self.used_next.wrapping_add(count as u16);
+        self.pass(count);
+    }
+
+    #[inline(always)]
+    fn complete_written(&mut self, mut write: impl FnMut(&Entry) -> Option<u32>) -> usize {
+        let start = usize::from(self.used_next & self.mask);
+        let places = self.used_ring.get(start..).unwrap_or_default();
+        let mut count = 0;
+        for (place, entry) in places.iter().zip(self.window.entries()) {
+            let Some(written) = write(entry) else {
+                break;
+            };
+            write_used(place, entry.id(), written);
+            count += 1;
+        }
+        self.pass(count);
+        count
     }
 
     #[inline]
