@@ -300,6 +300,47 @@ fn topologies_in_the_guide_make_sense() {
     }
 }
 
+/// The sections of a study, each with its heading; what stands before the first has an empty one.
+fn sections(text: &str) -> Vec<(String, String)> {
+    let mut sections = vec![(String::new(), String::new())];
+    for line in text.lines() {
+        if line.starts_with('[') {
+            sections.push((line.to_owned(), String::new()));
+        }
+        if let Some((_, text)) = sections.last_mut() {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    sections
+}
+
+/// The guide shows a whole study first. Everything else that it shows of studies is parts of it: each replaces the sections of
+/// the same headings.
+#[test]
+fn studies_in_the_guide_make_sense() {
+    let pages = ["docs/studies.md", "docs/methods.md"];
+    let texts = pages.map(|page| fs::read_to_string(root().join(page)).unwrap());
+    let mut shown = texts.iter().flat_map(|text| fenced(text, "toml"));
+    let parsed = |text: &str| StudyFile::parse(text, Path::new("the guide's"));
+    let whole = shown.next().unwrap();
+    let study = parsed(&whole).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(study.cases.len(), 2);
+    let mut study = sections(&whole);
+    let mut parts = 0;
+    for part in shown {
+        let part = sections(&part);
+        let is_replaced = |heading: &String| part.iter().any(|(new, _)| new == heading);
+        study.retain(|(heading, _)| heading.is_empty() || !is_replaced(heading));
+        study.extend(part);
+        let text: String = study.iter().map(|(_, text)| text.as_str()).collect();
+        let read = parsed(&text);
+        assert!(read.is_ok(), "{read:?}: {text}");
+        parts += 1;
+    }
+    assert!(parts >= 7, "{parts}");
+}
+
 #[test]
 fn every_study_in_the_repository_makes_sense() {
     let listed = fs::read_dir(root().join("studies")).unwrap();
