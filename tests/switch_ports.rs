@@ -21,6 +21,8 @@ mod queues;
 #[path = "switch_ports/rig.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod rig;
+#[path = "switch_ports/secrets.rs"]
+mod secrets;
 #[path = "switch_ports/segments.rs"]
 mod segments;
 #[path = "peers/sockets.rs"]
