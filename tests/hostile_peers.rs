@@ -3,8 +3,9 @@
 //! and lose none, the switch's memory and descriptors stay as they were, the port serves its next peer, and the switch ends
 //! when it is told to. Wants root, as the switch does.
 //!
-//! `QUIETWIRE_SEED` repeats the random choices of a run. `QUIETWIRE_HOSTILE_SECONDS` is how long each attack lasts, and
-//! `QUIETWIRE_HOSTILE_HOLE_MIB` the size of the holes that a guest punches into its memory (default: 384).
+//! `QUIETWIRE_SEED` repeats the random choices of a run. `QUIETWIRE_HOSTILE_SECONDS` is how long each attack lasts,
+//! `QUIETWIRE_HOSTILE_HOLE_MIB` the size of the holes that a guest punches into its memory (default: 384), and
+//! `QUIETWIRE_HOSTILE_RATE` the rate of the frames beside an attack, both ways together (default: 10,000 a second).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "hostile_peers/chance.rs"]
@@ -34,6 +35,8 @@ mod scene;
 #[path = "peers/sockets.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod sockets;
+#[path = "hostile_peers/stalls.rs"]
+mod stalls;
 #[path = "hostile_peers/storms.rs"]
 mod storms;
 #[path = "hostile_peers/taken_back.rs"]

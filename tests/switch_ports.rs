@@ -18,9 +18,13 @@ mod memif;
 mod memif_peers;
 #[path = "switch_ports/queues.rs"]
 mod queues;
+#[path = "switch_ports/quiet_peers.rs"]
+mod quiet_peers;
 #[path = "switch_ports/rig.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod rig;
+#[path = "switch_ports/secrets.rs"]
+mod secrets;
 #[path = "switch_ports/segments.rs"]
 mod segments;
 #[path = "peers/sockets.rs"]
@@ -96,6 +100,15 @@ fn af_xdp_carries_frames_of_the_kernel() {
     carries(
         "xdp",
         ["af-xdp:v0", "af-xdp:v2"],
+        ["af-xdp:v1", "af-xdp:v3"],
+    );
+}
+
+#[test]
+fn af_xdp_carries_frames_of_the_kernel_by_copies() {
+    carries(
+        "xdp-copy",
+        ["af-xdp:v0?copy=on", "af-xdp:v2?copy=on"],
         ["af-xdp:v1", "af-xdp:v3"],
     );
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::chance::attack_time;
+use crate::chance::{attack_time, from_environment};
 use crate::process::Footprint;
 use crate::rig::{Carrier, Namespace, Switch, is_testers_own_loss, lossless, quietwire, until};
 
@@ -16,6 +16,10 @@ use crate::rig::{Carrier, Namespace, Switch, is_testers_own_loss, lossless, quie
 const END: Duration = Duration::from_secs(10);
 /// Trials of the bystander for which the tester itself had too little time.
 const INVALID_TRIALS: usize = 4;
+/// Frames a second of the bystander, both ways together. A ring of the tester, of 1,024 frames, is full when the switch has
+/// received nothing from it for 205 ms, and the next frame is lost. Twice the rate would be too close to the 91 ms that frames
+/// take at most while other programs keep both CPUs of a machine busy.
+const RATE: u32 = 10_000;
 
 /// A switch with ports `a` and `b`, which carry traffic, and others, which are attacked; all on one forwarding CPU.
 pub(crate) struct Scene {
@@ -111,6 +115,19 @@ impl Scene {
         panic!("the tester had no time for a valid trial in {INVALID_TRIALS}");
     }
 
+    /// Whether the bystander loses frames while `stall` holds the switch.
+    pub(crate) fn notices(&self, stall: impl Fn()) {
+        for _ in 0..INVALID_TRIALS {
+            let bystander = Bystander::start(self, Duration::from_secs(2));
+            stall();
+            let result = bystander.result(&self.kind);
+            if lost_frames(&result) > 0 && !is_testers_own_loss(&result) {
+                return;
+            }
+        }
+        panic!("no loss in {INVALID_TRIALS} trials");
+    }
+
     /// The counter of frames that `port` dropped because they made no sense.
     pub(crate) fn errors(&self, port: &str) -> u64 {
         self.switch.port(port)["drops"]["rx_errors"]
@@ -168,7 +185,9 @@ impl Bystander {
     /// Returns when frames go both ways.
     fn start(scene: &Scene, time: Duration) -> Self {
         let uris = ["a", "b"].map(|name| format!("memif:DIR/{name}.sock?role=client"));
-        let mut command = scene.generate([&uris[0], &uris[1]], 2000, time);
+        let rate = from_environment("QUIETWIRE_HOSTILE_RATE");
+        let rate = rate.map_or(RATE, |rate| u32::try_from(rate).unwrap());
+        let mut command = scene.generate([&uris[0], &uris[1]], rate, time);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let received = |port: &str| scene.switch.port(port)["rx_frames"].as_u64().unwrap();
         let before = ["a", "b"].map(received);
@@ -179,31 +198,36 @@ impl Bystander {
         bystander
     }
 
-    /// Waits for the end: no frame was lost. Returns false if the tester itself had no time to send enough, or lost frames.
-    fn lost_nothing(mut self, kind: &str) -> bool {
+    /// Waits for the end, and prints what frames took.
+    fn result(mut self, kind: &str) -> Value {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let result: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {said}"));
-        let frames = |name: &str| result[name].as_u64().unwrap();
-        let (offered, received) = (frames("offered_frames"), frames("received_frames"));
         let latency = |name: &str| result["latency"][name].as_u64();
         println!(
-            "{kind}: beside the attack {received} of {offered} frames arrived; latency, ns: {:?} (50 %), {:?} (99 %), {:?} at \
-             most",
+            "{kind}: beside the attack {} of {} frames arrived; latency, ns: {:?} (50 %), {:?} (99 %), {:?} (99.99 %), {:?} \
+             at most",
+            result["received_frames"],
+            result["offered_frames"],
             latency("p50_ns"),
             latency("p99_ns"),
+            // None of fewer than 100,000 frames.
+            latency("p99_99_ns"),
             latency("max_ns"),
         );
-        // What the switch's full rings keep the tester from sending is lost as well.
-        let ports = result["ports"].as_array().unwrap().iter();
-        let refused = ports.map(|port| port["refused_frames"].as_u64().unwrap());
-        let lost = offered - received + refused.sum::<u64>();
+        result
+    }
+
+    /// Waits for the end: no frame was lost. Returns false if the tester itself had no time to send enough, or lost frames.
+    fn lost_nothing(self, kind: &str) -> bool {
+        let result = self.result(kind);
+        let lost = lost_frames(&result);
         assert!(
             lost == 0 || is_testers_own_loss(&result),
-            "beside the attack {lost} frames were lost or not taken, of {offered} that were: {result}"
+            "beside the attack {lost} frames were lost or not taken: {result}"
         );
-        if lost == 0 && received > 500 {
+        if lost == 0 && result["received_frames"].as_u64() > Some(500) {
             return true;
         }
         let validity = &result["validity"];
@@ -211,6 +235,14 @@ impl Bystander {
         println!("the tester itself failed: {validity}");
         false
     }
+}
+
+/// Frames of a trial that did not arrive. What the switch's full rings keep the tester from sending is lost as well.
+fn lost_frames(result: &Value) -> u64 {
+    let frames = |name: &str| result[name].as_u64().unwrap();
+    let ports = result["ports"].as_array().unwrap().iter();
+    let refused = ports.map(|port| port["refused_frames"].as_u64().unwrap());
+    frames("offered_frames") - frames("received_frames") + refused.sum::<u64>()
 }
 
 impl Drop for Bystander {

@@ -125,6 +125,16 @@ fn a_memif_client_finds_its_server_again() {
 }
 
 #[test]
+fn a_virtio_user_client_finds_its_server_again() {
+    finds_its_server_again(
+        "again-virtio-user",
+        "virtio-user:SOCKET?role=client",
+        "vhost:SOCKET?role=server",
+        First::Server,
+    );
+}
+
+#[test]
 fn a_vhost_client_finds_its_guest_again() {
     finds_its_server_again(
         "again-vhost",

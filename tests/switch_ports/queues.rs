@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports with several queues, between two switches of two forwarding threads each.
 
+use std::net::UdpSocket;
+
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -150,4 +152,52 @@ fn interfaces_of_the_kernel_have_several_queues() {
         assert_eq!(port["state"], "up", "{port}");
     }
     assert_eq!(switch.end(), Some(0));
+}
+
+/// An address that nobody has, so that datagrams to it are not answered.
+const NOBODY: &str = "10.9.0.2";
+
+/// Sends a datagram of each of 64 flows from an interface of the namespace, which are told apart by their ports.
+fn send_flows(namespace: &Namespace) {
+    let sender = namespace.within(|| {
+        for _ in 0..64 {
+            let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+            socket.send_to(b"flow", (NOBODY, 9)).unwrap();
+        }
+    });
+    sender.join().unwrap();
+}
+
+/// Flows from the kernel through `sender` arrive on both queues of the port `link`.
+fn flows_arrive_on_all_queues(namespace: &Namespace, link: &str, sender: &str) {
+    let directory = TempDir::new().unwrap();
+    let sink = |name| format!("pcap:?tx={}", directory.path().join(name).display());
+    let ports = [
+        ("link", link.to_owned()),
+        ("x", sink("x.pcap")),
+        ("y", sink("y.pcap")),
+    ];
+    let switch = Switch::start(namespace, directory.path(), &ports, &THREADS);
+    namespace.ip(&["address", "add", "10.9.0.1/24", "dev", sender]);
+    namespace.ip(&["link", "set", sender, "up"]);
+    let neighbour = ["neighbour", "add", NOBODY, "lladdr", "02:00:00:00:00:02"];
+    namespace.ip(&[&neighbour[..], &["dev", sender]].concat());
+    until("flows arrive on both queues", || {
+        send_flows(namespace);
+        let queues = by_queue(&switch, "link");
+        (queues.len() == 2 && queues.iter().all(|frames| *frames >= 10)).then_some(())
+    });
+    assert_eq!(switch.end(), Some(0));
+}
+
+#[test]
+fn flows_from_a_tap_spread_over_its_queues() {
+    let namespace = Namespace::new("spread-tap");
+    flows_arrive_on_all_queues(&namespace, "tap:t0?queues=2", "t0");
+}
+
+#[test]
+fn flows_from_an_interface_spread_over_the_queues_of_af_packet() {
+    let namespace = Namespace::with_pairs("spread-packet");
+    flows_arrive_on_all_queues(&namespace, "af-packet:v0?queues=2", "v1");
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tests share: the EAL, which a process can start only once.
+//! What tests share: the EAL, which a process can start only once, and waiting.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use crate::eal::{Eal, EalOptions, HugePages};
 
@@ -19,4 +20,17 @@ pub(crate) fn eal() -> Eal {
         .unwrap()
     };
     EAL.get_or_init(start).clone()
+}
+
+/// Polls until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    const DEADLINE: Duration = Duration::from_secs(60);
+    let began = Instant::now();
+    while !holds() {
+        assert!(
+            began.elapsed() < DEADLINE,
+            "not within {DEADLINE:?}: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }

@@ -124,3 +124,95 @@ fn a_slice_of_octets_has_spans_within_itself_only() {
         assert!(slice.span(offset, len).is_none(), "{offset} {len}");
     }
 }
+
+const HUGE: u64 = 2 << 20;
+
+/// Huge pages of 2 MiB more than the system had, until this is dropped.
+struct HugePages(u64);
+
+impl HugePages {
+    const COUNT: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+    fn reserve(count: u64) -> Self {
+        let before = Self::total();
+        Self::set(before + count);
+        let reserved = Self(count);
+        let total = Self::total();
+        assert!(
+            total >= before + count,
+            "{count} huge pages of 2 MiB are required, and the kernel has {} (free some memory)",
+            total.saturating_sub(before)
+        );
+        reserved
+    }
+
+    fn total() -> u64 {
+        let text = std::fs::read_to_string(Self::COUNT).expect("a kernel with huge pages of 2 MiB");
+        text.trim().parse().unwrap()
+    }
+
+    fn set(count: u64) {
+        std::fs::write(Self::COUNT, count.to_string()).expect("root, who may reserve huge pages");
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        Self::set(Self::total().saturating_sub(self.0));
+    }
+}
+
+#[test]
+fn huge_pages_are_mapped_around_an_offset_and_unmapped_exactly() {
+    const NAME: &str = "quietwire-test-huge";
+    let _reserved = HugePages::reserve(2);
+    let flags = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create(NAME, flags).unwrap());
+    file.set_len(2 * HUGE).unwrap();
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let own = maps.lines().filter(|line| line.contains(NAME));
+        own.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // The neighbours of what is unmapped, wherever the kernel puts it.
+    let whole = || Mapping::of_peer(file.as_fd(), 0, 2 * HUGE, Sealing::Required).unwrap();
+    let neighbours = [whole(), whole(), whole()];
+    neighbours[0]
+        .span(HUGE - 3, 6)
+        .unwrap()
+        .copy_from(b"abcdef");
+    let size = || -> u64 {
+        let lines = mapped();
+        let sizes = lines.iter().map(|line| {
+            let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            number(to) - number(from)
+        });
+        sizes.sum()
+    };
+    for (offset, octets, pages) in [
+        (HUGE - 3, &b"abcdef"[..], 2),
+        (HUGE, &b"def"[..], 1),
+        (HUGE + 4097, &[0; 100][..], 1),
+        (5, &[0; 9][..], 1),
+    ] {
+        let (before, size_before) = (mapped(), size());
+        let len = octets.len() as u64;
+        let mapping = Mapping::of_peer(file.as_fd(), offset, len, Sealing::Required).unwrap();
+        assert_eq!(size() - size_before, pages * HUGE);
+        for (place, octet) in (0..).zip(octets) {
+            let found = mapping.span(place, 1).unwrap().read_array();
+            assert_eq!(found, Some([*octet]), "{offset} {place}");
+        }
+        assert!(mapping.span(len, 1).is_none());
+        drop(mapping);
+        assert_eq!(mapped(), before, "{offset}");
+    }
+    // All of them are there still.
+    for neighbour in &neighbours {
+        let octets = neighbour.span(HUGE - 3, 6).unwrap().read_array();
+        assert_eq!(octets, Some(*b"abcdef"));
+    }
+    drop(neighbours);
+    assert_eq!(mapped(), Vec::<String>::new());
+}

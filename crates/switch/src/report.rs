@@ -156,6 +156,9 @@ pub struct PortReport {
     pub link_up: bool,
     /// `connected` or `waiting` for a peer on a socket, `up` or `down` otherwise.
     pub state: String,
+    /// Why a port is waiting for its peer, if that is known: how the last connection ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_reason: Option<String>,
     /// Speed of the cable, Mbit/s, where there is one.
     pub speed_mbps: Option<u32>,
     /// Receive queues.

@@ -483,6 +483,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn flows_are_hashed_by_addresses_and_ports_as_far_as_the_device_can() {
+        // rte_ethdev.h, RTE_ETH_RSS_*: IPv4 with fragments, TCP, UDP, SCTP and others; the same of IPv6, and its extension
+        // headers. Between them, bit 14 is for frames without IP.
+        const WANTED: u64 = 0x3ffc | 0x3_8000;
+        const IPV4_AND_TCP: u64 = 1 << 2 | 1 << 4;
+        for (can, hashed) in [
+            (u64::MAX, WANTED),
+            (IPV4_AND_TCP | 1 << 14, IPV4_AND_TCP),
+            (1 << 14, 0),
+            (0, 0),
+        ] {
+            // SAFETY: plain integers and pointers, for which zero is a value; both structures are whole.
+            let conf = unsafe {
+                let mut conf: sys::rte_eth_conf = mem::zeroed();
+                let mut info: sys::rte_eth_dev_info = mem::zeroed();
+                info.flow_type_rss_offloads = can;
+                sys::qw_hash_flows(&raw mut conf, &raw const info);
+                conf
+            };
+            assert_eq!(conf.rx_adv_conf.rss_conf.rss_hf, hashed, "{can:x}");
+            let mode = match hashed {
+                0 => sys::RTE_ETH_MQ_RX_NONE,
+                _ => sys::RTE_ETH_MQ_RX_RSS,
+            };
+            assert_eq!(conf.rxmode.mq_mode, mode, "{can:x}");
+        }
+    }
+
+    #[test]
     fn the_redirection_table_is_spread_over_the_queues_in_use() {
         let eal = crate::testing::eal();
         let options = PortOptions {

@@ -65,10 +65,13 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// What not every port has: a speed, a guest, losses that its driver counts.
+/// What not every port has: a reason to wait, a speed, a guest, losses that its driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
+    if let Some(reason) = &port.waiting_reason {
+        text += &format!("\n{name}: {} ({reason})", port.state);
+    }
     if let Some(speed_mbps) = port.speed_mbps {
         text += &format!("\n{name}: {speed_mbps} Mbit/s");
     }

@@ -323,3 +323,87 @@ impl Queues {
         self.mappings.iter().any(|mapping| mapping.has_faulted())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quietwire_memif::session::{Limits, ServerConfig};
+    use quietwire_memory::{Sealing, gate};
+
+    use super::*;
+    use crate::port::memif::server::{Interface, Server};
+    use crate::port::options::PortOptions;
+    use crate::port::peer::{Begin, End, PeerPort};
+    use crate::port::peers::socket::Address;
+    use crate::testing::{eal, until};
+
+    #[test]
+    fn beside_two_former_connections_a_port_serves_no_client_and_says_why() {
+        let eal = eal();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("m.sock");
+        let (rx, mut visitor) = gate::channel();
+        let (tx, _visitor) = gate::channel();
+        let taps = Taps {
+            rx: vec![rx],
+            tx: vec![tx],
+        };
+        let status = Arc::new(Status::default());
+        let queues = Queues::new("m", taps, Arc::clone(&status));
+        let config = ServerConfig {
+            id: 0,
+            interface: quietwire_memif::message::Name::default(),
+            secret: None,
+            limits: Limits::default(),
+        };
+        let interface = Interface::new(config, Sealing::Required, queues);
+        let address = Address::Path(path.clone());
+        let begin: Begin = Box::new(move |reactor| {
+            let server = Server::listen(address, interface).map_err(|error| error.to_string())?;
+            let id = reactor.add(Box::new(server));
+            let end: End = Box::new(move |reactor| drop(reactor.remove(id)));
+            Ok(end)
+        });
+        let mut port = PeerPort::new(eal.peers(), begin, status, Vec::new(), Vec::new(), (64, 64));
+        port.start().unwrap();
+
+        let uri = format!("memif:{}?role=client", path.display());
+        let uri = uri.parse().unwrap();
+        let options = PortOptions::new("client", 1518);
+        let pool = Mempool::new(&eal, "former-m", 1023, options.data_room()).unwrap();
+        let connect = || {
+            let (mut client, ..) = crate::port::memif::open(&eal, &uri, &options, &pool).unwrap();
+            client.start().unwrap();
+            client
+        };
+        let is_served = |port: &PeerPort, client: &PeerPort| {
+            until("the client is served", || {
+                port.link_is_up() && client.link_is_up()
+            });
+        };
+        let leaves = |mut client: PeerPort| {
+            client.close();
+            until("the port is down", || !port.link_is_up());
+        };
+        let client = connect();
+        is_served(&port, &client);
+        // A forwarding thread that stays in the rings of the first client.
+        let visit = visitor.enter().unwrap();
+        leaves(client);
+        for _ in 1..FORMER_MAX {
+            let client = connect();
+            is_served(&port, &client);
+            leaves(client);
+        }
+        let mut client = connect();
+        let reason = "a forwarding thread has not left the rings of 2 former connections";
+        until("the port says why it stays down", || {
+            port.down_reason().is_some_and(|said| said.contains(reason))
+        });
+        assert!(!port.link_is_up() && !client.link_is_up());
+        drop(visit);
+        is_served(&port, &client);
+        assert_eq!(port.down_reason(), None);
+        client.close();
+        port.close();
+    }
+}

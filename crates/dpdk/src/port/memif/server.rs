@@ -345,6 +345,13 @@ impl Server {
         // The client may be gone already.
         let _ = socket::send(&connection.socket, &message.encode(), &none);
         let (Stage::Session(session) | Stage::Connected(session)) = connection.stage else {
+            // Of a client that has not got an interface, only a refusal is worth a line.
+            if let Some(error) = error
+                && !matches!(error, SessionError::Failed(_))
+                && self.log.allows()
+            {
+                tracing::warn!("{}: client refused: {error}", self.address);
+            }
             return;
         };
         if let Some(interface) = self.interfaces.get_mut(&session.id) {

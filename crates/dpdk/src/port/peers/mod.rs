@@ -279,3 +279,14 @@ impl LogLimit {
             .is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_waits_longer_after_a_short_connection() {
+        let milliseconds = |lasted| retry_after(Duration::from_millis(lasted)).as_millis();
+        assert_eq!([0, 999, 1000, 60_000].map(milliseconds), [500, 500, 20, 20]);
+    }
+}

@@ -2,6 +2,7 @@
 //! Unix sockets that carry messages and descriptors.
 
 use std::fmt;
+use std::fs::{self, Permissions};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
@@ -85,20 +86,26 @@ pub(crate) fn listen_at(address: &Address, kind: Kind) -> io::Result<OwnedFd> {
     fchmod(&socket, Mode::from_bits_truncate(SOCKET_MODE))?;
     bind(socket.as_raw_fd(), &address.unix()?)?;
     if let Address::Path(path) = address {
-        let mode = || Ok::<_, io::Error>(path.symlink_metadata()?.permissions().mode() & 0o777);
-        // A process's umask may have taken more away than that.
-        if mode()? != SOCKET_MODE {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-        }
-        let mode = mode()?;
-        if mode != SOCKET_MODE {
-            return Err(io::Error::other(format!(
-                "the mode of {address} is {mode:o} instead of {SOCKET_MODE:o}"
-            )));
-        }
+        require_mode(path, |mode| fs::set_permissions(path, mode))?;
     }
     listen(&socket, Backlog::new(BACKLOG)?)?;
     Ok(socket)
+}
+
+/// Makes sure that a socket has its mode. A process's umask may have taken more away than that; `set` then sets the mode.
+fn require_mode(path: &Path, set: impl FnOnce(Permissions) -> io::Result<()>) -> io::Result<()> {
+    let mode = || Ok::<_, io::Error>(path.symlink_metadata()?.permissions().mode() & 0o777);
+    if mode()? != SOCKET_MODE {
+        set(Permissions::from_mode(SOCKET_MODE))?;
+    }
+    let mode = mode()?;
+    if mode == SOCKET_MODE {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "the mode of {} is {mode:o} instead of {SOCKET_MODE:o}",
+        path.display()
+    )))
 }
 
 /// Accepts a connection; `None` when none waits.
@@ -278,6 +285,44 @@ mod tests {
         let _listener = listen_at(&Address::Path(path.clone()), Kind::Stream).unwrap();
         let mode = path.symlink_metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, SOCKET_MODE);
+    }
+
+    #[test]
+    fn a_mode_that_cannot_be_set_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let _listener = listen_at(&Address::Path(path.clone()), Kind::Stream).unwrap();
+        let open_to_all = || fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        open_to_all();
+        let refuse = |_| Err(io::ErrorKind::PermissionDenied.into());
+        let error = require_mode(&path, refuse).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        // A file system that has no modes reports success.
+        let error = require_mode(&path, |_| Ok(())).unwrap_err();
+        assert!(
+            error.to_string().contains("is 666 instead of 600"),
+            "{error}"
+        );
+        require_mode(&path, |mode| fs::set_permissions(&path, mode)).unwrap();
+        require_mode(&path, refuse).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_umask_takes_nothing_from_the_mode() {
+        use nix::sched::{CloneFlags, unshare};
+        use nix::sys::stat::umask;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let address = Address::Path(path.clone());
+        let listen = move || {
+            // The umask of this thread alone.
+            unshare(CloneFlags::CLONE_FS).unwrap();
+            umask(Mode::from_bits_truncate(0o777));
+            listen_at(&address, Kind::Stream).unwrap()
+        };
+        let _listener = std::thread::spawn(listen).join().unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

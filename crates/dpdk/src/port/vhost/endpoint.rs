@@ -264,3 +264,83 @@ impl peers::Endpoint for Endpoint {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quietwire_memory::gate;
+
+    use super::*;
+    use crate::mempool::Mempool;
+    use crate::port::options::PortOptions;
+    use crate::port::peer::{Begin, End, PeerPort};
+    use crate::port::virtio_user;
+    use crate::testing::{eal, until};
+
+    #[test]
+    fn beside_two_former_connections_a_port_serves_no_guest_and_says_why() {
+        let eal = eal();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("v.sock");
+        let (rx, mut visitor) = gate::channel();
+        let (tx, _visitor) = gate::channel();
+        let mut slots = Slots::default();
+        slots.add_rx(rx);
+        slots.add_tx(tx);
+        let status = Arc::new(Status::default());
+        let endpoint = Endpoint::new(
+            "v",
+            Address::Path(path.clone()),
+            BackendConfig::default(),
+            Sealing::Required,
+            slots,
+            Arc::clone(&status),
+        );
+        let begin: Begin = Box::new(move |reactor| {
+            let endpoint = endpoint.listen().map_err(|error| error.to_string())?;
+            let id = reactor.add(Box::new(endpoint));
+            let end: End = Box::new(move |reactor| drop(reactor.remove(id)));
+            Ok(end)
+        });
+        let mut port = PeerPort::new(eal.peers(), begin, status, Vec::new(), Vec::new(), (64, 64));
+        port.start().unwrap();
+
+        let uri = format!("virtio-user:{}?mergeable=off", path.display());
+        let uri = uri.parse().unwrap();
+        let options = PortOptions::new("guest", 1518);
+        let pool = Mempool::new(&eal, "former-v", 1023, options.data_room()).unwrap();
+        let connect = || {
+            let (mut guest, ..) = virtio_user::open(&eal, &uri, &options, &pool).unwrap();
+            guest.start().unwrap();
+            guest
+        };
+        let leaves = |mut guest: PeerPort| {
+            guest.close();
+            until("the port is down", || !port.link_is_up());
+        };
+        let guest = connect();
+        until("the first guest is served", || {
+            guest.link_is_up() && visitor.is_open()
+        });
+        // A forwarding thread that stays in a ring of the first guest.
+        let visit = visitor.enter().unwrap();
+        leaves(guest);
+        for _ in 1..FORMER_MAX {
+            let guest = connect();
+            until("the guest is served", || guest.link_is_up());
+            leaves(guest);
+        }
+        let mut guest = connect();
+        let reason = "a forwarding thread has not left the rings of 2 former connections";
+        until("the port says why it stays down", || {
+            port.down_reason().as_deref() == Some(reason)
+        });
+        assert!(!port.link_is_up() && !guest.link_is_up());
+        drop(visit);
+        until("the guest is served", || {
+            guest.link_is_up() && port.link_is_up()
+        });
+        assert_eq!(port.down_reason(), None);
+        guest.close();
+        port.close();
+    }
+}
