@@ -25,9 +25,6 @@ FUZZ_SECONDS ?= 60
 # Debian's suites that test-dpdk-versions uses; all of them by default.
 SUITES ?=
 
-# Crates whose modules must not import one another in circles.
-without_circles := base cli dpdk host memif memory monitor packet report search study switch tables tester vhost
-
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 study_name := $(basename $(notdir $(STUDY)))
 page := $(RESULTS)/$(study_name).html
@@ -76,7 +73,7 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	cargo fmt --all --check
 	@scripts/check-sources
 	@scripts/check-directions
-	@scripts/check-modules $(addprefix crates/,$(without_circles))
+	@scripts/check-modules
 	@scripts/test-check-modules
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
-use serde::{Deserialize, Serialize};
 
 use crate::cycles::CycleCount;
 use crate::device::DeviceSpec;
+use crate::thread::DeviceThread;
 
 /// Where a device has its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,19 +40,6 @@ impl Places {
             .map(|socket| format!("memif:{}?role=client&id=0", socket.display()))
             .collect()
     }
-}
-
-/// A thread of a device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceThread {
-    /// The kernel's number.
-    pub tid: i32,
-    /// Its name.
-    pub name: String,
-    /// `forwarding`, `service` or `control`.
-    pub role: String,
-    /// CPUs that it may use, as a list.
-    pub cpus: String,
 }
 
 /// How one kind of device is started and asked.

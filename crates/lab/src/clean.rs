@@ -3,14 +3,17 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use quietwire_host::journal::{self, Change, Undone};
+use quietwire_host::journal::{Change, Undone};
 use serde::Serialize;
 
 use crate::error::{LabError, io_error};
 use crate::isolation::{running_machine, take_back_left};
-use crate::lab::{LAB_JOURNAL, MARKER, lock, lock_path};
+use crate::state_directory::{
+    LAB_JOURNAL, LAB_PREFIX, MARKER, ending_in, journals, lock, lock_path, undo_journal,
+    undo_own_journal,
+};
 use crate::up::{NAMED, clean_named};
 
 /// What was found and undone.
@@ -90,9 +93,6 @@ pub(crate) fn leftovers(state_directory: &Path, _held: &File) -> Result<CleanRep
     unreadable.map_or(Ok(report), Err)
 }
 
-/// Begins the name of a lab's directory; the number of its process follows.
-pub(crate) const LAB_PREFIX: &str = "lab-";
-
 /// True for a directory that a lab made: whoever names a wrong state directory must lose nothing.
 fn is_lab(directory: &Path) -> bool {
     directory
@@ -125,70 +125,10 @@ fn clean_one(directory: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
     Ok(undone)
 }
 
-fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    ending_in(directory, ".jsonl")
-}
-
-/// Files in a directory whose names end so.
-fn ending_in(directory: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with(ending) {
-            found.push(path);
-        }
-    }
-    Ok(found)
-}
-
-/// Undoes a lab's own journal. Its directory goes last, with the journal; it stays when something could not be undone,
-/// of the lab or of one of its cases, since the journals are needed to try again.
-pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
-    let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
-    let (directories, others): (Vec<Change>, Vec<Change>) = changes
-        .into_iter()
-        .partition(|change| matches!(change, Change::DirectoryCreated { .. }));
-    let mut undone = journal::undo(&others);
-    let of_cases = path
-        .parent()
-        .map_or(Ok(Vec::new()), journals)
-        .map_err(io_error(path, "listing its directory"))?;
-    let is_partitioned = path
-        .parent()
-        .map_or(Ok(Vec::new()), |directory| ending_in(directory, MARKER))
-        .map_err(io_error(path, "listing its directory"))?;
-    if has_failed(&undone)
-        || !is_partitioned.is_empty()
-        || of_cases.iter().any(|other| other != path)
-    {
-        undone.extend(directories.into_iter().map(|change| {
-            let why = "kept, with the journal of what could not be undone".to_owned();
-            (change, Undone::Failed(why))
-        }));
-    } else {
-        undone.extend(journal::undo(&directories));
-    }
-    Ok(undone)
-}
-
-fn has_failed(undone: &[(Change, Undone)]) -> bool {
-    undone
-        .iter()
-        .any(|(_, outcome)| matches!(outcome, Undone::Failed(_)))
-}
-
-/// Undoes the journal of a case, and removes it when nothing failed.
-pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
-    let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
-    let undone = journal::undo(&changes);
-    if !has_failed(&undone) {
-        fs::remove_file(path).map_err(io_error(path, "removing the journal"))?;
-    }
-    Ok(undone)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use quietwire_host::journal::Journal;
     use quietwire_host::settings;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use quietwire_host::cpuset::CpusetError;
 use quietwire_host::roles::RolesError;
 
-use crate::programs::Unavailable;
+use crate::unavailable::Unavailable;
 
 /// Whose fault an error is, which decides the program's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use quietwire_base::Deadline;
 
 use crate::clean::{CleanReport, clean};
 use crate::error::{LabError, io_error};
-use crate::lab::{ENDING_MAX, ENDING_PAUSE, LabOptions};
+use crate::lab::LabOptions;
+use crate::state_directory::{ENDING_MAX, ENDING_PAUSE};
 
 /// A guard of this process. Dropped, it ends without a look: whatever was made is undone by then.
 #[derive(Debug)]

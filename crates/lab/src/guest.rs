@@ -13,11 +13,12 @@ mod running;
 mod spec;
 
 pub use agent::client::Agent;
-pub(crate) use command::QEMU;
 pub use command::port_address;
 pub use image::Image;
 pub use kvm::{Acceleration, Accelerator, acceleration};
-pub use running::{Guest, GuestPlaces, GuestRecord, VcpuThread};
+pub use running::{Guest, GuestRecord, VcpuThread};
+pub(crate) use spec::QEMU;
 pub use spec::{
-    AcceleratorChoice, FORWARDING, GuestPort, GuestSpec, PORTS_MAX, PortBackend, SocketRole, UpSign,
+    AcceleratorChoice, FORWARDING, GuestPlaces, GuestPort, GuestSpec, PORTS_MAX, PortBackend,
+    SocketRole, UpSign,
 };

@@ -4,11 +4,8 @@
 mod beside;
 mod running;
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use quietwire_base::Deadline;
 use quietwire_host::CpuList;
@@ -16,11 +13,10 @@ use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
 use quietwire_host::inventory::Inventory;
 use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
 use quietwire_host::partition::Plan;
-use quietwire_host::process::ProcessId;
 use quietwire_host::settings;
 use quietwire_tester::account::DeviceCounts;
 
-use crate::adapters::{DeviceThread, NEIGHBOUR_PORTS, Places, quietwire::Quietwire};
+use crate::adapters::{NEIGHBOUR_PORTS, Places, quietwire::Quietwire};
 use crate::clean;
 use crate::counts::PATIENCE;
 use crate::cycles::CycleCount;
@@ -28,18 +24,15 @@ use crate::device::{Device, DeviceSpec};
 use crate::error::{LabError, io_error};
 use crate::isolation::{Applied, running_machine};
 use crate::neighbours::{AtWork, Entrance, Intensity, NeighbourSpec, Neighbours, Surroundings};
+use crate::state_directory::{
+    LAB_JOURNAL, LAB_PREFIX, MARKER, judge, lock, make_directory, undo_journal, undo_own_journal,
+};
+use crate::thread::DeviceThread;
 
 pub use beside::Begun;
 
-/// Where labs keep their state when nothing else is asked for.
-pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
-
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u64 = 2;
-
-pub(crate) const LAB_JOURNAL: &str = "lab.jsonl";
-/// Ends the name of the file that says that a partition is applied for a case.
-pub(crate) const MARKER: &str = ".partition";
 
 /// How a lab is to be brought up.
 #[derive(Clone, Debug)]
@@ -109,59 +102,6 @@ pub struct Lab {
     _lock: File,
 }
 
-pub(crate) fn lock_path(state_directory: &Path) -> PathBuf {
-    state_directory.join("lock")
-}
-
-/// Longest wait for a killed process to end. The kernel ends its threads one after the other, and a process whose main thread is
-/// gone (state Z in /proc/PID/stat) holds its files until the last of the others has closed them.
-pub(crate) const ENDING_MAX: Duration = Duration::from_secs(30);
-/// Pause between two checks whether it has ended.
-pub(crate) const ENDING_PAUSE: Duration = Duration::from_millis(5);
-
-/// The process that a lock's file names.
-fn owner_in(lock: &Path) -> String {
-    let text = fs::read_to_string(lock).unwrap_or_default();
-    text.trim().to_owned()
-}
-
-/// Takes the lock of a state directory. The kernel gives it back when this process ends, however it ends. A lock whose process is
-/// ending is waited for.
-///
-/// # Errors
-/// [`LabError::Busy`] when another process holds it, [`LabError::Io`].
-pub(crate) fn lock(state_directory: &Path) -> Result<File, LabError> {
-    let path = lock_path(state_directory);
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(io_error(&path, "opening the lock"))?;
-    let busy = || LabError::Busy {
-        owner: owner_in(&path),
-    };
-    // Locked, refused, or nothing yet while the process that holds the lock is ending.
-    let attempt = || match file.try_lock() {
-        Ok(()) => Some(Ok(())),
-        Err(TryLockError::WouldBlock) => {
-            let owner = owner_in(&path).parse();
-            let is_ending = owner.is_ok_and(|pid| ProcessId::of(pid).is_none());
-            (!is_ending).then(|| Err(busy()))
-        }
-        Err(TryLockError::Error(cause)) => Some(Err(io_error(&path, "locking")(cause))),
-    };
-    Deadline::after(ENDING_MAX)
-        .poll(ENDING_PAUSE, attempt)
-        .unwrap_or_else(|| Err(busy()))?;
-    file.set_len(0)
-        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
-        .map_err(io_error(&path, "writing the lock"))?;
-    Ok(file)
-}
-
 impl Lab {
     /// Brings up an empty lab. What an earlier one left behind is undone first.
     ///
@@ -185,7 +125,7 @@ impl Lab {
                 return Err(LabError::Undo(format!("{change:?}: {outcome:?}")));
             }
         }
-        let directory = state.join(format!("{}{}", clean::LAB_PREFIX, std::process::id()));
+        let directory = state.join(format!("{}{}", LAB_PREFIX, std::process::id()));
         make_directory(&directory)?;
         let path = directory.join(LAB_JOURNAL);
         let mut journal = Journal::open(&path).map_err(io_error(&path, "making the journal"))?;
@@ -578,9 +518,10 @@ impl Lab {
 
     fn take_down(&mut self) -> Result<(), LabError> {
         let case = self.leave();
-        let own = self.journal.take().map_or(Ok(()), |journal| {
-            judge(clean::undo_own_journal(journal.path())?)
-        });
+        let own = self
+            .journal
+            .take()
+            .map_or(Ok(()), |journal| judge(undo_own_journal(journal.path())?));
         case.and(own)
     }
 }
@@ -599,23 +540,7 @@ fn being_entered(running: &mut Option<Running>) -> Result<&mut Running, LabError
 }
 
 fn undo(journal: &Journal) -> Result<(), LabError> {
-    judge(clean::undo_journal(journal.path())?)
-}
-
-/// An error that names what was not undone.
-pub(crate) fn judge(undone: Vec<(Change, Undone)>) -> Result<(), LabError> {
-    let failures: Vec<String> = undone
-        .iter()
-        .filter_map(|(change, outcome)| match outcome {
-            Undone::Failed(why) | Undone::ChangedSince(why) => Some(format!("{change:?}: {why}")),
-            Undone::Restored | Undone::AlreadyGone => None,
-        })
-        .collect();
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(LabError::Undo(failures.join("; ")))
-    }
+    judge(undo_journal(journal.path())?)
 }
 
 fn device_cpuset(
@@ -637,12 +562,4 @@ fn device_cpuset(
         &case.device.roles().all(),
         TasksOnUndo::Kill,
     )?)
-}
-
-pub(crate) fn make_directory(path: &Path) -> Result<(), LabError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(io_error(path, "making the directory"))
 }

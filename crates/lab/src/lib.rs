@@ -11,6 +11,7 @@ mod control;
 mod counts;
 mod cycles;
 mod device;
+mod element;
 mod error;
 mod guard;
 pub mod guest;
@@ -21,12 +22,15 @@ mod neighbours;
 mod place;
 mod programs;
 mod spawn;
+mod state_directory;
 mod stop;
 mod supervised;
+mod thread;
 pub mod topology;
+mod unavailable;
 pub mod up;
 
-pub use adapters::{DeviceThread, Places};
+pub use adapters::Places;
 pub use around::{IsolationRecord, IsolationRequest, RunningIsolation, TESTER_PRIORITY};
 pub use clean::{CleanReport, clean};
 pub use counts::RunningSwitch;
@@ -37,12 +41,15 @@ pub use guard::clean_when_orphaned;
 pub use isolation::{
     Applied, IsolationCase, IsolationLevel, IsolationPart, Setup, isolation_cases,
 };
-pub use lab::{Begun, Case, Entered, Lab, LabOptions, STATE_DIRECTORY};
+pub use lab::{Begun, Case, Entered, Lab, LabOptions};
 pub use neighbours::{
     AtWork, Intensity, NeighbourKind, NeighbourPlace, NeighbourSpec, NetworkNeighbour, Placement,
     neighbour_kinds,
 };
 pub use place::Place;
-pub use programs::{FIREWALL_RULES, Unavailable, availability};
+pub use programs::{FIREWALL_RULES, availability};
+pub use state_directory::STATE_DIRECTORY;
 pub use stop::Stop;
 pub use supervised::Supervised;
+pub use thread::DeviceThread;
+pub use unavailable::Unavailable;

@@ -7,53 +7,26 @@ mod intensity;
 mod kinds;
 mod network;
 mod placement;
+mod spec;
 mod stress;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
-use serde::{Deserialize, Serialize};
 
-use crate::error::{LabError, io_error};
+use crate::error::LabError;
 
 use guest::InGuest;
 pub use intensity::{AtWork, Intensity};
 pub use kinds::{NeighbourKind, neighbour_kinds};
-pub(crate) use network::Entrance;
-pub use network::NetworkNeighbour;
 pub use placement::Placement;
 pub(crate) use placement::siblings;
+pub(crate) use spec::{Entrance, Surroundings};
+use spec::{LOOK, UP_DEADLINE};
+pub use spec::{NeighbourPlace, NeighbourSpec, NetworkNeighbour};
 use stress::Worker;
-
-/// What stress-ng runs in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NeighbourPlace {
-    /// As everything else.
-    #[default]
-    Process,
-    /// Namespaces of its own.
-    Container,
-    /// A virtual machine, with a vCPU for each CPU that neighbours may use.
-    Guest,
-}
-
-/// What neighbours there are to be.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NeighbourSpec {
-    /// Arguments of stress-ng, each like `--cpu 4`; none where no stress-ng is to run.
-    pub stressors: Vec<String>,
-    /// What stress-ng runs in.
-    pub place: NeighbourPlace,
-    /// A tester that sends through the device under test.
-    pub network: Option<NetworkNeighbour>,
-    /// CPUs they may use.
-    pub cpus: CpuList,
-}
 
 impl NeighbourSpec {
     /// Sees whether such neighbours can be had, without making any: so that what is missing or misspelt is told before
@@ -69,31 +42,6 @@ impl NeighbourSpec {
     }
 }
 
-/// Where neighbours are started.
-pub(crate) struct Surroundings<'a> {
-    /// A directory of the case's.
-    pub(crate) directory: &'a Path,
-    /// The `quietwire` program.
-    pub(crate) program: &'a Path,
-    /// The CPU set that they are in.
-    pub(crate) set: &'a Cpuset,
-    /// Where tasks of their class of service are listed; none where they have none.
-    pub(crate) class: Option<&'a Path>,
-    /// How one comes into the device under test; none where it has no ports for neighbours.
-    pub(crate) entrance: Option<Entrance>,
-}
-
-impl Surroundings<'_> {
-    /// Where whoever starts there enlists.
-    fn lists(&self) -> Vec<PathBuf> {
-        let class = self.class.map(Path::to_owned);
-        class
-            .into_iter()
-            .chain([self.set.processes_file()])
-            .collect()
-    }
-}
-
 /// Running neighbours.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
@@ -103,11 +51,6 @@ pub(crate) struct Neighbours {
     cpus: CpuList,
     has_network: bool,
 }
-
-/// How long the neighbours may take to be at work.
-const UP_DEADLINE: Duration = Duration::from_secs(20);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
 
 impl Neighbours {
     pub(crate) fn start(
@@ -200,22 +143,6 @@ impl Neighbours {
         let guest = self.guest.as_mut().map_or(Ok(()), InGuest::stop);
         outcome.and(guest)
     }
-}
-
-/// Enlists all threads of a process somewhere; those that ended meanwhile are left out.
-fn enlist_threads(pid: u32, list: &Path) -> Result<(), LabError> {
-    let directory = PathBuf::from(format!("/proc/{pid}/task"));
-    let entries = fs::read_dir(&directory).map_err(io_error(&directory, "listing it"))?;
-    for entry in entries.flatten() {
-        let thread = entry.file_name();
-        match fs::write(list, thread.as_encoded_bytes()) {
-            Err(error) if entry.path().exists() => {
-                return Err(io_error(list, "enlisting a thread")(error));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::lane::{Lane, Sent, TX_BURST};
 use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
 use crate::seen::Seen;
 use crate::tester::peer_of;
-use crate::trial::{FlowResult, PortResult, TesterHealth, Trial, TrialResult};
+use crate::trial::{FlowResult, Misdirected, PortResult, TesterHealth, Trial, TrialResult};
 use crate::validity::Validity;
 use crate::watch::Slices;
 
@@ -368,6 +368,12 @@ impl Flows {
                 result.reordered_frames = arrived.reordered;
             } else if let Some(misdirected) = self.misdirected.get_mut(at) {
                 *misdirected += arrived.received;
+                if arrived.received > 0 {
+                    result.misdirected.push(Misdirected {
+                        port: at as u16,
+                        frames: arrived.received,
+                    });
+                }
             }
         }
         self.all.push(result);
@@ -379,6 +385,7 @@ impl Flows {
             flow.received_frames == flow.offered_frames
                 && flow.duplicate_frames == 0
                 && flow.reordered_frames == 0
+                && flow.misdirected.is_empty()
         };
         let eventful = self.all.into_iter().filter(|flow| !is_clean(flow));
         eventful.take(FLOWS_LISTED_MAX).collect()

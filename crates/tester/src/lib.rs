@@ -61,7 +61,7 @@ pub use tester::{Preparation, RECEIVE_RING_SIZE, Tester, TesterOptions};
 pub use trex::{TREX_PORT, Trex};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,
-    LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX, PortResult, TesterHealth, Trial,
-    TrialResult,
+    LOW_RATE_PPS_MAX, MAC_ADDRESSES_MAX, Misdirected, OFFERED_RATE_PPS_MAX, PortResult,
+    TesterHealth, Trial, TrialResult,
 };
 pub use validity::{InvalidCause, InvalidReason, Validity};

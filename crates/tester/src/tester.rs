@@ -215,7 +215,8 @@ impl Tester {
     }
 
     /// Sends a little, over and over, until something comes out of every port that the trial's frames are for; says whether it
-    /// did. Some devices make themselves ready only when somebody is there. Of the trial, frames and rate count.
+    /// did. Some devices make themselves ready only when somebody is there. Frames for another port count: a device that sends
+    /// these is ready, and a trial tells what is wrong with it. Of the trial, frames and rate count.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -236,7 +237,7 @@ impl Tester {
             let mut ports = result.ports.iter().enumerate().filter(|(port, _)| {
                 trial.directions == Directions::Both || (*port == 0) == trial.reflected
             });
-            if ports.all(|(_, port)| port.received_frames > 0) {
+            if ports.all(|(_, port)| port.received_frames + port.misdirected_frames > 0) {
                 return Ok(true);
             }
             if began.elapsed() >= deadline {

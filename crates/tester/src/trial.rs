@@ -185,6 +185,18 @@ pub struct FlowResult {
     pub duplicate_frames: u64,
     /// Frames received after one with a higher sequence number (RFC 4737, section 3.3, type-P-reordered).
     pub reordered_frames: u64,
+    /// Frames received at other ports than the one where the flow counts, in the order of ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub misdirected: Vec<Misdirected>,
+}
+
+/// Frames of a flow at a port where they do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Misdirected {
+    /// Index of the receiving port.
+    pub port: u16,
+    /// Distinct frames received there.
+    pub frames: u64,
 }
 
 /// What was seen in one trial.
@@ -230,7 +242,7 @@ pub struct TrialResult {
     pub low_rate: LowRateStreams,
     /// Per port.
     pub ports: Vec<PortResult>,
-    /// Flows with loss, duplicates or reordering; at most the first 64.
+    /// Flows with loss, duplicates, reordering or misdirected frames; at most the first 64.
     pub flows: Vec<FlowResult>,
     /// The tester's own health.
     pub health: TesterHealth,

@@ -53,6 +53,8 @@ const LIMIT_S: f64 = 0.3;
 const LONG_S: f64 = 60.0;
 /// How long the device lives at most.
 const LIFE: Duration = Duration::from_secs(300);
+/// How long the tester may take to see that frames come through.
+const READY_DEADLINE: Duration = Duration::from_secs(20);
 
 fn open(eal: &Eal, pool: &Mempool, path: &Path, name: &str) -> StartedPort {
     let uri: PortUri = format!("memif:{}?role=client", path.display())
@@ -348,6 +350,13 @@ fn what_cannot_be_is_told() {
         "{result:?}"
     );
     assert!(result.ports[0].misdirected_frames > 0, "{result:?}");
+    // Such a device is ready, whatever it does.
+    let both_ways = Trial {
+        directions: Directions::Both,
+        ..trial()
+    };
+    let is_through = tester.wait_until_through(&both_ways, READY_DEADLINE);
+    assert!(is_through.unwrap());
     let reflected = tester
         .run(&Trial {
             reflected: true,

@@ -7,11 +7,12 @@ use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 use serde_json::{Value, json};
 
-use super::{Adapter, DeviceThread, NEIGHBOUR_PORTS, Places};
+use super::{Adapter, NEIGHBOUR_PORTS, Places};
 use crate::control::ask;
 use crate::counts::of_switch;
 use crate::cycles::CycleCount;
 use crate::device::{DeviceSpec, ForwardingMode};
+use crate::thread::DeviceThread;
 
 /// Name of its bridge.
 const BRIDGE: &str = "br0";

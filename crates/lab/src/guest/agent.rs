@@ -3,6 +3,7 @@
 //! of JSON.
 
 pub mod client;
+mod function;
 mod linux;
 mod ports;
 pub mod protocol;

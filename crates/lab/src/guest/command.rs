@@ -5,13 +5,8 @@ use std::path::Path;
 
 use super::image::Image;
 use super::kvm::Accelerator;
-use super::running::GuestPlaces;
-use super::spec::{GuestPort, GuestSpec, PortBackend, SocketRole};
+use super::spec::{GuestPlaces, GuestPort, GuestSpec, PortBackend, QEMU, SocketRole};
 
-/// The program.
-pub(crate) const QEMU: &str = "qemu-system-x86_64";
-/// Debian's package that holds it.
-pub(crate) const QEMU_PACKAGE: &str = "qemu-system-x86";
 /// The name of the agent's channel.
 pub(crate) const AGENT_CHANNEL: &str = "org.quietwire.agent";
 /// Device number on the guest's PCI bus of its first port.

@@ -11,9 +11,8 @@ use std::time::Duration;
 use quietwire_host::process::wait_until;
 use serde::{Deserialize, Serialize};
 
-use super::command::{QEMU, QEMU_PACKAGE};
 use super::image::Image;
-use super::spec::AcceleratorChoice;
+use super::spec::{AcceleratorChoice, QEMU, QEMU_PACKAGE};
 use crate::error::{LabError, io_error};
 use crate::spawn::{last_words, require};
 

@@ -2,7 +2,7 @@
 //! A guest that runs: started paused, its threads put where they belong, then let go until its agent answers.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,18 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::client::Agent;
 use super::agent::protocol::Hello;
-use super::command::{QEMU, QEMU_PACKAGE, qemu};
+use super::command::qemu;
 use super::console::last_lines;
 use super::image::Image;
 use super::kvm::Acceleration;
 use super::qmp::Monitor;
-use super::spec::{FORWARDING, GuestSpec, UpSign, check_socket_path};
+use super::spec::{
+    FORWARDING, GuestPlaces, GuestSpec, QEMU, QEMU_PACKAGE, UpSign, check_socket_path,
+};
 use crate::error::{LabError, io_error};
-use crate::lab::make_directory;
 use crate::place::Place;
 use crate::spawn;
+use crate::state_directory::make_directory;
 use crate::stop::Stop;
 
 /// How long a guest may take to go when it is told to.
@@ -33,38 +35,6 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 const ENDED_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Where a guest has its files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestPlaces {
-    /// A directory of its own.
-    pub directory: PathBuf,
-    /// What its first serial port said.
-    pub console_log: PathBuf,
-    /// Its second serial port, with a shell.
-    pub shell_socket: PathBuf,
-    /// QEMU's monitor.
-    pub monitor_socket: PathBuf,
-    /// Its agent.
-    pub agent_socket: PathBuf,
-    /// What QEMU itself said.
-    pub qemu_log: PathBuf,
-}
-
-impl GuestPlaces {
-    /// Those below a directory.
-    #[must_use]
-    pub fn below(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            console_log: directory.join("console.log"),
-            shell_socket: directory.join("shell.sock"),
-            monitor_socket: directory.join("monitor.sock"),
-            agent_socket: directory.join("agent.sock"),
-            qemu_log: directory.join("qemu.log"),
-        }
-    }
-}
 
 /// The thread that runs a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::LabError;
 use crate::topology::is_pci_address;
 
+/// QEMU's program.
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+/// Debian's package that holds it.
+pub(crate) const QEMU_PACKAGE: &str = "qemu-system-x86";
 /// Most ports of a guest: places on its PCI bus.
 pub const PORTS_MAX: usize = 15;
 /// Least memory of a guest, MiB: the image is unpacked into it.
@@ -284,6 +288,38 @@ pub(crate) fn check_socket_path(path: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Where a guest has its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestPlaces {
+    /// A directory of its own.
+    pub directory: PathBuf,
+    /// What its first serial port said.
+    pub console_log: PathBuf,
+    /// Its second serial port, with a shell.
+    pub shell_socket: PathBuf,
+    /// QEMU's monitor.
+    pub monitor_socket: PathBuf,
+    /// Its agent.
+    pub agent_socket: PathBuf,
+    /// What QEMU itself said.
+    pub qemu_log: PathBuf,
+}
+
+impl GuestPlaces {
+    /// Those below a directory.
+    #[must_use]
+    pub fn below(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            console_log: directory.join("console.log"),
+            shell_socket: directory.join("shell.sock"),
+            monitor_socket: directory.join("monitor.sock"),
+            agent_socket: directory.join("agent.sock"),
+            qemu_log: directory.join("qemu.log"),
+        }
+    }
 }
 
 #[cfg(test)]

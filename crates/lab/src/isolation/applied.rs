@@ -18,7 +18,7 @@ use quietwire_host::resctrl::Resctrl;
 
 use super::classes::{NEIGHBOURS, OTHERS};
 use crate::error::{LabError, io_error};
-use crate::lab::{judge, make_directory};
+use crate::state_directory::{judge, make_directory};
 
 /// Held for as long as a partition of a lab's is applied: a machine has one. Holds the process and where its lab noted that,
 /// until it is taken back.

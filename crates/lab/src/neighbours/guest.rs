@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use quietwire_host::journal::Journal;
 
+use super::spec::{LOOK, NeighbourPlace, NeighbourSpec, Surroundings, UP_DEADLINE, enlist_threads};
 use super::stress::{arguments, check};
-use super::{LOOK, NeighbourPlace, NeighbourSpec, Surroundings, UP_DEADLINE, enlist_threads};
 use crate::error::LabError;
 use crate::guest::{Accelerator, AcceleratorChoice, Guest, GuestSpec, Image, UpSign, acceleration};
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A neighbour on the network: another tester, which sends through the same device on ports of its own.
 
-use std::path::PathBuf;
-
 use quietwire_host::CpuList;
 use quietwire_host::journal::Journal;
 
-use super::Surroundings;
+use super::spec::{NetworkNeighbour, Surroundings};
 use super::stress::{Worker, as_neighbour, require_setters};
 use crate::error::LabError;
 
@@ -14,35 +12,6 @@ use crate::error::LabError;
 const MEMORY_MIB: u32 = 64;
 /// Longer than any case.
 const DURATION: &str = "1440m";
-
-/// What it sends.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NetworkNeighbour {
-    /// Frames per second, summed over both directions.
-    pub rate_pps: f64,
-    /// Octets with FCS.
-    pub frame_size: u16,
-}
-
-/// How a neighbour comes into the device under test.
-#[derive(Clone, Debug)]
-pub(crate) struct Entrance {
-    /// URIs of the two ports.
-    pub(crate) uris: [String; 2],
-}
-
-impl Entrance {
-    /// By these sockets of the device's; none where it has not made two for neighbours.
-    pub(crate) fn by(sockets: &[PathBuf]) -> Option<Self> {
-        let [first, second] = sockets else {
-            return None;
-        };
-        let uri = |socket: &PathBuf| format!("memif:{}?role=client&id=0", socket.display());
-        Some(Self {
-            uris: [uri(first), uri(second)],
-        })
-    }
-}
 
 impl NetworkNeighbour {
     /// Starts it, on the last of the neighbours' CPUs: testers and services are on the first ones, as a rule.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quietwire_host::journal::Journal;
 
-use super::{NeighbourPlace, NeighbourSpec, Surroundings};
+use super::spec::{NeighbourPlace, NeighbourSpec, Surroundings};
 use crate::error::{LabError, io_error};
 use crate::spawn;
 

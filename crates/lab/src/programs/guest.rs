@@ -10,19 +10,23 @@ use quietwire_packet::MacAddress;
 use quietwire_tester::account::ElementCounts;
 use serde_json::{Map, Value, json};
 
+use super::forwarder::Forwarder;
+use super::forwarder_for;
+use super::installed::{find, not_installed};
 use super::networks::{router_mac, routing};
 use super::vdev::free_huge_memory_mib;
-use super::{Forwarder, Unavailable, find, forwarder, not_installed};
-use crate::adapters::DeviceThread;
 use crate::counts::of_agent;
+use crate::element::{Attachment, ElementContext, GuestSide, Plan, Process, run};
 use crate::error::{Fault, LabError};
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
     Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,
     SocketRole, UpSign, acceleration,
 };
+use crate::thread::DeviceThread;
 use crate::topology::{ElementPlace, Forwarding, Graph, Link, LinkKind, Program, Role};
-use crate::up::{Attachment, GuestOptions, GuestSide, Plan, Process, Room, run};
+use crate::unavailable::Unavailable;
+use crate::up::GuestOptions;
 
 /// Memory of a guest, MiB: its image unpacked, and 160 MiB for a program of DPDK.
 const MEMORY_MIB: u32 = 640;
@@ -370,7 +374,7 @@ impl Forwarder for InGuest {
         let version = match self.program.is_of_the_kernel() {
             true => "Linux of the guests' image".to_owned(),
             false if self.program == Program::OwnImage => "an image of the user's own".to_owned(),
-            false => forwarder(self.program, &self.hypervisor.quietwire).probe()?,
+            false => forwarder_for(self.program, &self.hypervisor.quietwire).probe()?,
         };
         let under = match self.hypervisor.acceleration.accelerator {
             Accelerator::Kvm => "KVM",
@@ -380,33 +384,33 @@ impl Forwarder for InGuest {
     }
 
     /// Only begins: QEMU waits for the other ends of its ports, and several guests boot at once.
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         if self.has_agent() {
             // What it cannot do is told before anything is started.
             self.vnf(plan)?;
         }
         let (spec, image) = (self.spec(plan)?, self.image(plan)?);
         self.told = self.about(plan)?;
-        let set = room.set.clone();
+        let set = context.set.clone();
         let guest = Guest::begin(
-            room.journal(),
+            context.journal(),
             &spec,
             &image,
             &self.hypervisor.acceleration,
             &plan.directory,
             set.as_ref(),
         )?;
-        room.commands.push(guest.command());
+        context.commands.push(guest.command());
         self.guest = Some(guest);
         Ok(())
     }
 
-    fn connect(&mut self, _plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn connect(&mut self, _plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let guest = self.guest.as_mut();
-        guest.map_or(Ok(()), |guest| guest.wait_until_up(&room.stop))
+        guest.map_or(Ok(()), |guest| guest.wait_until_up(&context.stop))
     }
 
-    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let Some(guest) = &self.guest else {
             return Ok(());
         };
@@ -419,7 +423,7 @@ impl Forwarder for InGuest {
             let what = format!("did not start its network function: {error}");
             guest.failed(what)
         })?;
-        room.commands.extend(started.commands.iter().cloned());
+        context.commands.extend(started.commands.iter().cloned());
         self.started = started.commands;
         Ok(())
     }

@@ -4,10 +4,11 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
-use super::{Unavailable, find, not_installed};
+use super::installed::{find, not_installed};
 use crate::counts::{of_links, run_until};
+use crate::element::{ElementContext, Plan, run};
 use crate::error::LabError;
-use crate::up::{Plan, Room, run};
+use crate::unavailable::Unavailable;
 
 /// Release of the kernel.
 pub(super) fn probe() -> Result<String, Unavailable> {
@@ -29,19 +30,23 @@ pub(super) fn namespace(plan: &Plan) -> Result<&str, LabError> {
 }
 
 /// Runs something in the namespace.
-pub(super) fn inside(plan: &Plan, room: &mut Room<'_>, words: &[&str]) -> Result<(), LabError> {
+pub(super) fn inside(
+    plan: &Plan,
+    context: &mut ElementContext<'_>,
+    words: &[&str],
+) -> Result<(), LabError> {
     let first = ["ip", "netns", "exec", namespace(plan)?];
-    room.run(&[&first[..], words].concat()).map(|_| ())
+    context.run(&[&first[..], words].concat()).map(|_| ())
 }
 
 /// Has the kernel do the work of an interface on the element's CPUs and not on those of whoever sends (receive packet steering,
 /// Documentation/networking/scaling.rst). `ip netns exec` shows the interfaces of the namespace below /sys.
-pub(super) fn steer(plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+pub(super) fn steer(plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
     let mask = plan.cpus.to_mask();
     let mask = mask.trim_start_matches("0x");
     for port in 0..plan.ports.len() {
         let setting = format!("echo {mask} >/sys/class/net/p{port}/queues/rx-0/rps_cpus");
-        inside(plan, room, &["sh", "-c", &setting])?;
+        inside(plan, context, &["sh", "-c", &setting])?;
     }
     Ok(())
 }

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use super::forwarder::Forwarder;
+use super::installed::{dpdk_version, example, not_installed};
 use super::l2fwd::mask;
 use super::networks::{drawn, sides};
 use super::vdev::{EXAMPLE_READY, example_options, is_worker, start, threads_with_main};
-use super::{Forwarder, Unavailable, dpdk_version, example, not_installed};
-use crate::adapters::DeviceThread;
 use crate::counts::of_program;
+use crate::element::{ElementContext, Plan, Process};
 use crate::error::{LabError, io_error};
-use crate::up::{Plan, Process, Room};
+use crate::thread::DeviceThread;
+use crate::unavailable::Unavailable;
 
 const BINARY: &str = "dpdk-l3fwd";
 /// Memory that it takes, MiB: `scripts/build-l3fwd` gives its tables room for two million routes.
@@ -84,13 +86,13 @@ impl Forwarder for L3fwd {
         }
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         for name in RULES {
             let path = plan.directory.join(name);
             std::fs::write(&path, rules(plan, name)).map_err(io_error(&path, "writing rules"))?;
         }
         let command = self.command(plan)?;
-        start(plan, room, &mut self.processes, &command, EXAMPLE_READY)
+        start(plan, context, &mut self.processes, &command, EXAMPLE_READY)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

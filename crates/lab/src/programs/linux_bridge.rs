@@ -5,10 +5,12 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
-use super::{Forwarder, Unavailable, kernel};
-use crate::adapters::DeviceThread;
+use super::forwarder::Forwarder;
+use super::kernel;
+use crate::element::{ElementContext, Plan, Process};
 use crate::error::LabError;
-use crate::up::{Plan, Process, Room};
+use crate::thread::DeviceThread;
+use crate::unavailable::Unavailable;
 
 #[derive(Debug)]
 pub(super) struct LinuxBridge;
@@ -18,12 +20,12 @@ impl Forwarder for LinuxBridge {
         kernel::probe()
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let namespace = kernel::namespace(plan)?;
         for join in 0..plan.joins.len() {
             let bridge = format!("br{join}");
             // No frames of its own: neither spanning tree nor questions about multicast groups.
-            room.run(&[
+            context.run(&[
                 "ip",
                 "-n",
                 namespace,
@@ -37,22 +39,22 @@ impl Forwarder for LinuxBridge {
                 "mcast_snooping",
                 "0",
             ])?;
-            room.run(&["ip", "-n", namespace, "link", "set", &bridge, "up"])?;
+            context.run(&["ip", "-n", namespace, "link", "set", &bridge, "up"])?;
         }
         Ok(())
     }
 
-    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn connect(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let namespace = kernel::namespace(plan)?;
         for (join, ports) in plan.joins.iter().enumerate() {
             for port in ports {
                 let (name, bridge) = (format!("p{port}"), format!("br{join}"));
-                room.run(&[
+                context.run(&[
                     "ip", "-n", namespace, "link", "set", &name, "master", &bridge, "up",
                 ])?;
             }
         }
-        kernel::steer(plan, room)
+        kernel::steer(plan, context)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

@@ -8,12 +8,14 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use super::forwarder::Forwarder;
+use super::kernel;
 use super::networks::{TESTER, drawn, sides};
-use super::{Forwarder, Unavailable, kernel};
-use crate::adapters::DeviceThread;
+use crate::element::{ElementContext, Plan, Process};
 use crate::error::{LabError, io_error};
+use crate::thread::DeviceThread;
 use crate::topology::Encapsulation;
-use crate::up::{Plan, Process, Room};
+use crate::unavailable::Unavailable;
 
 /// Number of the table of routes of port p0; numbers up to 252 are nobody's (ip-route(8)).
 const FIRST_TABLE: usize = 100;
@@ -141,10 +143,10 @@ fn version(encapsulation: Encapsulation) -> &'static str {
 }
 
 /// Runs `ip` in the namespace.
-fn ip(plan: &Plan, room: &mut Room<'_>, words: &str) -> Result<(), LabError> {
+fn ip(plan: &Plan, context: &mut ElementContext<'_>, words: &str) -> Result<(), LabError> {
     let first = ["ip", "-n", kernel::namespace(plan)?];
     let words: Vec<&str> = first.into_iter().chain(words.split(' ')).collect();
-    room.run(&words).map(|_| ())
+    context.run(&words).map(|_| ())
 }
 
 impl Forwarder for LinuxRouting {
@@ -152,7 +154,7 @@ impl Forwarder for LinuxRouting {
         kernel::probe()
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let setting = match plan.encapsulation {
             Encapsulation::Ipv6 => "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding",
             // Answers would go another way than questions came, as seen by a filter of sources.
@@ -161,10 +163,10 @@ impl Forwarder for LinuxRouting {
                  for each in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$each; done"
             }
         };
-        kernel::inside(plan, room, &["sh", "-c", setting])
+        kernel::inside(plan, context, &["sh", "-c", setting])
     }
 
-    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn connect(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let nodad = match plan.encapsulation {
             Encapsulation::Ipv6 => " nodad",
             _ => "",
@@ -173,17 +175,17 @@ impl Forwarder for LinuxRouting {
             let Leg {
                 port, mac, address, ..
             } = &leg;
-            ip(plan, room, &format!("link set p{port} address {mac}"))?;
+            ip(plan, context, &format!("link set p{port} address {mac}"))?;
             ip(
                 plan,
-                room,
+                context,
                 &format!("address add {address} dev p{port}{nodad}"),
             )?;
         }
-        kernel::steer(plan, room)
+        kernel::steer(plan, context)
     }
 
-    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         for leg in legs(plan) {
             let Leg {
                 port,
@@ -194,10 +196,10 @@ impl Forwarder for LinuxRouting {
             let neighbour = format!(
                 "neighbour replace {peer_address} lladdr {peer_mac} dev p{port} nud permanent"
             );
-            ip(plan, room, &neighbour)?;
+            ip(plan, context, &neighbour)?;
         }
         for words in routes(plan) {
-            ip(plan, room, &words)?;
+            ip(plan, context, &words)?;
         }
         let drawn = routes_drawn(plan);
         if drawn.is_empty() {
@@ -207,7 +209,7 @@ impl Forwarder for LinuxRouting {
         std::fs::write(&batch, drawn.join("\n")).map_err(io_error(&batch, "writing routes"))?;
         let batch = batch.display().to_string();
         let version = version(plan.encapsulation);
-        room.run(&[
+        context.run(&[
             "ip",
             "-n",
             kernel::namespace(plan)?,

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use super::installed::{first_line, not_installed};
 use super::networks::{Side, TESTER, drawn, sides};
-use super::{Unavailable, first_line, not_installed};
 use crate::counts::{of_dump, run_until};
 use crate::cycles::CycleCount;
+use crate::element::{Attachment, ElementContext, Plan, Process, run};
 use crate::error::{LabError, io_error};
 use crate::topology::{Encapsulation, Forwarding};
-use crate::up::{Attachment, Plan, Process, Room, run};
+use crate::unavailable::Unavailable;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const DATABASE_SERVER: &str = "/usr/sbin/ovsdb-server";
@@ -50,31 +51,31 @@ impl Ovs {
     pub(super) fn start(
         &mut self,
         plan: &Plan,
-        room: &mut Room<'_>,
+        context: &mut ElementContext<'_>,
         settings: &[String],
     ) -> Result<(), LabError> {
         let place = |name: &str| plan.directory.join(name).display().to_string();
-        room.run(&["ovsdb-tool", "create", &place("conf.db"), SCHEMA])?;
+        context.run(&["ovsdb-tool", "create", &place("conf.db"), SCHEMA])?;
         let database = [
             DATABASE_SERVER.to_owned(),
             place("conf.db"),
             format!("--remote=punix:{}", place("db.sock")),
             format!("--unixctl={}", place("db.ctl")),
         ];
-        let process = room.spawn(plan, "database.log", &environment(plan), &database)?;
+        let process = context.spawn(plan, "database.log", &environment(plan), &database)?;
         self.processes.push(process);
         let socket = plan.directory.join("db.sock");
-        room.wait_until(plan, &mut self.processes, "open its database", || {
+        context.wait_until(plan, &mut self.processes, "open its database", || {
             socket
                 .exists()
                 .then_some(())
                 .ok_or_else(|| "there is no socket".to_owned())
         })?;
-        vsctl(plan, room, &["--no-wait", "init"])?;
+        vsctl(plan, context, &["--no-wait", "init"])?;
         if !settings.is_empty() {
             let mut words = vec!["--no-wait", "set", "Open_vSwitch", "."];
             words.extend(settings.iter().map(String::as_str));
-            vsctl(plan, room, &words)?;
+            vsctl(plan, context, &words)?;
         }
         let daemon = [
             self.daemon.to_owned(),
@@ -82,15 +83,19 @@ impl Ovs {
             format!("--unixctl={}", place("daemon.ctl")),
             format!("--log-file={}", place("daemon.log")),
         ];
-        let process = room.spawn(plan, "log", &environment(plan), &daemon)?;
+        let process = context.spawn(plan, "log", &environment(plan), &daemon)?;
         self.processes.push(process);
-        room.wait_until(plan, &mut self.processes, "answer", || {
+        context.wait_until(plan, &mut self.processes, "answer", || {
             appctl(plan, &["version"]).map(|_| ())
         })
     }
 
     /// Makes bridges and ports: one bridge for all pairs of ports that are joined by rules, one a pair where addresses decide.
-    pub(super) fn connect(&self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    pub(super) fn connect(
+        &self,
+        plan: &Plan,
+        context: &mut ElementContext<'_>,
+    ) -> Result<(), LabError> {
         for bridge in bridges(plan) {
             let words = [
                 "add-br",
@@ -101,7 +106,7 @@ impl Ovs {
                 &bridge,
                 "datapath_type=netdev",
             ];
-            vsctl(plan, room, &words)?;
+            vsctl(plan, context, &words)?;
         }
         for (join, ports) in plan.joins.iter().enumerate() {
             for port in ports {
@@ -120,35 +125,39 @@ impl Ovs {
                     &number,
                 ];
                 words.extend(interface.iter().map(String::as_str));
-                vsctl(plan, room, &words)?;
+                vsctl(plan, context, &words)?;
             }
         }
         Ok(())
     }
 
     /// Rules from port to port, or learned addresses, or routes. Nothing goes to the bridge's own interface.
-    pub(super) fn program(&self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    pub(super) fn program(
+        &self,
+        plan: &Plan,
+        context: &mut ElementContext<'_>,
+    ) -> Result<(), LabError> {
         for bridge in bridges(plan) {
             let target = management(plan, &bridge);
-            room.run(&["ovs-ofctl", "mod-port", &target, &bridge, "no-flood"])?;
+            context.run(&["ovs-ofctl", "mod-port", &target, &bridge, "no-flood"])?;
         }
         if plan.forwarding == Forwarding::Bridge && !plan.program.routes() {
             return Ok(());
         }
         let target = management(plan, &bridge_of(plan, 0));
-        room.run(&["ovs-ofctl", "del-flows", &target])?;
+        context.run(&["ovs-ofctl", "del-flows", &target])?;
         if plan.program.routes() {
             let file = plan.directory.join("routes");
             let routes = routes(plan).join("\n");
             std::fs::write(&file, routes).map_err(io_error(&file, "writing routes"))?;
             let file = file.display().to_string();
-            room.run(&["ovs-ofctl", "add-flows", &target, &file])?;
+            context.run(&["ovs-ofctl", "add-flows", &target, &file])?;
             return Ok(());
         }
         for [first, second] in &plan.joins {
             for (from, to) in [(first, second), (second, first)] {
                 let rule = format!("in_port={},actions=output:{}", from + 1, to + 1);
-                room.run(&["ovs-ofctl", "add-flow", &target, &rule])?;
+                context.run(&["ovs-ofctl", "add-flow", &target, &rule])?;
             }
         }
         Ok(())
@@ -245,10 +254,14 @@ fn database(plan: &Plan) -> String {
     format!("--db=unix:{}", plan.directory.join("db.sock").display())
 }
 
-fn vsctl(plan: &Plan, room: &mut Room<'_>, words: &[&str]) -> Result<String, LabError> {
+fn vsctl(
+    plan: &Plan,
+    context: &mut ElementContext<'_>,
+    words: &[&str],
+) -> Result<String, LabError> {
     let database = database(plan);
     let first = ["ovs-vsctl", &database, "--timeout=30"];
-    room.run(&[&first[..], words].concat())
+    context.run(&[&first[..], words].concat())
 }
 
 /// Asks the daemon something.

@@ -4,13 +4,14 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use super::forwarder::Forwarder;
 use super::ovs::Ovs;
 use super::vdev::{claim_runtime_directory, free_huge_memory_mib, threads};
-use super::{Forwarder, Unavailable};
-use crate::adapters::DeviceThread;
 use crate::cycles::CycleCount;
+use crate::element::{Attachment, ElementContext, Plan, Process};
 use crate::error::LabError;
-use crate::up::{Attachment, Plan, Process, Room};
+use crate::thread::DeviceThread;
+use crate::unavailable::Unavailable;
 
 /// Memory, MiB. It makes 262,144 buffers as soon as somebody connects.
 const MEMORY_MIB: u64 = 2048;
@@ -75,13 +76,13 @@ impl Forwarder for OvsDpdk {
         self.0.probe()
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        claim_runtime_directory(plan, room)?;
-        self.0.start(plan, room, &settings_of(plan))
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        claim_runtime_directory(plan, context)?;
+        self.0.start(plan, context, &settings_of(plan))
     }
 
-    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.0.connect(plan, room)?;
+    fn connect(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.0.connect(plan, context)?;
         // It makes sockets of servers by the ports' names in its own directory.
         for (index, port) in plan.ports.iter().enumerate() {
             let Some(socket) = port.attachment.own_socket() else {
@@ -94,8 +95,8 @@ impl Forwarder for OvsDpdk {
         Ok(())
     }
 
-    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.0.program(plan, room)
+    fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.0.program(plan, context)
     }
 
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {

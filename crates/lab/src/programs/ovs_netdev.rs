@@ -4,13 +4,14 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use super::forwarder::Forwarder;
 use super::ovs::Ovs;
 use super::vdev::threads_with_main;
-use super::{Forwarder, Unavailable};
-use crate::adapters::DeviceThread;
 use crate::cycles::CycleCount;
+use crate::element::{ElementContext, Plan, Process};
 use crate::error::LabError;
-use crate::up::{Plan, Process, Room};
+use crate::thread::DeviceThread;
+use crate::unavailable::Unavailable;
 
 #[derive(Debug)]
 pub(super) struct OvsNetdev(Ovs);
@@ -29,16 +30,16 @@ impl Forwarder for OvsNetdev {
         self.0.probe()
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.0.start(plan, room, &[])
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.0.start(plan, context, &[])
     }
 
-    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.0.connect(plan, room)
+    fn connect(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.0.connect(plan, context)
     }
 
-    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.0.program(plan, room)?;
+    fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.0.program(plan, context)?;
         // Its main thread forwards. The others keep to what the process was given.
         let pid = self.0.daemon_pid().map_err(|what| LabError::Device {
             name: plan.name.clone(),
@@ -47,7 +48,7 @@ impl Forwarder for OvsNetdev {
             command: String::new(),
         })?;
         let (cpus, pid) = (plan.cpus.to_string(), pid.to_string());
-        room.run(&["taskset", "--cpu-list", "--pid", &cpus, &pid])?;
+        context.run(&["taskset", "--cpu-list", "--pid", &cpus, &pid])?;
         Ok(())
     }
 

@@ -4,10 +4,11 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
-use super::{Forwarder, Unavailable};
-use crate::adapters::DeviceThread;
+use super::forwarder::Forwarder;
+use crate::element::{ElementContext, Plan, Process};
 use crate::error::LabError;
-use crate::up::{Plan, Process, Room};
+use crate::thread::DeviceThread;
+use crate::unavailable::Unavailable;
 
 #[derive(Debug)]
 pub(super) struct OwnImage;
@@ -19,7 +20,7 @@ impl Forwarder for OwnImage {
         Err(Unavailable(WHY.to_owned()))
     }
 
-    fn start(&mut self, plan: &Plan, _room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
         Err(LabError::Unavailable {
             name: plan.name.clone(),
             why: Unavailable(WHY.to_owned()),

@@ -7,16 +7,18 @@ use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 use serde_json::{Value, json};
 
+use super::forwarder::Forwarder;
+use super::installed::first_line;
 use super::networks::{router_mac, routing};
-use super::{Forwarder, Unavailable, first_line};
-use crate::adapters::DeviceThread;
 use crate::adapters::quietwire::cycles;
 use crate::control::ask;
 use crate::counts::of_switch;
 use crate::cycles::CycleCount;
+use crate::element::{ElementContext, Plan, Process};
 use crate::error::{LabError, io_error};
+use crate::thread::DeviceThread;
 use crate::topology::Forwarding;
-use crate::up::{Plan, Process, Room};
+use crate::unavailable::Unavailable;
 
 /// Memory for frames, MiB, for each pair of ports.
 const MEMORY_MIB: usize = 48;
@@ -109,7 +111,7 @@ impl Forwarder for Quietwire {
             .ok_or_else(|| Unavailable(format!("{} does not run", self.binary.display())))
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         if plan.program.routes() {
             let path = routes_file(plan);
             let text = routes(plan).map_err(LabError::Topology)?;
@@ -119,16 +121,16 @@ impl Forwarder for Quietwire {
             let path = rules_file(plan);
             std::fs::write(&path, rules).map_err(io_error(&path, "writing it"))?;
         }
-        let process = room.spawn(plan, "log", &[], &self.command(plan))?;
+        let process = context.spawn(plan, "log", &[], &self.command(plan))?;
         self.processes.push(process);
         let processes = &mut self.processes;
-        room.wait_until(plan, processes, "answer at its control socket", || {
+        context.wait_until(plan, processes, "answer at its control socket", || {
             ask(&control_socket(plan), &json!({ "show": "threads" })).map(|_| ())
         })
     }
 
     /// Routes to many destinations, in requests of many: a configuration file with as many takes long to be read.
-    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         if !plan.program.routes() || plan.destinations == 1 {
             return Ok(());
         }
@@ -149,7 +151,7 @@ impl Forwarder for Quietwire {
             "--control-socket",
             &socket,
         ];
-        room.run(&[&[binary.as_str()][..], &words].concat())?;
+        context.run(&[&[binary.as_str()][..], &words].concat())?;
         Ok(())
     }
 

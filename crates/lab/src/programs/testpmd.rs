@@ -4,12 +4,14 @@
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use super::forwarder::Forwarder;
+use super::installed::{dpdk_version, find, not_installed};
 use super::vdev::{MEMORY_MIB, eal_options, is_worker, start, threads};
-use super::{Forwarder, Unavailable, dpdk_version, find, not_installed};
-use crate::adapters::DeviceThread;
 use crate::counts::of_program;
+use crate::element::{ElementContext, Plan, Process};
 use crate::error::LabError;
-use crate::up::{Plan, Process, Room};
+use crate::thread::DeviceThread;
+use crate::unavailable::Unavailable;
 
 const BINARY: &str = "dpdk-testpmd";
 /// How often it prints its counters, seconds.
@@ -64,9 +66,9 @@ impl Forwarder for Testpmd {
         }
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let command = self.command(plan)?;
-        start(plan, room, &mut self.processes, &command, READY)
+        start(plan, context, &mut self.processes, &command, READY)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {

@@ -8,8 +8,8 @@ use quietwire_host::journal::Journal;
 use serde_json::json;
 
 use super::*;
+use crate::element::{Attachment, ElementContext, Plan, PortPlan};
 use crate::topology::{ElementPlace, Encapsulation, Forwarding};
-use crate::up::{Attachment, PortPlan};
 
 pub(crate) fn plan(directory: &Path) -> Plan {
     let cpus = quietwire_host::threads::online_cpus(Path::new("/")).unwrap();
@@ -77,11 +77,11 @@ fn vpp_is_started_connected_and_told_what_to_forward() {
     assert_eq!(vpp.probe().unwrap(), "vpp v23.10-stub");
     let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
     let mut commands = Vec::new();
-    let mut room = Room::new(&mut journal, &mut commands);
+    let mut context = ElementContext::new(&mut journal, &mut commands);
     let plan = plan(directory.path());
-    vpp.start(&plan, &mut room).unwrap();
-    vpp.connect(&plan, &mut room).unwrap();
-    vpp.program(&plan, &mut room).unwrap();
+    vpp.start(&plan, &mut context).unwrap();
+    vpp.connect(&plan, &mut context).unwrap();
+    vpp.program(&plan, &mut context).unwrap();
     let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
     let sockets = ["l0", "l1"].map(|name| {
         directory
@@ -122,7 +122,7 @@ fn vpp_is_started_connected_and_told_what_to_forward() {
         forwarding: Forwarding::Bridge,
         ..plan.clone()
     };
-    let error = vpp.program(&bridged, &mut room).unwrap_err().to_string();
+    let error = vpp.program(&bridged, &mut context).unwrap_err().to_string();
     assert!(error.contains("unknown input"), "{error}");
     vpp.stop().unwrap();
     assert!(commands.iter().any(|command| command.contains("xconnect")));

@@ -4,9 +4,9 @@
 use quietwire_host::journal::Change;
 use quietwire_host::settings;
 
-use crate::adapters::DeviceThread;
+use crate::element::{Attachment, ElementContext, Plan, Process};
 use crate::error::LabError;
-use crate::up::{Attachment, Plan, Process, Room};
+use crate::thread::DeviceThread;
 
 /// Memory that a program takes which has no tables to speak of, MiB.
 pub(super) const MEMORY_MIB: u64 = 128;
@@ -61,23 +61,26 @@ fn options_on(
 }
 
 /// Has the directory undone that DPDK makes for itself and leaves behind.
-pub(super) fn claim_runtime_directory(plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+pub(super) fn claim_runtime_directory(
+    plan: &Plan,
+    context: &mut ElementContext<'_>,
+) -> Result<(), LabError> {
     let path = std::path::Path::new("/var/run/dpdk").join(&plan.tag);
-    room.record(&Change::DirectoryCreated { path })
+    context.record(&Change::DirectoryCreated { path })
 }
 
 /// Starts a program of DPDK's and waits until its log says these words; `not_yet` tells what is missing until then.
 pub(super) fn start(
     plan: &Plan,
-    room: &mut Room<'_>,
+    context: &mut ElementContext<'_>,
     processes: &mut Vec<Process>,
     command: &[String],
     (words, not_yet): (&str, &str),
 ) -> Result<(), LabError> {
-    claim_runtime_directory(plan, room)?;
-    processes.push(room.spawn(plan, "log", &[], command)?);
+    claim_runtime_directory(plan, context)?;
+    processes.push(context.spawn(plan, "log", &[], command)?);
     let log = plan.directory.join("log");
-    room.wait_until(plan, processes, "begin to forward", || {
+    context.wait_until(plan, processes, "begin to forward", || {
         let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
         match said.contains(words) {
             true => Ok(()),

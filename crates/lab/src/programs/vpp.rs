@@ -8,13 +8,15 @@ use std::path::PathBuf;
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
 
+use super::forwarder::Forwarder;
+use super::installed::{find, first_line, not_installed};
 use super::vdev::threads;
-use super::{Forwarder, Unavailable, find, first_line, not_installed};
-use crate::adapters::DeviceThread;
 use crate::counts::{of_interfaces, run_until};
+use crate::element::{Attachment, ElementContext, Plan, Process, run};
 use crate::error::{LabError, io_error};
+use crate::thread::DeviceThread;
 use crate::topology::Forwarding;
-use crate::up::{Attachment, Plan, Process, Room, run};
+use crate::unavailable::Unavailable;
 
 #[derive(Debug)]
 pub(super) struct Vpp {
@@ -59,9 +61,14 @@ impl Vpp {
         run(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn tell(&self, plan: &Plan, room: &mut Room<'_>, line: &str) -> Result<String, LabError> {
+    fn tell(
+        &self,
+        plan: &Plan,
+        context: &mut ElementContext<'_>,
+        line: &str,
+    ) -> Result<String, LabError> {
         let words = self.words(plan, line);
-        let said = room.run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let said = context.run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
         let complains = ["unknown input", "failed", "error", "not found"];
         if complains.iter().any(|word| said.contains(word)) {
             return Err(LabError::Command {
@@ -158,7 +165,7 @@ impl Forwarder for Vpp {
             .ok_or_else(|| Unavailable("vpp does not run".to_owned()))
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let file = plan.directory.join("startup.conf");
         std::fs::write(&file, startup(plan))
             .map_err(io_error(&file, "writing its startup file"))?;
@@ -167,27 +174,27 @@ impl Forwarder for Vpp {
         let words: Vec<String> = std::iter::once(daemon.display().to_string())
             .chain(command)
             .collect();
-        let process = room.spawn(plan, "log", &[], &words)?;
+        let process = context.spawn(plan, "log", &[], &words)?;
         let mut processes = vec![process];
-        let outcome = room.wait_until(plan, &mut processes, "answer", || {
+        let outcome = context.wait_until(plan, &mut processes, "answer", || {
             self.ask(plan, "show version").map(|_| ())
         });
         self.processes = processes;
         outcome
     }
 
-    fn connect(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn connect(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         for (index, port) in plan.ports.iter().enumerate() {
             let (name, lines) = interface(index, &port.attachment)?;
             for line in lines {
-                self.tell(plan, room, &line)?;
+                self.tell(plan, context, &line)?;
             }
-            self.tell(plan, room, &format!("set interface state {name} up"))?;
+            self.tell(plan, context, &format!("set interface state {name} up"))?;
         }
         Ok(())
     }
 
-    fn program(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         for (join, [from, to]) in plan.joins.iter().enumerate() {
             let [from, to] = [name(plan, *from)?, name(plan, *to)?];
             let lines = match plan.forwarding {
@@ -200,7 +207,7 @@ impl Forwarder for Vpp {
                 }
             };
             for line in lines {
-                self.tell(plan, room, &line)?;
+                self.tell(plan, context, &line)?;
             }
         }
         Ok(())

@@ -3,10 +3,10 @@
 
 use super::TopologyError;
 use super::catalog::{Chains, Length, Named, Shape};
-use super::graph::{
-    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage, Path, Role, TESTER,
-};
+use super::graph::{Element, Fault, Graph, OwnImage, Path, TESTER};
+use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
+use super::relay::relayed;
 
 /// Most chains: the tester has two ports a chain, and room for 64.
 pub const CHAINS_MAX: u32 = 32;
@@ -140,9 +140,7 @@ impl Named {
             })
             .collect();
         parameters.check(&graph)?;
-        let graph = graph
-            .lay(&paths)
-            .map_err(|(_, message)| TopologyError::Wrong(message))?;
+        let graph = laid(graph, &paths).map_err(|(_, message)| TopologyError::Wrong(message))?;
         graph
             .check()
             .map_err(|(_, message)| TopologyError::Wrong(message))?;
@@ -198,6 +196,12 @@ impl Named {
         path.push(tester);
         path
     }
+}
+
+/// A graph with ports, links and joins along paths, and with a relay where two guests follow each other.
+pub(super) fn laid(mut graph: Graph, paths: &[Path]) -> Result<Graph, Fault> {
+    let paths = relayed(&mut graph.elements, paths);
+    graph.lay(&paths)
 }
 
 /// The tester that every topology has.

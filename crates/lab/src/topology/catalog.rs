@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The fifteen topologies that have names, of the vNet-SLA material (2015), in its order.
 
-use super::graph::ElementPlace;
+use super::kinds::ElementPlace;
 
 /// The path of a chain, the tester at both ends left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

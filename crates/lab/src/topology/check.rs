@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether a graph makes sense.
 
-use super::graph::{Element, ElementPlace, Encapsulation, Fault, Forwarding, Graph, Part, Role};
+use super::graph::{Element, Fault, Graph, Part};
+use super::kinds::{ElementPlace, Encapsulation, Forwarding, Role};
 use super::program::Program;
 
 impl Graph {

@@ -6,7 +6,8 @@ mod layout;
 mod svg;
 
 use super::cpus::Assignment;
-use super::graph::{Element, ElementPlace, Graph, Role};
+use super::graph::{Element, Graph};
+use super::kinds::{ElementPlace, Role};
 use super::text::{bracketed, summary};
 use layout::{Layout, Span};
 use svg::Picture;

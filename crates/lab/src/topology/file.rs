@@ -7,11 +7,9 @@ use quietwire_host::CpuList;
 use quietwire_tester::locate::{At, Fault as FileFault, FileError, of_fault, of_toml};
 use serde::Deserialize;
 
-use super::build::{CHAINS_MAX, check_addresses, tester};
-use super::graph::{
-    Element, ElementPlace, Encapsulation, Forwarding, Graph, LinkKind, OwnImage, Part, Path, Role,
-    TESTER,
-};
+use super::build::{CHAINS_MAX, check_addresses, laid, tester};
+use super::graph::{Element, Graph, OwnImage, Part, Path, TESTER};
+use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
 
 #[derive(Debug, Deserialize)]
@@ -154,7 +152,7 @@ impl File {
             joins: Vec::new(),
             chains: Vec::new(),
         };
-        let graph = graph.lay(&paths?).map_err(placed)?;
+        let graph = laid(graph, &paths?).map_err(placed)?;
         graph.check().map_err(placed)?;
         Ok(graph)
     }

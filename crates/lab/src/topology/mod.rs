@@ -9,6 +9,7 @@ mod cpus;
 mod drawing;
 mod file;
 mod graph;
+mod kinds;
 mod partitioned;
 mod program;
 mod relay;
@@ -25,10 +26,8 @@ pub use catalog::{CATALOG, Chains, Length, Named, Shape, named};
 pub use cpus::{Assignment, Shared, assign};
 pub use drawing::draw;
 pub use file::read;
-pub use graph::{
-    Element, ElementPlace, Encapsulation, End, Forwarding, Graph, Join, Link, LinkKind, OwnImage,
-    Part, Role, TESTER,
-};
+pub use graph::{Element, End, Graph, Join, Link, OwnImage, Part, TESTER};
+pub use kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 pub use partitioned::assign_by_plan;
 pub use program::Program;
 pub use text::describe;

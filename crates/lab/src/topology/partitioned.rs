@@ -9,7 +9,8 @@ use quietwire_host::partition::{Group, Plan, Role as PlanRole};
 
 use super::TopologyError;
 use super::cpus::{Assignment, assign};
-use super::graph::{Element, ElementPlace, Graph, Role};
+use super::graph::{Element, Graph};
+use super::kinds::{ElementPlace, Role};
 
 /// Name of a plan's guest or neighbour whose CPUs the tester is to have.
 const TESTER_GROUP: &str = "tester";

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What elements run, and what each can be connected by.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use super::graph::{ElementPlace, LinkKind, Role};
+use super::kinds::{ElementPlace, LinkKind, Role};
 
 /// What an element runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -172,5 +174,11 @@ impl Program {
             self,
             Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting
         )
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }

@@ -3,7 +3,8 @@
 //! has to be; two cards cannot be joined with each other. So a relay stands on every link between guests: one process for all
 //! of them, an element like others, with CPUs of its own and in every picture, since what it costs is in every result.
 
-use super::graph::{Element, ElementPlace, Path, Role};
+use super::graph::{Element, Path};
+use super::kinds::{ElementPlace, Role};
 use super::program::Program;
 
 /// Name of the relay, unless somebody has it.

@@ -2,7 +2,8 @@
 //! A topology as text.
 
 use super::cpus::Assignment;
-use super::graph::{Element, ElementPlace, End, Graph, Role};
+use super::graph::{Element, End, Graph};
+use super::kinds::{ElementPlace, Role};
 
 /// Describes a topology: a line a chain, a line an element, and who shares a CPU.
 #[must_use]

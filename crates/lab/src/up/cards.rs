@@ -7,8 +7,9 @@ use std::path::Path;
 use quietwire_dpdk::pci::{self, Problem};
 
 use crate::error::LabError;
-use crate::programs::{Unavailable, has_guests_card};
+use crate::programs::has_guests_card;
 use crate::topology::{Element, ElementPlace, Graph, Role};
+use crate::unavailable::Unavailable;
 
 /// Looks at all cards of a topology; `root` is `/`, or that of a recorded machine.
 ///

@@ -8,7 +8,7 @@ use quietwire_host::journal::Change;
 
 use super::UpLab;
 use super::place::NAMESPACES;
-use super::room::Room;
+use crate::element::ElementContext;
 use crate::error::LabError;
 use crate::place::Place;
 
@@ -43,37 +43,37 @@ impl UpLab {
         let claim = self.claim.as_mut().ok_or_else(none)?;
         let far = format!("{}-far", claim.tag());
         let mut commands = Vec::new();
-        let mut room = Room::new(claim.journal(), &mut commands);
-        part(&mut room, &near, &far)?;
+        let mut context = ElementContext::new(claim.journal(), &mut commands);
+        part(&mut context, &near, &far)?;
         let done = work(&Ends {
             places: [Place::of(Some(&near))?, Place::of(Some(&far))?],
             addresses: ADDRESSES,
         });
-        join(&mut room, &near, &far)?;
+        join(&mut context, &near, &far)?;
         Ok(done)
     }
 }
 
-fn part(room: &mut Room<'_>, near: &str, far: &str) -> Result<(), LabError> {
-    room.record(&Change::NamespaceCreated {
+fn part(context: &mut ElementContext<'_>, near: &str, far: &str) -> Result<(), LabError> {
+    context.record(&Change::NamespaceCreated {
         path: Path::new(NAMESPACES).join(far),
     })?;
-    room.run(&["ip", "netns", "add", far])?;
-    room.run(&["ip", "-n", near, "link", "set", "p1", "netns", far])?;
+    context.run(&["ip", "netns", "add", far])?;
+    context.run(&["ip", "-n", near, "link", "set", "p1", "netns", far])?;
     for (place, port, address) in [(near, "p0", ADDRESSES[0]), (far, "p1", ADDRESSES[1])] {
         let address = format!("{address}/{PREFIX}");
-        room.run(&["ip", "-n", place, "address", "add", &address, "dev", port])?;
-        room.run(&["ip", "-n", place, "link", "set", port, "up"])?;
+        context.run(&["ip", "-n", place, "address", "add", &address, "dev", port])?;
+        context.run(&["ip", "-n", place, "link", "set", port, "up"])?;
     }
     Ok(())
 }
 
 /// As it was.
-fn join(room: &mut Room<'_>, near: &str, far: &str) -> Result<(), LabError> {
-    room.run(&["ip", "-n", far, "address", "flush", "dev", "p1"])?;
-    room.run(&["ip", "-n", far, "link", "set", "p1", "netns", near])?;
-    room.run(&["ip", "-n", near, "address", "flush", "dev", "p0"])?;
-    room.run(&["ip", "-n", near, "link", "set", "p1", "up", "promisc", "on"])?;
-    room.run(&["ip", "netns", "delete", far])?;
+fn join(context: &mut ElementContext<'_>, near: &str, far: &str) -> Result<(), LabError> {
+    context.run(&["ip", "-n", far, "address", "flush", "dev", "p1"])?;
+    context.run(&["ip", "-n", far, "link", "set", "p1", "netns", near])?;
+    context.run(&["ip", "-n", near, "address", "flush", "dev", "p0"])?;
+    context.run(&["ip", "-n", near, "link", "set", "p1", "up", "promisc", "on"])?;
+    context.run(&["ip", "netns", "delete", far])?;
     Ok(())
 }

@@ -5,9 +5,9 @@
 mod cards;
 mod ends;
 mod layout;
+mod options;
 mod place;
 mod registry;
-mod room;
 mod set;
 mod state;
 #[cfg(test)]
@@ -15,73 +15,35 @@ mod tests;
 mod wiring;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
-use quietwire_host::cpuset::Cpuset;
 use quietwire_host::process::wait_until;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout};
-use serde::{Deserialize, Serialize};
 
 use crate::counts::PATIENCE;
 use crate::cycles::CycleCount;
+use crate::element::{ElementContext, Plan};
 use crate::error::LabError;
-use crate::guest::AcceleratorChoice;
-use crate::programs::{Forwarder, Hypervisor, InGuest, Unavailable, forwarder};
+use crate::programs::{Forwarder, Hypervisor, InGuest, forwarder_for};
 use crate::stop::Stop;
-use crate::topology::{Assignment, ElementPlace, Graph, Program, Role};
+use crate::topology::{ElementPlace, Graph, Program, Role};
+use crate::unavailable::Unavailable;
 
+pub use crate::element::GuestSide;
 pub use ends::Ends;
+pub use options::{GuestOptions, UpOptions};
 pub(crate) use registry::NAMED;
 pub use registry::{Known, Undoings, check_none_up, clean_named, find, known, take_down};
-#[cfg(test)]
-pub(crate) use room::PortPlan;
-pub(crate) use room::{Plan, Process, Room, run};
-pub use state::{ElementState, GuestSide, LabState, TesterSide};
-pub(crate) use wiring::Attachment;
+pub use state::{ElementState, LabState, TesterSide};
 
 use registry::Claim;
+use wiring::rank;
 
 /// How long the sockets of all ports may take to be there.
 const SOCKETS_DEADLINE: Duration = Duration::from_secs(20);
-
-/// What is to be brought up.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct UpOptions {
-    /// Name of the lab: up to 32 letters, digits, `-`, `_` and `.`.
-    pub name: String,
-    /// Where labs keep their state.
-    pub state_directory: PathBuf,
-    /// The `quietwire` program.
-    pub program: PathBuf,
-    /// The topology.
-    pub graph: Graph,
-    /// Who has which CPUs.
-    pub cpus: Assignment,
-    /// Whether a partition's plan gave it its CPUs: it may use those that the partition isolates.
-    #[serde(default)]
-    pub by_plan: bool,
-    /// About its guests.
-    #[serde(default)]
-    pub guests: GuestOptions,
-    /// The CPU set that all its processes are in, where a partition keeps everything else out of it. It holds all CPUs in `cpus`.
-    #[serde(skip)]
-    pub set: Option<Cpuset>,
-    /// Nothing more is brought up once this is wanted.
-    #[serde(skip)]
-    pub stop: Stop,
-}
-
-/// What is asked of all guests of a lab.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct GuestOptions {
-    /// Under what they run.
-    pub accelerator: AcceleratorChoice,
-    /// How long each may take until its agent answers, seconds; what is usual where nothing is said.
-    pub deadline_s: Option<f64>,
-}
 
 #[derive(Debug)]
 struct Running {
@@ -96,22 +58,22 @@ impl Running {
     /// Does something for it, and notes the commands that were given.
     fn step(
         &mut self,
-        room: &mut Room<'_>,
-        work: impl FnOnce(&mut dyn Forwarder, &Plan, &mut Room<'_>) -> Result<(), LabError>,
+        context: &mut ElementContext<'_>,
+        work: impl FnOnce(&mut dyn Forwarder, &Plan, &mut ElementContext<'_>) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        let began = room.commands.len();
-        let outcome = work(self.forwarder.as_mut(), &self.plan, room);
-        self.commands.extend_from_slice(&room.commands[began..]);
+        let began = context.commands.len();
+        let outcome = work(self.forwarder.as_mut(), &self.plan, context);
+        self.commands.extend_from_slice(&context.commands[began..]);
         outcome
     }
 
     /// All that follows its start.
-    fn finish(&mut self, room: &mut Room<'_>) -> Result<(), LabError> {
-        self.step(room, |forwarder, plan, room| {
-            forwarder.connect(plan, room)?;
-            forwarder.program(plan, room)
+    fn finish(&mut self, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.step(context, |forwarder, plan, context| {
+            forwarder.connect(plan, context)?;
+            forwarder.program(plan, context)
         })?;
-        wait_for_sockets(&self.plan, &room.stop)
+        wait_for_sockets(&self.plan, &context.stop)
     }
 }
 
@@ -251,15 +213,6 @@ fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError>
     outcome.and(claim.map_or(Ok(()), Claim::release))
 }
 
-/// Order in which elements are started: whoever makes sockets before those that connect to them.
-pub(crate) fn rank(role: Role) -> u8 {
-    match role {
-        Role::Switch | Role::Relay => 0,
-        Role::Vnf => 1,
-        Role::Tester => 2,
-    }
-}
-
 fn build(
     options: &UpOptions,
     claim: &mut Claim,
@@ -273,15 +226,15 @@ fn build(
     let directory = claim.directory().to_owned();
     let wiring = wiring::Wiring::of(graph, &directory, claim.tag());
     let mut commands = Vec::new();
-    let mut room = Room::new(claim.journal(), &mut commands);
-    room.set = set;
-    room.stop = options.stop.clone();
-    place::make_namespaces(graph, &wiring, &mut room)?;
-    place::make_links(graph, &wiring, &mut room)?;
+    let mut context = ElementContext::new(claim.journal(), &mut commands);
+    context.set = set;
+    context.stop = options.stop.clone();
+    place::make_namespaces(graph, &wiring, &mut context)?;
+    place::make_links(graph, &wiring, &mut context)?;
     for (index, forwarder, version) in forwarders {
         options.stop.check()?;
         let plan = wiring.plan(options, index);
-        room.make_directory(&plan.directory)?;
+        context.make_directory(&plan.directory)?;
         let is_guest = plan.place == ElementPlace::Guest;
         running.push(Running {
             plan,
@@ -293,15 +246,15 @@ fn build(
         let Some(running) = running.last_mut() else {
             continue;
         };
-        running.step(&mut room, |forwarder, plan, room| {
-            forwarder.start(plan, room)
+        running.step(&mut context, |forwarder, plan, context| {
+            forwarder.start(plan, context)
         })?;
         // Guests boot at once, and only when all their ports have another end.
         if !is_guest {
-            running.finish(&mut room)?;
+            running.finish(&mut context)?;
         }
     }
-    finish_guests(options, &wiring, running, &mut room)?;
+    finish_guests(options, &wiring, running, &mut context)?;
     let mut elements = Vec::new();
     for running in running.iter_mut() {
         elements.push(ElementState::of(
@@ -345,7 +298,7 @@ fn forwarders(
             (ElementPlace::Guest, Some(hypervisor)) => {
                 Box::new(InGuest::new(hypervisor, element.program))
             }
-            _ => forwarder(element.program, program),
+            _ => forwarder_for(element.program, program),
         };
         let version = forwarder.probe().map_err(|why| LabError::Unavailable {
             name: element.name.clone(),
@@ -362,25 +315,29 @@ fn finish_guests(
     options: &UpOptions,
     wiring: &wiring::Wiring,
     running: &mut [Running],
-    room: &mut Room<'_>,
+    context: &mut ElementContext<'_>,
 ) -> Result<(), LabError> {
     let is_guest = |running: &&mut Running| running.plan.place == ElementPlace::Guest;
     let mut stand_in = wiring.stand_in(options).map(|plan| Running {
         plan,
-        forwarder: forwarder(Program::Quietwire, &options.program),
+        forwarder: forwarder_for(Program::Quietwire, &options.program),
         version: String::new(),
         commands: Vec::new(),
     });
     if let Some(stand_in) = &mut stand_in {
-        room.make_directory(&stand_in.plan.directory)?;
-        stand_in.forwarder.start(&stand_in.plan, room)?;
+        context.make_directory(&stand_in.plan.directory)?;
+        stand_in.forwarder.start(&stand_in.plan, context)?;
     }
     for guest in running.iter_mut().filter(is_guest) {
-        guest.step(room, |forwarder, plan, room| forwarder.connect(plan, room))?;
+        guest.step(context, |forwarder, plan, context| {
+            forwarder.connect(plan, context)
+        })?;
     }
     for guest in running.iter_mut().filter(is_guest) {
-        guest.step(room, |forwarder, plan, room| forwarder.program(plan, room))?;
-        wait_for_sockets(&guest.plan, &room.stop)?;
+        guest.step(context, |forwarder, plan, context| {
+            forwarder.program(plan, context)
+        })?;
+        wait_for_sockets(&guest.plan, &context.stop)?;
     }
     stand_in.map_or(Ok(()), |mut stand_in| stand_in.forwarder.stop())
 }
@@ -397,7 +354,7 @@ fn lacking_element(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailab
         let why = match (element.role, element.place) {
             (Role::Tester, _) => None,
             (_, ElementPlace::Guest) => Hypervisor::lacking(),
-            _ => forwarder(element.program, quietwire).probe().err(),
+            _ => forwarder_for(element.program, quietwire).probe().err(),
         };
         Some((element.name.clone(), why?))
     })

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use quietwire_host::journal::Change;
 
-use super::room::Room;
 use super::wiring::Wiring;
+use crate::element::ElementContext;
 use crate::error::LabError;
 use crate::spawn::require;
 use crate::topology::{Encapsulation, Graph, LinkKind};
@@ -17,14 +17,14 @@ pub(super) const NAMESPACES: &str = "/run/netns";
 pub(super) fn make_namespaces(
     graph: &Graph,
     wiring: &Wiring,
-    room: &mut Room<'_>,
+    context: &mut ElementContext<'_>,
 ) -> Result<(), LabError> {
     for name in wiring.namespaces.iter().flatten() {
         require("ip", "iproute2")?;
-        room.record(&Change::NamespaceCreated {
+        context.record(&Change::NamespaceCreated {
             path: Path::new(NAMESPACES).join(name),
         })?;
-        room.run(&["ip", "netns", "add", name])?;
+        context.run(&["ip", "netns", "add", name])?;
         // The kernel's own frames are not the tester's, and would be counted as somebody's.
         let setting = if graph.encapsulation == Encapsulation::Ipv6 {
             "for each in all default; do echo 0 >/proc/sys/net/ipv6/conf/$each/accept_dad; \
@@ -33,8 +33,8 @@ pub(super) fn make_namespaces(
         } else {
             "for each in all default; do echo 1 >/proc/sys/net/ipv6/conf/$each/disable_ipv6; done"
         };
-        room.run(&["ip", "netns", "exec", name, "sh", "-c", setting])?;
-        room.run(&["ip", "-n", name, "link", "set", "lo", "up"])?;
+        context.run(&["ip", "netns", "exec", name, "sh", "-c", setting])?;
+        context.run(&["ip", "-n", name, "link", "set", "lo", "up"])?;
     }
     Ok(())
 }
@@ -42,9 +42,9 @@ pub(super) fn make_namespaces(
 pub(super) fn make_links(
     graph: &Graph,
     wiring: &Wiring,
-    room: &mut Room<'_>,
+    context: &mut ElementContext<'_>,
 ) -> Result<(), LabError> {
-    make_taps(graph, wiring, room)?;
+    make_taps(graph, wiring, context)?;
     for link in graph
         .links
         .iter()
@@ -55,12 +55,12 @@ pub(super) fn make_links(
             (namespace, format!("p{}", end.port))
         });
         let [(here, name), (there, peer)] = &ends;
-        room.run(&[
+        context.run(&[
             "ip", "-n", here, "link", "add", name, "type", "veth", "peer", "name", peer, "netns",
             there,
         ])?;
         for (namespace, name) in &ends {
-            room.run(&[
+            context.run(&[
                 "ip", "-n", namespace, "link", "set", name, "up", "promisc", "on",
             ])?;
         }
@@ -70,7 +70,11 @@ pub(super) fn make_links(
 
 /// Interfaces of switches of the kernel's whose other side is QEMU, which finds them by their names. They go with their
 /// namespace.
-fn make_taps(graph: &Graph, wiring: &Wiring, room: &mut Room<'_>) -> Result<(), LabError> {
+fn make_taps(
+    graph: &Graph,
+    wiring: &Wiring,
+    context: &mut ElementContext<'_>,
+) -> Result<(), LabError> {
     let taps = graph.links.iter().filter(|link| link.kind == LinkKind::Tap);
     for end in taps.flat_map(|link| link.ends) {
         if !graph.elements[end.element].is_kernels() {
@@ -78,9 +82,9 @@ fn make_taps(graph: &Graph, wiring: &Wiring, room: &mut Room<'_>) -> Result<(), 
         }
         let namespace = wiring.namespaces[end.element].clone().unwrap_or_default();
         let (ip, name) = (["ip", "-n", &namespace], format!("p{}", end.port));
-        room.run(&[&ip[..], &["tuntap", "add", "dev", &name, "mode", "tap"]].concat())?;
+        context.run(&[&ip[..], &["tuntap", "add", "dev", &name, "mode", "tap"]].concat())?;
         let up = ["link", "set", &name, "up", "promisc", "on"];
-        room.run(&[&ip[..], &up].concat())?;
+        context.run(&[&ip[..], &up].concat())?;
     }
     Ok(())
 }

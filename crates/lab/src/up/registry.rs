@@ -12,9 +12,10 @@ use quietwire_host::journal::{Change, Journal, Undone};
 use quietwire_host::process::ProcessId;
 
 use super::state::LabState;
-use crate::clean::undo_own_journal;
 use crate::error::{LabError, io_error};
-use crate::lab::{LAB_JOURNAL, judge, lock, lock_path, make_directory};
+use crate::state_directory::{
+    LAB_JOURNAL, judge, lock, lock_path, make_directory, undo_own_journal,
+};
 
 /// Directory of the labs that have names.
 pub(crate) const NAMED: &str = "named";

@@ -10,7 +10,7 @@ use quietwire_host::cpuset::{Cpuset, Cpusets};
 use quietwire_host::journal::TasksOnUndo;
 use quietwire_host::threads::{allowed_cpus, online_cpus, set_affinity};
 
-use super::UpOptions;
+use super::options::UpOptions;
 use super::registry::Claim;
 use crate::error::{LabError, io_error};
 use crate::isolation::Applied;

@@ -3,16 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use quietwire_host::process::ProcessId;
 use serde::{Deserialize, Serialize};
 
-use super::room::Plan;
-use crate::adapters::DeviceThread;
+use crate::element::{GuestSide, Plan};
 use crate::error::{LabError, io_error};
-use crate::guest::GuestRecord;
 use crate::programs::Forwarder;
+use crate::thread::DeviceThread;
 use crate::topology::{Assignment, ElementPlace, Graph, Program};
 
 /// A lab that is up.
@@ -67,17 +66,6 @@ pub struct ElementState {
     /// The guest that it is in.
     #[serde(default)]
     pub guest: Option<GuestSide>,
-}
-
-/// What is known of a guest from without.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct GuestSide {
-    /// What it came up as, and under what it runs.
-    pub record: GuestRecord,
-    /// Its second serial port, with a shell.
-    pub shell_socket: PathBuf,
-    /// What its first serial port said so far.
-    pub console_log: PathBuf,
 }
 
 const FILE: &str = "state.json";

@@ -10,9 +10,10 @@ use quietwire_host::journal::Journal;
 use quietwire_tester::account::ElementCounts;
 
 use super::*;
-use crate::adapters::DeviceThread;
+use crate::element::Process;
 use crate::programs::tests::plan;
 use crate::spawn::last_words;
+use crate::thread::DeviceThread;
 
 /// A script in place of what forwards. It is up as soon as it says "ready".
 #[derive(Debug)]
@@ -26,11 +27,12 @@ impl Forwarder for Script {
         Ok(String::new())
     }
 
-    fn start(&mut self, plan: &Plan, room: &mut Room<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let words = ["sh", "-c", &self.text].map(str::to_owned);
-        self.processes.push(room.spawn(plan, "log", &[], &words)?);
+        self.processes
+            .push(context.spawn(plan, "log", &[], &words)?);
         let log = plan.directory.join("log");
-        room.wait_until(plan, &mut self.processes, "say so", || {
+        context.wait_until(plan, &mut self.processes, "say so", || {
             match last_words(&log) {
                 said if said.contains("ready") => Ok(()),
                 said => Err(said),
@@ -76,10 +78,10 @@ fn element(directory: &Path, name: &str, text: String) -> Running {
 fn start(running: &mut Running, directory: &Path, stop: Stop) -> Result<(), LabError> {
     let mut journal = Journal::open(&directory.join("journal")).unwrap();
     let mut commands = Vec::new();
-    let mut room = Room::new(&mut journal, &mut commands);
-    room.stop = stop;
-    running.step(&mut room, |forwarder, plan, room| {
-        forwarder.start(plan, room)
+    let mut context = ElementContext::new(&mut journal, &mut commands);
+    context.stop = stop;
+    running.step(&mut context, |forwarder, plan, context| {
+        forwarder.start(plan, context)
     })
 }
 

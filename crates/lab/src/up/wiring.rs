@@ -3,70 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::room::{Plan, PortPlan};
+use super::options::UpOptions;
 use super::state::TesterSide;
-use super::{UpOptions, rank};
+use crate::element::{Attachment, Plan, PortPlan};
 use crate::programs::FIREWALL_RULES;
 use crate::topology::{Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role};
-
-/// What a port of an element is, on its side.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Attachment {
-    /// Memory shared with another process.
-    Memif { socket: PathBuf, is_server: bool },
-    /// The host's side of a virtio network card.
-    Vhost { socket: PathBuf, is_server: bool },
-    /// The guest's side of one.
-    VirtioUser { socket: PathBuf, is_server: bool },
-    /// An interface of the kernel's, in the namespace of the element.
-    Interface { name: String },
-    /// The other side of an interface of the kernel's, which is in another's namespace.
-    Tap { namespace: String, name: String },
-    /// A network card.
-    Pci { address: String },
-}
-
-impl Attachment {
-    /// As quietwire names it.
-    pub(crate) fn uri(&self) -> String {
-        let role = |is_server: &bool| if *is_server { "server" } else { "client" };
-        match self {
-            Self::Memif { socket, is_server } => {
-                format!("memif:{}?role={}&id=0", socket.display(), role(is_server))
-            }
-            Self::Vhost { socket, is_server } => {
-                // The peer is one of the lab's own, and testpmd's memory cannot be sealed.
-                let (path, role) = (socket.display(), role(is_server));
-                format!("vhost:{path}?role={role}&trust-memory=on")
-            }
-            Self::VirtioUser { socket, is_server } => {
-                format!("virtio-user:{}?role={}", socket.display(), role(is_server))
-            }
-            Self::Interface { name } => format!("af-packet:{name}"),
-            Self::Tap { name, .. } => format!("tap:{name}"),
-            Self::Pci { address } => format!("pci:{address}"),
-        }
-    }
-
-    /// The socket that this side makes.
-    pub(crate) fn own_socket(&self) -> Option<&Path> {
-        match self {
-            Self::Memif {
-                socket,
-                is_server: true,
-            }
-            | Self::Vhost {
-                socket,
-                is_server: true,
-            }
-            | Self::VirtioUser {
-                socket,
-                is_server: true,
-            } => Some(socket),
-            _ => None,
-        }
-    }
-}
 
 /// All ports of a topology.
 #[derive(Debug)]
@@ -187,6 +128,15 @@ impl Wiring {
                 (0..graph.chains.len()).filter_map(uris).collect()
             },
         }
+    }
+}
+
+/// Order in which elements are started: whoever makes sockets before those that connect to them.
+pub(super) fn rank(role: Role) -> u8 {
+    match role {
+        Role::Switch | Role::Relay => 0,
+        Role::Vnf => 1,
+        Role::Tester => 2,
     }
 }
 

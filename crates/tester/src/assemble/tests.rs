@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results put together by hand: two ports, each with one flow and a low-rate stream.
+//! Results put together by hand: two ports or four, each with one flow and a low-rate stream.
 
 use super::*;
 use crate::checksums::Checksums;
@@ -13,6 +13,8 @@ const HZ: u64 = 2_000_000_000;
 const START: u64 = 1000;
 /// A second later.
 const END: u64 = START + HZ;
+/// Ports whose frames a lane recognises.
+const PORTS_MAX: usize = 4;
 
 fn trial() -> Trial {
     Trial {
@@ -66,7 +68,7 @@ fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
     };
     LaneResult {
         port,
-        seen: Seen::new(Epoch::default(), 10, marks, 2, 1_000_000_000),
+        seen: Seen::new(Epoch::default(), 10, marks, PORTS_MAX, 1_000_000_000),
         sent: Sent::default(),
         slices: None,
         scheduled: offered.iter().sum(),
@@ -210,11 +212,15 @@ fn flows_are_listed_in_which_something_happened() {
         received_frames: received,
         duplicate_frames: duplicates,
         reordered_frames: reordered,
+        misdirected: Vec::new(),
     };
     assert_eq!(
         assembled(&lanes()).flows,
         [
-            flow(0, 0, [10, 9, 1, 1]),
+            FlowResult {
+                misdirected: vec![Misdirected { port: 0, frames: 2 }],
+                ..flow(0, 0, [10, 9, 1, 1])
+            },
             flow(1, 0, [20, 18, 0, 0]),
             flow(1, 1, [3, 1, 0, 0]),
         ]
@@ -227,6 +233,43 @@ fn flows_are_listed_in_which_something_happened() {
         assembled(&[left, right]).flows,
         [flow(0, 0, [2, 2, 1, 0]), flow(1, 0, [2, 2, 0, 1])]
     );
+}
+
+#[test]
+fn flows_tell_where_their_frames_went_instead() {
+    let names = ["p0", "p1", "p2", "p3"].map(str::to_owned);
+    let assembled = |lanes: &[LaneResult]| {
+        let result = assemble(&trial(), &times(), &names, 4, lanes, &[]).unwrap();
+        let told = |flow: FlowResult| {
+            let places = flow.misdirected.iter().map(|it| (it.port, it.frames));
+            (flow.port, flow.received_frames, places.collect::<Vec<_>>())
+        };
+        let misdirected = result.ports.iter().map(|port| port.misdirected_frames);
+        (
+            result.lost_frames,
+            misdirected.collect::<Vec<_>>(),
+            result.flows.into_iter().map(told).collect::<Vec<_>>(),
+        )
+    };
+    let lanes =
+        || [(0, 1), (1, 0), (2, 3), (3, 2)].map(|(port, source)| lane(port, source, [4, 0]));
+    // The first two ports' frames come back; of port 2, three frames go to port 1 and one of these to port 3 as well.
+    let mut partly = lanes();
+    arrive(&mut partly[1], (0, 0), &evenly(4, 10));
+    arrive(&mut partly[0], (1, 0), &evenly(4, 10));
+    arrive(&mut partly[1], (2, 0), &evenly(3, 10));
+    arrive(&mut partly[3], (2, 0), &evenly(1, 10));
+    arrive(&mut partly[2], (3, 0), &evenly(4, 10));
+    let told = vec![(2, 1, vec![(1, 3)])];
+    assert_eq!(assembled(&partly), (3, vec![0, 3, 0, 0], told));
+    // A copy elsewhere of a flow of which nothing is lost.
+    let mut copied = lanes();
+    for (port, source) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
+        arrive(&mut copied[port], (source, 0), &evenly(4, 10));
+    }
+    arrive(&mut copied[3], (0, 0), &evenly(2, 10));
+    let told = vec![(0, 4, vec![(3, 2)])];
+    assert_eq!(assembled(&copied), (0, vec![0, 0, 0, 2], told));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire lab check`: traffic through all chains of a lab at once, both ways, every payload looked at.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use quietwire_lab::{Place, STATE_DIRECTORY};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Preparation, Tester, TesterError, Trial, TrialResult,
+    Validity,
 };
 use serde_json::json;
 
@@ -76,9 +78,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
             &json!({ "lab": state, "result": result, "consoles": state.consoles()? }),
         )?)?;
     } else {
-        print(seen.text(&state))?;
+        print(seen.text(&state.warnings))?;
     }
-    seen.judge(&result)
+    seen.judge(&result.validity)
 }
 
 fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
@@ -178,11 +180,53 @@ struct Seen {
     lost: u64,
     damaged: u64,
     misdirected: u64,
+    strays: Vec<Stray>,
+}
+
+/// Frames of one flow that came out where they do not belong.
+struct Stray {
+    /// The tester's port that sent them.
+    from: usize,
+    /// The one that received them.
+    to: usize,
+    frames: u64,
+    /// All frames of the flow.
+    offered: u64,
+}
+
+/// Most strays that a message lists.
+const STRAYS_LISTED_MAX: usize = 8;
+
+impl fmt::Display for Stray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            from,
+            to,
+            frames,
+            offered,
+        } = self;
+        let is_first = |port: &usize| port.is_multiple_of(2);
+        let direction = if is_first(from) { "forth" } else { "back" };
+        let end = if is_first(to) { "first" } else { "last" };
+        let [from, to] = [from / 2 + 1, to / 2 + 1];
+        write!(
+            f,
+            "{frames} of {offered} frames of chain {from} {direction} came out at the {end} port of chain {to}"
+        )
+    }
 }
 
 impl Seen {
     fn of(result: &TrialResult) -> Self {
         let ports = &result.ports;
+        let strays = result.flows.iter().flat_map(|flow| {
+            flow.misdirected.iter().map(|misdirected| Stray {
+                from: flow.port.into(),
+                to: misdirected.port.into(),
+                frames: misdirected.frames,
+                offered: flow.offered_frames,
+            })
+        });
         Self {
             ports: (0..ports.len())
                 .map(|port| (ports[port ^ 1].offered_frames, ports[port].received_frames))
@@ -190,10 +234,11 @@ impl Seen {
             lost: result.lost_frames,
             damaged: result.damaged_frames,
             misdirected: ports.iter().map(|port| port.misdirected_frames).sum(),
+            strays: strays.collect(),
         }
     }
 
-    fn text(&self, state: &LabState) -> String {
+    fn text(&self, warnings: &[String]) -> String {
         let mut lines = Vec::new();
         for (chain, pair) in self.ports.chunks(2).enumerate() {
             let shown = |(offered, received): (u64, u64)| format!("{received} of {offered} frames");
@@ -205,16 +250,11 @@ impl Seen {
             "lost {} (damaged {}, misdirected {})",
             self.lost, self.damaged, self.misdirected
         ));
-        lines.extend(
-            state
-                .warnings
-                .iter()
-                .map(|warning| format!("WARNING  {warning}")),
-        );
+        lines.extend(warnings.iter().map(|warning| format!("WARNING  {warning}")));
         lines.join("\n")
     }
 
-    fn judge(&self, result: &TrialResult) -> Result<()> {
+    fn judge(&self, validity: &Validity) -> Result<()> {
         let is_seen = self
             .ports
             .iter()
@@ -222,12 +262,229 @@ impl Seen {
         if self.lost + self.misdirected == 0 && is_seen {
             return Ok(());
         }
-        let why = result.validity.text();
+        let why = validity.text();
         let why = why.map_or_else(String::new, |text| format!("; the tester says: {text}"));
         let (lost, damaged, misdirected) = (self.lost, self.damaged, self.misdirected);
         let offered: u64 = self.ports.iter().map(|(offered, _)| offered).sum();
+        let strays = self.strays_in_words();
         bail!(CheckFailed(format!(
-            "{lost} of {offered} frames were lost ({damaged} damaged, {misdirected} misdirected){why}"
+            "{lost} of {offered} frames were lost ({damaged} damaged, {misdirected} misdirected){strays}{why}"
         )))
+    }
+
+    /// Which flows went where; empty if none went astray.
+    fn strays_in_words(&self) -> String {
+        let listed = self.strays.iter().take(STRAYS_LISTED_MAX);
+        let mut parts: Vec<String> = listed.map(Stray::to_string).collect();
+        if let more @ 1.. = self.strays.len() - parts.len() {
+            parts.push(format!("and {more} more"));
+        }
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!(": {}", parts.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_tester::{
+        DelayVariation, FlowResult, InvalidCause, LatencySummary, LowRateStreams, Misdirected,
+        PortResult, TesterHealth,
+    };
+
+    use super::*;
+
+    /// Frames that each port offers.
+    const OFFERED: u64 = 100;
+
+    /// What the tester tells if frames went so: from a port, to a port, how many.
+    fn result(chains: usize, went: &[(usize, usize, u64)]) -> TrialResult {
+        let count = 2 * chains;
+        let mut ports = vec![PortResult::default(); count];
+        let mut flows = Vec::new();
+        for from in 0..count {
+            ports[from].offered_frames = OFFERED;
+            let mut flow = FlowResult {
+                port: from as u16,
+                offered_frames: OFFERED,
+                ..FlowResult::default()
+            };
+            for &(_, to, frames) in went.iter().filter(|(sender, ..)| *sender == from) {
+                if to == from ^ 1 {
+                    flow.received_frames = frames;
+                    ports[to].received_frames = frames;
+                } else {
+                    ports[to].misdirected_frames += frames;
+                    flow.misdirected.push(Misdirected {
+                        port: to as u16,
+                        frames,
+                    });
+                }
+            }
+            if flow.received_frames < OFFERED || !flow.misdirected.is_empty() {
+                flows.push(flow);
+            }
+        }
+        let received: u64 = ports.iter().map(|port| port.received_frames).sum();
+        let offered = OFFERED * count as u64;
+        TrialResult {
+            trial: trial(),
+            started_unix_ns: 0,
+            elapsed_s: 1.0,
+            scheduled_frames: offered,
+            offered_frames: offered,
+            received_frames: received,
+            lost_frames: offered - received,
+            loss_ratio: (offered - received) as f64 / offered as f64,
+            duplicate_frames: 0,
+            reordered_frames: 0,
+            damaged_frames: 0,
+            stale_frames: 0,
+            achieved_rate_pps: offered as f64,
+            forwarding_rate_pps: received as f64,
+            latency: LatencySummary::default(),
+            variation: DelayVariation::default(),
+            low_rate: LowRateStreams::default(),
+            ports,
+            flows,
+            health: TesterHealth::default(),
+            calibration: None,
+            loss_account: None,
+            validity: Validity::Valid,
+        }
+    }
+
+    fn trial() -> Trial {
+        Trial {
+            offered_rate_pps: 400.0,
+            duration_s: 1.0,
+            warm_up_s: 0.0,
+            drain_s: 0.0,
+            frame_sizes: FrameSizes::Fixed(FRAME_SIZE),
+            directions: Directions::Both,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: 0.0,
+            reflected: false,
+            rate_tolerance_pps: None,
+            traffic: None,
+        }
+    }
+
+    /// What the check says; nothing if it passes.
+    fn judged(result: &TrialResult) -> Option<String> {
+        let error = Seen::of(result).judge(&result.validity).err()?;
+        assert_eq!(code(&error), FAILED);
+        Some(error.to_string())
+    }
+
+    const STRAIGHT: [(usize, usize, u64); 4] = [
+        (0, 1, OFFERED),
+        (1, 0, OFFERED),
+        (2, 3, OFFERED),
+        (3, 2, OFFERED),
+    ];
+
+    #[test]
+    fn chains_that_are_straight_pass() {
+        let result = result(2, &STRAIGHT);
+        assert_eq!(judged(&result), None);
+        let text = Seen::of(&result).text(&["a warning".to_owned()]);
+        assert_eq!(
+            text,
+            "chain 1  forth 100 of 100 frames, back 100 of 100 frames\n\
+             chain 2  forth 100 of 100 frames, back 100 of 100 frames\n\
+             lost 0 (damaged 0, misdirected 0)\n\
+             WARNING  a warning"
+        );
+    }
+
+    #[test]
+    fn chains_that_are_crossed_fail_with_each_flow_and_where_it_went() {
+        let went = [
+            (0, 3, OFFERED),
+            (1, 2, OFFERED),
+            (2, 1, OFFERED),
+            (3, 0, OFFERED),
+        ];
+        assert_eq!(
+            judged(&result(2, &went)).unwrap(),
+            "400 of 400 frames were lost (0 damaged, 400 misdirected): \
+             100 of 100 frames of chain 1 forth came out at the last port of chain 2, \
+             100 of 100 frames of chain 1 back came out at the first port of chain 2, \
+             100 of 100 frames of chain 2 forth came out at the last port of chain 1, \
+             100 of 100 frames of chain 2 back came out at the first port of chain 1"
+        );
+    }
+
+    #[test]
+    fn chains_that_are_partly_crossed_fail_with_the_flows_that_went_astray() {
+        // A part of one flow, and a copy of another of which nothing is lost.
+        let mut went = STRAIGHT.to_vec();
+        went[0].2 = 60;
+        went.extend([(0, 3, 40), (3, 0, 7)]);
+        assert_eq!(
+            judged(&result(2, &went)).unwrap(),
+            "40 of 400 frames were lost (0 damaged, 47 misdirected): \
+             40 of 100 frames of chain 1 forth came out at the last port of chain 2, \
+             7 of 100 frames of chain 2 back came out at the first port of chain 1"
+        );
+        let copied = [&STRAIGHT[..], &[(2, 0, 1)]].concat();
+        assert_eq!(
+            judged(&result(2, &copied)).unwrap(),
+            "0 of 400 frames were lost (0 damaged, 1 misdirected): \
+             1 of 100 frames of chain 2 forth came out at the first port of chain 1"
+        );
+    }
+
+    #[test]
+    fn frames_that_come_back_to_their_port_are_named_too() {
+        assert_eq!(
+            judged(&result(1, &[(0, 0, OFFERED), (1, 0, OFFERED)])).unwrap(),
+            "100 of 200 frames were lost (0 damaged, 100 misdirected): \
+             100 of 100 frames of chain 1 forth came out at the first port of chain 1"
+        );
+    }
+
+    #[test]
+    fn lost_frames_fail_without_a_place() {
+        let mut went = STRAIGHT.to_vec();
+        went[2].2 = 99;
+        let mut result = result(2, &went);
+        assert_eq!(
+            judged(&result).unwrap(),
+            "1 of 400 frames were lost (0 damaged, 0 misdirected)"
+        );
+        let reason = InvalidCause::Stretched.because("it took too long");
+        result.validity = Validity::Invalid(vec![reason]);
+        assert_eq!(
+            judged(&result).unwrap(),
+            "1 of 400 frames were lost (0 damaged, 0 misdirected); the tester says: it took too long"
+        );
+    }
+
+    #[test]
+    fn nothing_offered_is_no_pass() {
+        let mut result = result(1, &[]);
+        result.lost_frames = 0;
+        result
+            .ports
+            .iter_mut()
+            .for_each(|port| port.offered_frames = 0);
+        assert!(judged(&result).is_some());
+    }
+
+    #[test]
+    fn a_message_lists_some_strays_and_counts_the_others() {
+        let count = 2 * 32;
+        let went: Vec<_> = (0..count)
+            .map(|port| (port, (port + 3) % count, 1))
+            .collect();
+        let said = judged(&result(32, &went)).unwrap();
+        assert_eq!(said.matches(" came out at ").count(), 8, "{said}");
+        assert!(said.ends_with(", and 56 more"), "{said}");
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use quietwire_host::process::wait_until;
 
+use super::function::{Function, Machine};
 use super::ports::OF_KERNEL;
 use super::protocol::{PortCounters, Routing, Vnf};
-use super::vnf::{Function, Machine};
 
 /// Octets of a frame that are not the IP packet: the Ethernet header and the FCS.
 const AROUND_IP: u16 = 18;

@@ -16,9 +16,9 @@ use quietwire_host::threads::online_cpus;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::function::{Function, Machine};
 use super::ports::Bus;
 use super::protocol::{Answer, Ask, Hello, Outcome, Question, Ran, Started, VERSION};
-use super::vnf::{Function, Machine};
 use crate::error::{LabError, io_error};
 use crate::guest::command::AGENT_CHANNEL;
 use crate::guest::lines::{LINE_MAX, excerpt};

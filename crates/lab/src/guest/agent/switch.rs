@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::function::{Cpus, Function, Machine, Process};
 use super::ports::Port;
 use super::protocol::{PortCounters, Routing, Vnf, VnfKind};
-use super::vnf::{Cpus, Function, Machine, Process};
 use crate::guest::lines::Lines;
 
 /// This very program.

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use super::function::{Cpus, Function, Machine, Process};
 use super::protocol::{PortCounters, TestpmdMode, Vnf};
-use super::vnf::{Cpus, Function, Machine, Process};
 
 /// Frames without FCS that it takes when nothing is said (RTE_ETHER_MAX_LEN less the FCS is its default).
 const FRAME_SIZE_USUAL: u16 = 1518;

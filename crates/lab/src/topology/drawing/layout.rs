@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where the parts of the picture are, in columns and layers.
 
-use crate::topology::graph::{Graph, Role};
+use crate::topology::graph::Graph;
+use crate::topology::kinds::Role;
 
 /// Columns from one to another, and the layer, which elements of a topology have. The tester's layer is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

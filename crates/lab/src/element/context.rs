@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What bringing up an element takes: a plan of it, processes, commands, and the journal that knows of all.
+//! What bringing up an element takes: processes, commands, and the journal that knows of all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
 
-use super::wiring::Attachment;
+use super::Plan;
 use crate::error::{LabError, io_error};
 use crate::place::Place;
 use crate::spawn::{self, last_words};
 use crate::stop::Stop;
-use crate::topology::{ElementPlace, Encapsulation, Forwarding, OwnImage, Program};
+use crate::topology::ElementPlace;
 
 /// How long a program may take to come up. Several of them may have one CPU.
 const UP_DEADLINE: Duration = Duration::from_secs(60);
@@ -33,47 +32,6 @@ const SHOWING: [&str; 7] = [
     "mount -t sysfs sysfs /sys && exec \"$@\"",
     "sh",
 ];
-
-/// A port of an element.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PortPlan {
-    pub(crate) attachment: Attachment,
-}
-
-/// What an element is to be.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its number in the topology.
-    pub(crate) index: u32,
-    /// A name that nothing else on the machine has.
-    pub(crate) tag: String,
-    pub(crate) place: ElementPlace,
-    pub(crate) program: Program,
-    /// A directory of its own.
-    pub(crate) directory: PathBuf,
-    /// Its ports, p0, p1 and so on.
-    pub(crate) ports: Vec<PortPlan>,
-    /// Between which ports it forwards.
-    pub(crate) joins: Vec<[usize; 2]>,
-    pub(crate) forwarding: Forwarding,
-    pub(crate) encapsulation: Encapsulation,
-    /// IP destinations of each of the tester's ports.
-    pub(crate) destinations: u32,
-    /// CPUs that it forwards on.
-    pub(crate) cpus: CpuList,
-    /// CPUs for its other threads.
-    pub(crate) rest: CpuList,
-    /// Whether others forward on its CPUs, too.
-    pub(crate) is_shared: bool,
-    /// Its network namespace, where it has its own.
-    pub(crate) namespace: Option<String>,
-    /// Of a firewall: its rules.
-    pub(crate) rules: Option<String>,
-    /// Of a guest: what it boots, where that is the user's own.
-    pub(crate) image: Option<OwnImage>,
-}
 
 /// A process of an element.
 #[derive(Debug)]
@@ -117,7 +75,7 @@ impl Process {
 
 /// Where things are made, so that they are known to the journal first and to the record afterwards.
 #[derive(Debug)]
-pub(crate) struct Room<'a> {
+pub(crate) struct ElementContext<'a> {
     journal: &'a mut Journal,
     /// Every command, in order.
     pub(crate) commands: &'a mut Vec<String>,
@@ -127,7 +85,7 @@ pub(crate) struct Room<'a> {
     pub(crate) stop: Stop,
 }
 
-impl<'a> Room<'a> {
+impl<'a> ElementContext<'a> {
     pub(crate) fn new(journal: &'a mut Journal, commands: &'a mut Vec<String>) -> Self {
         Self {
             journal,

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What all network functions of a guest have: the ports and CPUs that they find, how they are asked and stopped, and a process.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use quietwire_host::{CpuId, CpuList};
+
+use super::ports::{Bus, Port};
+use super::protocol::PortCounters;
+use crate::spawn;
+
+/// How long one may take until it forwards.
+const UP_DEADLINE: Duration = Duration::from_secs(50);
+/// How long one may take to end when it is asked to: in an emulated guest whose host is busy, several seconds.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The guest, as a network function finds it.
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) bus: Bus,
+    pub(super) ports: Vec<Port>,
+    pub(super) cpus: CpuList,
+}
+
+/// What runs.
+pub(super) trait Function: std::fmt::Debug {
+    /// Commands that started it, in order.
+    fn commands(&self) -> Vec<String>;
+    /// What each port has counted since it was started.
+    fn counters(&mut self) -> Result<Vec<PortCounters>, String>;
+    /// The last lines that it said.
+    fn log(&self) -> String;
+    /// Ends it.
+    fn stop(&mut self) -> Result<(), String>;
+}
+
+/// CPUs of a guest for a program that polls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cpus {
+    pub(super) forwarding: CpuList,
+    /// For everything else.
+    pub(super) control: CpuId,
+    /// Whether forwarding has CPUs to itself.
+    pub(super) are_apart: bool,
+}
+
+impl Cpus {
+    pub(super) fn of(all: &CpuList, asked: Option<&CpuList>) -> Result<Self, String> {
+        let first = all.first().ok_or("the guest has no CPU")?;
+        let others: CpuList = all.iter().skip(1).collect();
+        let forwarding = match asked {
+            Some(cpus) => cpus.clone(),
+            None if others.is_empty() => CpuList::from_iter([first]),
+            None => others,
+        };
+        if forwarding.is_empty() || !forwarding.difference(all).is_empty() {
+            return Err(format!(
+                "forwarding-cpus '{forwarding}': the guest has the CPUs {all}"
+            ));
+        }
+        let control = all.difference(&forwarding).first();
+        Ok(Self {
+            are_apart: control.is_some(),
+            control: control.unwrap_or(first),
+            forwarding,
+        })
+    }
+}
+
+/// A program that forwards, with its words in a log.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    command: String,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program.
+    pub(super) fn spawn(words: &[String], log: &Path) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("starting {}: {error}", words.join(" "));
+        let out = File::create(log).map_err(failed)?;
+        let errors = out.try_clone().map_err(failed)?;
+        let (program, arguments) = words.split_first().ok_or("no command was given")?;
+        let child = Command::new(program)
+            .args(arguments)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(errors)
+            .spawn()
+            .map_err(failed)?;
+        Ok(Self {
+            child,
+            command: words.join(" "),
+            log: log.to_owned(),
+        })
+    }
+
+    /// Waits until `is_up` holds. Ends the program when it does not come to that.
+    pub(super) fn wait_until_up(
+        mut self,
+        mut is_up: impl FnMut() -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let began = Instant::now();
+        loop {
+            let what = match (self.child.try_wait(), is_up()) {
+                (Ok(Some(status)), _) => format!("ended at once, with {status}"),
+                (Err(error), _) => format!("cannot be watched: {error}"),
+                (Ok(None), Ok(())) => return Ok(self),
+                (Ok(None), Err(why)) if began.elapsed() >= UP_DEADLINE => {
+                    format!("did not come up in {} s: {why}", UP_DEADLINE.as_secs())
+                }
+                _ => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+            };
+            let said = self.last_words();
+            // What this cannot end goes with the guest.
+            let _ = self.stop();
+            return Err(format!(
+                "the network function {what}. Its last words:\n{said}\n(the command was: {})",
+                self.command
+            ));
+        }
+    }
+
+    pub(super) fn command(&self) -> &str {
+        &self.command
+    }
+
+    pub(super) fn log(&self) -> String {
+        fs::read(&self.log).map_or_else(
+            |_| String::new(),
+            |text| String::from_utf8_lossy(&text).into_owned(),
+        )
+    }
+
+    pub(super) fn last_words(&self) -> String {
+        spawn::last_words(&self.log)
+    }
+
+    /// An error when it has ended.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(format!(
+                "the network function ended with {status}. Its last words:\n{}",
+                self.last_words()
+            )),
+            Err(error) => Err(format!("the network function cannot be watched: {error}")),
+        }
+    }
+
+    /// Asks it to end, and ends it when it does not.
+    pub(super) fn stop(&mut self) -> Result<(), String> {
+        match spawn::stop(&mut self.child, STOP_PATIENCE) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!(
+                "the network function did not end when asked, and was killed. Its last words:\n{}",
+                self.last_words()
+            )),
+            Err(error) => Err(format!("the network function cannot be ended: {error}")),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(all: &str, asked: Option<&str>) -> Result<Cpus, String> {
+        let asked = asked.map(|list| list.parse().unwrap());
+        Cpus::of(&all.parse().unwrap(), asked.as_ref())
+    }
+
+    #[test]
+    fn forwarding_has_cpus_to_itself_where_there_are_several() {
+        let cpus = of("0-2", None).unwrap();
+        assert_eq!(
+            (cpus.forwarding.to_string(), cpus.control.0, cpus.are_apart),
+            ("1-2".to_owned(), 0, true)
+        );
+        let cpus = of("0", None).unwrap();
+        assert_eq!(
+            (cpus.forwarding.to_string(), cpus.control.0, cpus.are_apart),
+            ("0".to_owned(), 0, false)
+        );
+        let cpus = of("0-1", Some("0")).unwrap();
+        assert_eq!((cpus.control.0, cpus.are_apart), (1, true));
+        for asked in ["5", ""] {
+            assert!(of("0-1", Some(asked)).unwrap_err().contains("0-1"));
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_not_come_up_is_told_with_its_last_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let words = ["sh", "-c", "echo no memory; exit 3"].map(str::to_owned);
+        let process = Process::spawn(&words, &log).unwrap();
+        let error = process
+            .wait_until_up(|| Err("not yet".to_owned()))
+            .unwrap_err();
+        assert!(
+            error.contains("no memory") && error.contains("ended at once"),
+            "{error}"
+        );
+        let words = ["sh", "-c", "exec sleep 60"].map(str::to_owned);
+        let process = Process::spawn(&words, &log).unwrap();
+        let mut process = process.wait_until_up(|| Ok(())).unwrap();
+        process.check().unwrap();
+        process.stop().unwrap();
+        assert!(process.check().unwrap_err().contains("ended with"));
+        let error = Process::spawn(&["/no/such/program".to_owned()], &log).unwrap_err();
+        assert!(error.contains("/no/such/program"), "{error}");
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which programs are installed, and in which versions.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::unavailable::Unavailable;
+
+/// First line that `command` prints with these words, on whichever output.
+pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
+    let output = Command::new(command).args(words).output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    said.lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .map(str::to_owned)
+}
+
+/// Finds a program on the search path.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Why a program that is not on the search path cannot be had.
+pub(super) fn not_installed(program: &str, how: &str) -> Unavailable {
+    Unavailable(format!("{program} is not installed; {how}"))
+}
+
+/// One of DPDK's examples: on the search path, or beside this project's builds, where `scripts/build-l3fwd` puts them.
+pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
+    let built = quietwire.parent()?.parent()?.join("peers").join(name);
+    find(name).or_else(|| built.is_file().then_some(built))
+}
+
+/// Version of Debian's DPDK, which all programs on DPDK here share.
+pub(super) fn dpdk_version() -> String {
+    let output = Command::new("dpkg-query")
+        .args(["--show", "--showformat", "${Version}", "dpdk"])
+        .output();
+    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    match version {
+        Ok(version) if !version.is_empty() => format!("DPDK {version}"),
+        _ => "DPDK of unknown version".to_owned(),
+    }
+}

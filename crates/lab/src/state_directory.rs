@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The directory with the state of labs: its lock, what is in it by which name, and how journals in it are undone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quietwire_base::Deadline;
+use quietwire_host::journal::{self, Change, Undone};
+use quietwire_host::process::ProcessId;
+
+use crate::error::{LabError, io_error};
+
+/// Where labs keep their state when nothing else is asked for.
+pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
+
+/// Journal of a lab itself; each case has its own.
+pub(crate) const LAB_JOURNAL: &str = "lab.jsonl";
+
+/// Ends the name of the file that says that a partition is applied for a case.
+pub(crate) const MARKER: &str = ".partition";
+
+/// Begins the name of a lab's directory; the number of its process follows.
+pub(crate) const LAB_PREFIX: &str = "lab-";
+
+pub(crate) fn lock_path(state_directory: &Path) -> PathBuf {
+    state_directory.join("lock")
+}
+
+/// Longest wait for a killed process to end. The kernel ends its threads one after the other, and a process whose main thread is
+/// gone (state Z in /proc/PID/stat) holds its files until the last of the others has closed them.
+pub(crate) const ENDING_MAX: Duration = Duration::from_secs(30);
+
+/// Pause between two checks whether it has ended.
+pub(crate) const ENDING_PAUSE: Duration = Duration::from_millis(5);
+
+/// The process that a lock's file names.
+fn owner_in(lock: &Path) -> String {
+    let text = fs::read_to_string(lock).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// Takes the lock of a state directory. The kernel gives it back when this process ends, however it ends. A lock whose process is
+/// ending is waited for.
+///
+/// # Errors
+/// [`LabError::Busy`] when another process holds it, [`LabError::Io`].
+pub(crate) fn lock(state_directory: &Path) -> Result<File, LabError> {
+    let path = lock_path(state_directory);
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io_error(&path, "opening the lock"))?;
+    let busy = || LabError::Busy {
+        owner: owner_in(&path),
+    };
+    // Locked, refused, or nothing yet while the process that holds the lock is ending.
+    let attempt = || match file.try_lock() {
+        Ok(()) => Some(Ok(())),
+        Err(TryLockError::WouldBlock) => {
+            let owner = owner_in(&path).parse();
+            let is_ending = owner.is_ok_and(|pid| ProcessId::of(pid).is_none());
+            (!is_ending).then(|| Err(busy()))
+        }
+        Err(TryLockError::Error(cause)) => Some(Err(io_error(&path, "locking")(cause))),
+    };
+    Deadline::after(ENDING_MAX)
+        .poll(ENDING_PAUSE, attempt)
+        .unwrap_or_else(|| Err(busy()))?;
+    file.set_len(0)
+        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
+        .map_err(io_error(&path, "writing the lock"))?;
+    Ok(file)
+}
+
+pub(crate) fn make_directory(path: &Path) -> Result<(), LabError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io_error(path, "making the directory"))
+}
+
+/// An error that names what was not undone.
+pub(crate) fn judge(undone: Vec<(Change, Undone)>) -> Result<(), LabError> {
+    let failures: Vec<String> = undone
+        .iter()
+        .filter_map(|(change, outcome)| match outcome {
+            Undone::Failed(why) | Undone::ChangedSince(why) => Some(format!("{change:?}: {why}")),
+            Undone::Restored | Undone::AlreadyGone => None,
+        })
+        .collect();
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(LabError::Undo(failures.join("; ")))
+    }
+}
+
+/// Undoes the journal of a case, and removes it when nothing failed.
+pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
+    let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
+    let undone = journal::undo(&changes);
+    if !has_failed(&undone) {
+        fs::remove_file(path).map_err(io_error(path, "removing the journal"))?;
+    }
+    Ok(undone)
+}
+
+/// Undoes a lab's own journal. Its directory goes last, with the journal; it stays when something could not be undone,
+/// of the lab or of one of its cases, since the journals are needed to try again.
+pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
+    let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
+    let (directories, others): (Vec<Change>, Vec<Change>) = changes
+        .into_iter()
+        .partition(|change| matches!(change, Change::DirectoryCreated { .. }));
+    let mut undone = journal::undo(&others);
+    let of_cases = path
+        .parent()
+        .map_or(Ok(Vec::new()), journals)
+        .map_err(io_error(path, "listing its directory"))?;
+    let is_partitioned = path
+        .parent()
+        .map_or(Ok(Vec::new()), |directory| ending_in(directory, MARKER))
+        .map_err(io_error(path, "listing its directory"))?;
+    if has_failed(&undone)
+        || !is_partitioned.is_empty()
+        || of_cases.iter().any(|other| other != path)
+    {
+        undone.extend(directories.into_iter().map(|change| {
+            let why = "kept, with the journal of what could not be undone".to_owned();
+            (change, Undone::Failed(why))
+        }));
+    } else {
+        undone.extend(journal::undo(&directories));
+    }
+    Ok(undone)
+}
+
+fn has_failed(undone: &[(Change, Undone)]) -> bool {
+    undone
+        .iter()
+        .any(|(_, outcome)| matches!(outcome, Undone::Failed(_)))
+}
+
+pub(crate) fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    ending_in(directory, ".jsonl")
+}
+
+/// Files in a directory whose names end so.
+pub(crate) fn ending_in(directory: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
