@@ -26,4 +26,4 @@ pub mod threads;
 mod tree;
 pub mod verify;
 
-pub use cpu::{CpuId, CpuList};
+pub use cpu::{CpuId, CpuList, CpuSequence};
