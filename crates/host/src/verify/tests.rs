@@ -27,7 +27,7 @@ fn plan() -> Plan {
             class("forwarding", "1,4", 0xc, 100, 1),
         ],
         huge_pages: vec![HugePages {
-            node: 0,
+            node: Some(0),
             page_kib: 2048,
             pages: 64,
             data_plane_mib: 128,
