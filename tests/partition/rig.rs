@@ -177,13 +177,26 @@ pub(crate) struct Checks {
 
 impl Checks {
     pub(crate) fn over(interval: &str) -> Self {
-        let output = partition(&["verify", "--for", interval, "--json"]);
+        Self::of(&["verify", "--for", interval, "--json"])
+    }
+
+    /// Without an interval.
+    pub(crate) fn now() -> Self {
+        Self::of(&["verify", "--json"])
+    }
+
+    fn of(arguments: &[&str]) -> Self {
+        let output = partition(arguments);
         let checks = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
         Self {
             code: output.status.code(),
             checks,
         }
+    }
+
+    pub(crate) fn verdict(&self, name: &str) -> &str {
+        self.named(name)["verdict"].as_str().unwrap()
     }
 
     fn named(&self, name: &str) -> &Value {
@@ -194,6 +207,15 @@ impl Checks {
 
     pub(crate) fn seen(&self, name: &str) -> &str {
         self.named(name)["seen"].as_str().unwrap()
+    }
+
+    /// Commands that mend a check.
+    pub(crate) fn commands(&self, name: &str) -> Vec<&str> {
+        let commands = self.named(name)["commands"].as_array().unwrap();
+        commands
+            .iter()
+            .map(|command| command.as_str().unwrap())
+            .collect()
     }
 
     /// That these do not name a thread: on a machine that others use as well they may well fail for those.

@@ -52,14 +52,14 @@ impl Drop for Steered {
     }
 }
 
-/// A CPU set that somebody else made, with both CPUs; gone with this value.
+/// A CPU set that somebody else made, with these CPUs; gone with this value.
 struct Foreign(PathBuf);
 
 impl Foreign {
-    fn new() -> Self {
+    fn new(cpus: &str) -> Self {
         let set = Self(Path::new(SETS).join(format!("theirs-{}", std::process::id())));
         fs::create_dir(&set.0).unwrap();
-        for (file, text) in [("cpuset.mems", "0"), ("cpuset.cpus", "0-1")] {
+        for (file, text) in [("cpuset.mems", "0"), ("cpuset.cpus", cpus)] {
             fs::write(set.0.join(file), text).unwrap();
         }
         set
@@ -87,7 +87,7 @@ fn a_neighbour_leaves_and_everything_comes_back() {
     const PAGES: u64 = 8;
     let mut machine = Machine::new(PAGES);
     let steered = Steered::new();
-    let foreign = Foreign::new();
+    let foreign = Foreign::new("0-1");
     machine.before = settings();
     // Under load, with threads that come and go.
     let load = machine.start(Command::new("stress-ng").args([
@@ -205,6 +205,88 @@ fn who_gets_onto_a_forwarding_cpu_is_named() {
     machine.end_all();
     done(&["rollback"]);
     assert_eq!(settings(), machine.before);
+}
+
+/// Applying leaves a CPU set of something else and a pinned thread alone: what `verify` proposes for them helps.
+#[test]
+fn a_remedy_that_is_run_makes_its_check_pass() {
+    const CHECKS: [&str; 2] = ["intruders", "cpu-sets"];
+    let mut machine = Machine::new(0);
+    done(&["apply", "--plan", machine.plan()]);
+    // Others may use the machine as well.
+    let before = Checks::now();
+    let own = Foreign::new("1");
+    let procs = own.0.join("cgroup.procs");
+    let confined = format!("echo $$ > {}; {SPIN}", procs.display());
+    let confined = machine.start(Command::new("sh").args(["-euc", &confined]));
+    let pinned = machine.start_in_data_plane(&format!("taskset -pc 1 $$ > /dev/null; {SPIN}"));
+    until("both are there", || {
+        (allowed(confined) == "1" && allowed(pinned) == "1").then_some(())
+    });
+    let found = Checks::now();
+    found.assert("fail", &CHECKS);
+    let set = own.0.file_name().unwrap().to_str().unwrap().to_owned();
+    let mends_ours = |command: &&str| {
+        command.ends_with(&format!(" {pinned}"))
+            || command.starts_with(&format!("echo {confined} "))
+            || command.contains(&set)
+    };
+    let commands: Vec<&str> = CHECKS
+        .iter()
+        .flat_map(|check| found.commands(check))
+        .filter(mends_ours)
+        .collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for command in commands {
+        run("sh", &["-euc", command]);
+    }
+    let after = Checks::now();
+    for check in CHECKS {
+        assert_eq!(after.verdict(check), before.verdict(check), "{check}");
+        assert!(!after.seen(check).contains(&set), "{}", after.seen(check));
+    }
+    for thread in [confined, pinned] {
+        after.assert_unblamed(thread, &["intruders"]);
+        assert_eq!(allowed(thread), "0");
+    }
+    machine.end_all();
+    drop(own);
+    done(&["rollback"]);
+    assert_eq!(settings(), machine.before);
+}
+
+/// The applied plan is root's to read.
+#[test]
+fn verifying_without_root_lacks_it() {
+    let machine = Machine::new(0);
+    done(&["apply", "--plan", machine.plan()]);
+    let program = machine.directory.path().join("quietwire");
+    fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
+    run(
+        "chmod",
+        &["-R", "a+rX", machine.directory.path().to_str().unwrap()],
+    );
+    let verify = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", "65534", "--clear-groups"])
+            .arg(&program);
+        command
+            .args(["partition", "verify"])
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let output = verify(&[]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    assert!(text(&output).contains("requires root"), "{}", text(&output));
+    let named = verify(&["--plan", machine.plan(), "--json"]);
+    assert!(
+        matches!(named.status.code(), Some(0 | 1)),
+        "{}",
+        text(&named)
+    );
+    done(&["rollback"]);
 }
 
 #[test]

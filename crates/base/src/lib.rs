@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every other crate may need: whose fault an error is, deadlines, rate limits, the size of a burst, a fuzzer for tests.
+//! What every other crate may need: whose fault an error is, deadlines, rate limits, the size of a burst,
+//! what a forwarding thread does without frames, a fuzzer for tests.
 //!
 //! Must not know anything above it: no packets, no DPDK, no machine.
 
@@ -7,10 +8,12 @@ mod deadline;
 mod fault;
 #[doc(hidden)]
 pub mod fuzz;
+mod idle;
 mod rate;
 
 pub use deadline::Deadline;
 pub use fault::Fault;
+pub use idle::{Idle, UnknownIdle};
 pub use rate::RateLimit;
 
 /// The most frames that are handled together.

@@ -5,6 +5,8 @@
 // They panic when nobody reads, in the midst of what is to be undone: `text::print` and `text::say` do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(test)]
+mod accepted;
 mod commands;
 #[cfg(test)]
 mod documented;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU ids and sets of them, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`).
+//! CPU ids and sets of them, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`), and vRouter's list
+//! form (`(5,6)`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -148,31 +149,110 @@ fn parse_id(text: &str) -> Result<CpuId, CpuListError> {
 impl FromStr for CpuList {
     type Err = CpuListError;
 
-    /// Reads a list (`3,4,8-11`, as in cpuset(7) "List format") or a mask (`0x60`). Blank text is the empty set.
+    /// Reads a list (`3,4,8-11`, as in cpuset(7) "List format"), which may be in parentheses (`(5,6)`, as vRouter's options
+    /// have it), or a mask (`0x60`). Blank text is the empty set.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         if let Some(mask) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
             return Self::from_mask(mask, text);
         }
-        let mut cpus = BTreeSet::new();
-        if text.is_empty() {
-            return Ok(Self(cpus));
-        }
-        for part in text.split(',') {
-            match part.split_once('-') {
-                None => {
-                    cpus.insert(parse_id(part)?);
+        let list = in_parentheses(text).unwrap_or(text);
+        Ok(Self(listed(list)?.into_iter().collect()))
+    }
+}
+
+/// What stands between parentheses around all of a text.
+fn in_parentheses(text: &str) -> Option<&str> {
+    let list = text.strip_prefix('(')?.strip_suffix(')')?;
+    Some(list.trim())
+}
+
+/// CPUs of a list in the order in which it names them.
+fn listed(text: &str) -> Result<Vec<CpuId>, CpuListError> {
+    let mut cpus = Vec::new();
+    if text.is_empty() {
+        return Ok(cpus);
+    }
+    for part in text.split(',') {
+        match part.split_once('-') {
+            None => cpus.push(parse_id(part)?),
+            Some((low, high)) => {
+                let (low, high) = (parse_id(low)?, parse_id(high)?);
+                if low > high {
+                    return Err(CpuListError::Backwards(part.to_owned()));
                 }
-                Some((low, high)) => {
-                    let (low, high) = (parse_id(low)?, parse_id(high)?);
-                    if low > high {
-                        return Err(CpuListError::Backwards(part.to_owned()));
-                    }
-                    cpus.extend((low.0..=high.0).map(CpuId));
-                }
+                cpus.extend((low.0..=high.0).map(CpuId));
             }
         }
-        Ok(Self(cpus))
+    }
+    Ok(cpus)
+}
+
+/// CPUs in a given order, each any number of times: `5,4,5`, or the forms of [`CpuList`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CpuSequence(Vec<CpuId>);
+
+impl CpuSequence {
+    /// CPUs in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = CpuId> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// True without CPUs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each CPU once.
+    #[must_use]
+    pub fn to_list(&self) -> CpuList {
+        self.iter().collect()
+    }
+}
+
+impl FromStr for CpuSequence {
+    type Err = CpuListError;
+
+    /// Reads what [`CpuList`] reads. A list keeps its order; a mask is in ascending order.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim();
+        if text.starts_with("0x") || text.starts_with("0X") {
+            return Ok(text.parse::<CpuList>()?.iter().collect());
+        }
+        listed(in_parentheses(text).unwrap_or(text)).map(Self)
+    }
+}
+
+impl TryFrom<String> for CpuSequence {
+    type Error = CpuListError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<CpuSequence> for String {
+    fn from(cpus: CpuSequence) -> Self {
+        cpus.to_string()
+    }
+}
+
+impl FromIterator<CpuId> for CpuSequence {
+    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
+}
+
+impl fmt::Display for CpuSequence {
+    /// One by one: `5,4,5`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, cpu) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{cpu}")?;
+        }
+        Ok(())
     }
 }
 
@@ -229,10 +309,28 @@ mod tests {
     #[test]
     fn list_and_mask_name_the_same_cpus() {
         assert_eq!(list("5,6"), list("0x0060"));
+        assert_eq!(list(" (5, 6) "), list("0x0060"));
+        assert_eq!(list("(3-5)"), list("3-5"));
         assert_eq!(list("3,4,8-11").to_string(), "3-4,8-11");
         assert_eq!(list("3,4,8-11").to_mask(), "0xf18");
         assert_eq!(list("").to_mask(), "0x0");
         assert_eq!(list("0x00000001,00000000"), list("32"));
+    }
+
+    #[test]
+    fn a_sequence_keeps_its_order() {
+        for (text, written) in [
+            ("5,4,5", "5,4,5"),
+            ("(8-10,3)", "8,9,10,3"),
+            ("0x60", "5,6"),
+            ("", ""),
+        ] {
+            let sequence: CpuSequence = text.parse().unwrap();
+            assert_eq!(sequence.to_string(), written);
+            assert_eq!(written.parse::<CpuSequence>().unwrap(), sequence);
+            assert_eq!(sequence.to_list(), list(text));
+        }
+        assert!("3-1".parse::<CpuSequence>().is_err());
     }
 
     #[test]
@@ -258,6 +356,9 @@ mod tests {
             Err(CpuListError::TooLarge(99999))
         );
         assert!("1,,2".parse::<CpuList>().is_err());
+        for text in ["(5,6", "5,6)", "((5))", "(0x60)", "(5),(6)"] {
+            assert!(text.parse::<CpuList>().is_err(), "{text}");
+        }
         assert!("0-4294967295".parse::<CpuList>().is_err());
     }
 }

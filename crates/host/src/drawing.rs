@@ -171,11 +171,7 @@ impl Drawer<'_> {
             title += &format!(" · {}", memory(mib));
         }
         let pools = self.plan.map(|plan| plan.huge_pages.iter());
-        for pool in pools
-            .into_iter()
-            .flatten()
-            .filter(|pool| Some(pool.node) == node)
-        {
+        for pool in pools.into_iter().flatten().filter(|pool| pool.node == node) {
             title += &format!(
                 " · {} huge page{} of {} planned",
                 pool.pages,

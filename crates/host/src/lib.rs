@@ -4,6 +4,7 @@
 //! recorded machines are test data. Knows nothing of DPDK.
 
 pub mod apply;
+mod boot_parameters;
 pub mod cpu;
 pub mod cpuset;
 pub mod doctor;
@@ -26,4 +27,4 @@ pub mod threads;
 mod tree;
 pub mod verify;
 
-pub use cpu::{CpuId, CpuList};
+pub use cpu::{CpuId, CpuList, CpuSequence};

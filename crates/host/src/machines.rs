@@ -5,6 +5,8 @@
 //! threads there are and how CPUs are numbered; [`Machine::write`] makes the files that a kernel would show, in the
 //! kernel's forms. The descriptions in [`all`] are after kinds of machines, not after any one of them.
 
+mod node_cpus;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +17,8 @@ use std::path::Path;
 use crate::inventory::{Inventory, Vendor};
 use crate::tree::{Entry, Tree};
 use crate::{CpuId, CpuList};
+
+pub use node_cpus::NodeCpus;
 
 /// How CPUs are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +101,8 @@ pub struct Machine {
     pub offline: CpuList,
     /// CPUs isolated by the command line.
     pub isolated: CpuList,
+    /// How CPUs of nodes are shown.
+    pub node_cpus: NodeCpus,
     /// Memory of each node, MiB.
     pub node_memory_mib: u64,
     /// Sizes of huge pages, KiB.
@@ -128,6 +134,7 @@ impl Default for Machine {
             numbering: Numbering::ThreadsLast,
             offline: CpuList::new(),
             isolated: CpuList::new(),
+            node_cpus: NodeCpus::List,
             node_memory_mib: 32 << 10,
             huge_pages_kib: vec![2048, 1 << 20],
             is_virtual: false,
@@ -395,7 +402,10 @@ impl Machine {
         for node in 0..self.nodes() {
             let at = |file: &str| format!("sys/devices/system/node/node{node}/{file}");
             let number = i32::try_from(node).unwrap_or(-1);
-            files.write(&at("cpulist"), &self.local(number, threads).to_string());
+            let cpus = self.local(number, threads);
+            if let Some((file, text)) = self.node_cpus.file(&cpus) {
+                files.write(&at(file), &text);
+            }
             let kib = self.node_memory_mib * 1024;
             files.write(
                 &at("meminfo"),

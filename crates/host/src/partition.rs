@@ -11,7 +11,8 @@ mod solve;
 mod wishes;
 
 pub(crate) use derive::USER_SPACE_DRIVERS;
-pub use derive::derive;
+pub use derive::{Proposal, derive, propose};
+pub use quietwire_base::Idle;
 
 pub use plan::{
     Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Plan,
@@ -21,6 +22,6 @@ pub use plan::{
 pub(crate) use solve::tests as samples;
 pub use solve::{Conflict, Impossible, plan};
 pub use wishes::{
-    CpuWish, ForwardingWish, GroupWish, GuestWish, HostWish, Idle, MachineWish, NicWish,
+    CpuWish, DataPlaneWish, ForwardingWish, GroupWish, GuestWish, HostWish, MachineWish, NicWish,
     SiblingPolicy, Wishes, WishesError,
 };

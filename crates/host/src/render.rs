@@ -146,7 +146,7 @@ impl Target {
                 tuned::render(plan),
             ),
             Self::Systemd => (
-                "/etc/systemd/system.conf.d/90-quietwire.conf",
+                "/etc/systemd/system.conf.d/90-quietwire-systemd.conf",
                 systemd::render(plan),
             ),
             Self::Irqbalance => ("/etc/default/irqbalance", irqbalance::render(plan)),
@@ -156,7 +156,7 @@ impl Target {
             Self::Quietwire => ("switch.toml", quietwire::render(plan)),
             Self::Vrouter => ("/etc/contrail/common_vrouter.env", vrouter::render(plan)),
             Self::Kubelet => (
-                "/etc/kubernetes/kubelet.conf.d/90-quietwire.conf",
+                "/etc/kubernetes/kubelet.conf.d/90-quietwire-kubelet.conf",
                 kubelet::render(plan),
             ),
             Self::Tripleo => ("quietwire-environment.yaml", tripleo::render(plan)),
@@ -167,7 +167,7 @@ impl Target {
             Self::Resctrl => ("resctrl.sh", resctrl::render(plan)),
             Self::Pqos => ("pqos.sh", pqos::render(plan)),
             Self::Nova => (
-                "/etc/nova/nova.conf.d/90-quietwire.conf",
+                "/etc/nova/nova.conf.d/90-quietwire-nova.conf",
                 nova::render(plan),
             ),
         };

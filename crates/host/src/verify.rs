@@ -16,6 +16,7 @@ mod memory;
 mod metrics;
 mod others;
 mod power;
+mod remedy;
 mod siblings;
 mod steering;
 #[cfg(test)]

@@ -35,7 +35,7 @@ use crate::bench::{
     Seen,
 };
 use crate::executor::act;
-use crate::file::{ApplicationPlan, FrameSize, Idle, Mode, NeighboursIn, StudyFile, Switch};
+use crate::file::{ApplicationPlan, FrameSize, Mode, NeighboursIn, StudyFile, Switch};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
 use crate::run::frames;
 use demand::{addresses, frame_size_max, memory_mib, neighbours};
@@ -189,11 +189,7 @@ impl LabBench {
             control_cpus: device.control_cpus.clone(),
             rx_ring_size: device.rx_ring_size,
             tx_ring_size: device.tx_ring_size,
-            idle: match device.idle {
-                Idle::Poll => "poll",
-                Idle::Yield => "yield",
-            }
-            .to_owned(),
+            idle: device.idle.name().to_owned(),
             pinned: spec.case.is_pinned(),
             huge_pages: self.file.tester.huge_pages_mib > 0,
             memory_mib: memory_mib(&self.file),

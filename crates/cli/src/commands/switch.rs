@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use ipnet::IpNet;
 use quietwire_host::CpuList;
@@ -95,8 +96,8 @@ struct RunArgs {
     #[arg(long, value_name = "N")]
     frame_size_max: Option<u16>,
     /// What a forwarding thread does when no frame has come. [default: poll]
-    #[arg(long, value_enum)]
-    idle: Option<IdleArg>,
+    #[arg(long, value_name = "IDLE", value_parser = idle_values())]
+    idle: Option<Idle>,
     /// Whether threads stay on the CPUs of their roles. [default: roles]
     #[arg(long, value_enum)]
     pinning: Option<PinningArg>,
@@ -124,14 +125,10 @@ struct RunArgs {
     exit_with_parent: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum IdleArg {
-    /// Looks again at once.
-    Poll,
-    /// Lets others on its CPU run first.
-    Yield,
-    /// Leaves its CPU to others for some 50 us.
-    Sleep,
+/// What a forwarding thread can do without frames, by name.
+fn idle_values() -> impl TypedValueParser<Value = Idle> {
+    let value = |idle: Idle| PossibleValue::new(idle.name()).help(idle.summary());
+    PossibleValuesParser::new(Idle::ALL.map(value)).try_map(|name| name.parse::<Idle>())
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -303,11 +300,7 @@ fn settings(args: &RunArgs) -> Settings {
         rx_ring_size: args.rx_ring_size,
         tx_ring_size: args.tx_ring_size,
         frame_size_max: args.frame_size_max,
-        idle: args.idle.map(|idle| match idle {
-            IdleArg::Poll => Idle::Poll,
-            IdleArg::Yield => Idle::Yield,
-            IdleArg::Sleep => Idle::Sleep,
-        }),
+        idle: args.idle,
         pinning: args.pinning.map(|pinning| match pinning {
             PinningArg::Roles => Pinning::Roles,
             PinningArg::None => Pinning::None,

@@ -59,9 +59,7 @@ fn machine_checks(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
 
 fn huge_pages(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     let pool = |pages: &crate::partition::HugePages| {
-        let (node, kib) = (pages.node, pages.page_kib);
-        let below =
-            format!("sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages");
+        let below = format!("{}/nr_hugepages", pages.directory());
         Setting {
             kind: Kind::Pool,
             ..setting(target, &below, pages.pages)

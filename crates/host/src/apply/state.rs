@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::step::Step;
 use super::target::{ApplyError, Target};
+use crate::boot_parameters::is_given;
 use crate::files::text;
 use crate::journal::{self, Change, Journal, Undone};
 use crate::partition::Plan;
@@ -217,10 +218,9 @@ fn read(path: &Path) -> Result<Vec<Change>, ApplyError> {
 /// Parameters of the plan that the running kernel was not given.
 pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
     let given = text(target.files, &target.path("proc/cmdline")).unwrap_or_default();
-    let is_given = |parameter: &str| given.split_whitespace().any(|word| word == parameter);
     plan.boot
         .iter()
-        .filter(|parameter| !is_given(&parameter.to_string()))
+        .filter(|parameter| !is_given(parameter, &given))
         .map(|parameter| Pending {
             parameter: parameter.to_string(),
             why: parameter.why.clone(),

@@ -75,7 +75,7 @@ fn plan() -> Plan {
             class("db", "3", 0x3, 25, 2),
         ],
         huge_pages: vec![HugePages {
-            node: 0,
+            node: Some(0),
             page_kib: 2048,
             pages: 64,
             data_plane_mib: 128,

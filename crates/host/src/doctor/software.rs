@@ -67,12 +67,24 @@ const COMMANDS: [Command; 4] = [
     },
 ];
 
+/// What guests need: a command, and the Debian package that has it. `scripts/setup --with-guests` installs the same.
+pub(super) const GUEST_COMMANDS: [(&str, &str); 7] = [
+    ("readelf", "binutils"),
+    ("busybox", "busybox"),
+    ("cpio", "cpio"),
+    ("dpdk-testpmd", "dpdk-dev"),
+    ("ip", "iproute2"),
+    ("modprobe", "kmod"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+];
+
 /// Where system commands are that an ordinary user's search path often leaves out.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 pub(super) fn examine(machine: &Machine) -> Vec<Check> {
     let mut checks = vec![privileges(machine), libraries(machine), drivers(machine)];
     checks.extend(COMMANDS.iter().map(|command| find(machine, command)));
+    checks.push(guests(machine));
     checks
 }
 
@@ -188,6 +200,40 @@ fn drivers(machine: &Machine) -> Check {
     };
     Check::new(NAME, state, format!("no driver for {}", absent.join(", ")))
         .mend(format!("apt-get install {}", packages.join(" ")))
+}
+
+/// Everything that guests need at once, with one command that installs what is missing.
+fn guests(machine: &Machine) -> Check {
+    const NAME: &str = "guests";
+    let is_there = |command: &str| {
+        let system = SYSTEM_DIRECTORIES.iter();
+        machine.command(command).is_some()
+            || system
+                .into_iter()
+                .any(|directory| machine.is_executable(&Path::new(directory).join(command)))
+    };
+    let (found, absent): (Vec<(&str, &str)>, Vec<(&str, &str)>) = GUEST_COMMANDS
+        .into_iter()
+        .partition(|(command, _)| is_there(command));
+    let listed = |commands: &[(&str, &str)], name: fn(&(&str, &str)) -> String| {
+        commands.iter().map(name).collect::<Vec<String>>()
+    };
+    if absent.is_empty() {
+        let commands = listed(&found, |(command, _)| (*command).to_owned());
+        return Check::ok(NAME, commands.join(", "));
+    }
+    let commands = listed(&absent, |(command, package)| {
+        format!("{command} ({package})")
+    });
+    let packages = listed(&absent, |(_, package)| (*package).to_owned());
+    Check::warning(
+        NAME,
+        format!(
+            "guests need {}, which are not installed; labs and studies without guests do not",
+            commands.join(", ")
+        ),
+    )
+    .mend(format!("apt-get install {}", packages.join(" ")))
 }
 
 fn find(machine: &Machine, command: &Command) -> Check {

@@ -117,6 +117,11 @@ const GOOD_COMMANDS: &[&str] = &[
     "usr/bin/setpriv",
     "usr/bin/dpdk-testpmd",
     "usr/sbin/ip",
+    "usr/bin/readelf",
+    "usr/bin/busybox",
+    "usr/bin/cpio",
+    "usr/sbin/modprobe",
+    "usr/bin/qemu-system-x86_64",
 ];
 
 struct Tree(TempDir);
@@ -260,6 +265,24 @@ fn commands_are_looked_for_on_the_path_and_must_be_executable() {
     let plain = fs::Permissions::from_mode(0o644);
     fs::set_permissions(tree.0.path().join("usr/bin/setpriv"), plain).unwrap();
     assert_eq!(tree.check("setpriv").state, State::Missing);
+}
+
+#[test]
+fn guests_packages_are_listed_at_once_and_are_those_of_setup() {
+    let tree = Tree::good();
+    tree.remove("usr/bin/cpio");
+    tree.remove("usr/bin/qemu-system-x86_64");
+    let check = tree.check("guests");
+    assert_eq!(check.state, State::Warning);
+    assert_eq!(mend(&check), "apt-get install cpio qemu-system-x86");
+    let setup = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/setup");
+    let setup = fs::read_to_string(setup).unwrap();
+    let listed = setup.lines().find_map(|line| {
+        line.strip_prefix("readonly GUEST_PACKAGES=(")?
+            .strip_suffix(')')
+    });
+    let ours = super::software::GUEST_COMMANDS.map(|(_, package)| package);
+    assert_eq!(listed.unwrap().split(' ').collect::<Vec<_>>(), ours);
 }
 
 #[test]

@@ -106,7 +106,7 @@ pub struct HugePagePool {
 pub(super) fn cpus(tree: &Tree) -> Vec<CpuPlace> {
     let mut nodes = BTreeMap::new();
     for node in tree.numbered(NODES, "node") {
-        let cpus: Option<CpuList> = tree.value(&format!("{NODES}/node{node}/cpulist"));
+        let cpus = cpus_of_node(tree, node);
         nodes.extend(cpus.iter().flat_map(CpuList::iter).map(|cpu| (cpu, node)));
     }
     // Intel's hybrid processors have one event source a kind of core.
@@ -137,6 +137,15 @@ pub(super) fn cpus(tree: &Tree) -> Vec<CpuPlace> {
         }
     };
     tree.numbered(CPUS, "cpu").into_iter().map(place).collect()
+}
+
+/// CPUs of a node: the list, or if it is missing or unreadable the mask (`cpumap`), which older and trimmed kernels have alone.
+fn cpus_of_node(tree: &Tree, node: u32) -> Option<CpuList> {
+    let list = tree.value(&format!("{NODES}/node{node}/cpulist"));
+    list.or_else(|| {
+        let mask = tree.text(&format!("{NODES}/node{node}/cpumap"))?;
+        format!("0x{mask}").parse().ok()
+    })
 }
 
 /// Packages, and cores in all of them; none when a CPU's place is not known, other than of those offline.
@@ -191,7 +200,7 @@ pub(super) fn nodes(tree: &Tree) -> Vec<NumaNode> {
         let at = |file: &str| format!("{NODES}/node{number}/{file}");
         NumaNode {
             node: number,
-            cpus: tree.value(&at("cpulist")),
+            cpus: cpus_of_node(tree, number),
             memory_mib: tree
                 .text(&at("meminfo"))
                 .and_then(|meminfo| memory_mib(&meminfo, &format!("Node {number} MemTotal:"))),
@@ -323,6 +332,21 @@ mod tests {
             .map(|pool| (pool.page_kib, pool.total, pool.free))
             .collect();
         assert_eq!(pages, [(2048, 10, 7), (1_048_576, 1, 0)]);
+    }
+
+    #[test]
+    fn a_node_s_mask_is_read_if_its_list_is_missing() {
+        let directory = machine();
+        let root = directory.path();
+        let node = "sys/devices/system/node/node1";
+        fs::remove_file(root.join(node).join("cpulist")).unwrap();
+        let tree = Tree::new(root);
+        assert_eq!(nodes(&tree)[0].cpus, None);
+        assert!(cpus(&tree).iter().all(|place| place.node.is_none()));
+        write(root, &format!("{node}/cpumap"), "00000000,0000000a\n");
+        assert_eq!(nodes(&tree)[0].cpus, Some("1,3".parse().unwrap()));
+        let of_cpus: Vec<Option<u32>> = cpus(&tree).iter().map(|place| place.node).collect();
+        assert_eq!(of_cpus, [None, Some(1), None, Some(1)]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The plan: what everybody gets, and why.
 
+use quietwire_base::Idle;
 use serde::{Deserialize, Serialize};
 
-use super::Idle;
+use super::wishes::DataPlaneWish;
 use crate::inventory::Vendor;
 use crate::{CpuId, CpuList};
 
@@ -73,7 +74,7 @@ pub struct Group {
     /// earlier releases.
     #[serde(default)]
     pub cores: Vec<CpuList>,
-    /// NUMA nodes that its CPUs are on.
+    /// NUMA nodes that its CPUs are on, as far as they are known; empty if they are unknown.
     pub nodes: Vec<u32>,
     /// Huge-page memory that is set aside for it, MiB.
     pub memory_mib: u64,
@@ -120,14 +121,26 @@ pub struct Class {
 /// Huge pages of one size on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
-    /// The node.
-    pub node: u32,
+    /// The node; none for the pool of the whole machine, if the nodes are unknown.
+    pub node: Option<u32>,
     /// Size of a page, KiB.
     pub page_kib: u64,
     /// How many there are to be.
     pub pages: u64,
     /// Of their memory, what the data plane takes (DPDK's `--socket-mem`), MiB.
     pub data_plane_mib: u64,
+}
+
+impl HugePages {
+    /// The kernel's directory of the pool, below the root (admin-guide/mm/hugetlbpage.rst).
+    #[must_use]
+    pub fn directory(&self) -> String {
+        let pool = format!("hugepages/hugepages-{}kB", self.page_kib);
+        match self.node {
+            Some(node) => format!("sys/devices/system/node/node{node}/{pool}"),
+            None => format!("sys/kernel/mm/{pool}"),
+        }
+    }
 }
 
 /// Which forwarding CPU polls a receive queue.
@@ -223,6 +236,9 @@ pub struct Plan {
     pub tx_ring_size: u16,
     /// What a forwarding CPU does when there is nothing to forward.
     pub idle: Idle,
+    /// The data plane that it is made for.
+    #[serde(default)]
+    pub data_plane: DataPlaneWish,
     /// Who made the processor: guests are told of their threads in ways that differ. None in plans of earlier releases.
     #[serde(default)]
     pub vendor: Option<Vendor>,

@@ -170,6 +170,7 @@ impl<'a> Attempt<'a> {
             );
             return None;
         }
+        self.explain_nodes();
         self.known_nics();
         self.take_lists();
         self.place();
@@ -183,6 +184,7 @@ impl<'a> Attempt<'a> {
             rx_ring_size: self.ring_size("rx-ring-size", self.wishes.forwarding.rx_ring_size),
             tx_ring_size: self.ring_size("tx-ring-size", self.wishes.forwarding.tx_ring_size),
             idle: self.wishes.forwarding.idle,
+            data_plane: self.wishes.forwarding.data_plane,
             vendor: Some(self.machine.vendor()),
             ..Plan::default()
         };
@@ -193,6 +195,17 @@ impl<'a> Attempt<'a> {
         self.boot_parameters(&mut plan);
         plan.reasons = std::mem::take(&mut self.reasons);
         Some(plan)
+    }
+
+    /// A machine that does not show its nodes is not one with a single node.
+    fn explain_nodes(&mut self) {
+        let cpus = self.cores.without_node();
+        if !cpus.is_empty() {
+            self.reason(
+                "numa",
+                format!("the NUMA nodes of CPUs {cpus} are unknown: /sys/devices/system/node shows neither cpulist nor cpumap with them. CPUs, memory and network cards may be on different nodes"),
+            );
+        }
     }
 
     fn ring_size(&mut self, key: &str, wish: Option<u16>) -> u16 {
@@ -342,7 +355,7 @@ impl<'a> Attempt<'a> {
                 role: member.role,
                 name: member.name.clone(),
                 cores: self.cores.by_core(&cpus),
-                nodes: self.cores.nodes_of(&cpus),
+                nodes: self.cores.nodes_of(&cpus).into_iter().flatten().collect(),
                 cpus,
                 memory_mib: 0,
                 class: None,

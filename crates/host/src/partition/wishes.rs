@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is wished: `partition.toml`. Everything may be left out; what is left out is chosen.
 
+use quietwire_base::Idle;
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
@@ -26,17 +27,15 @@ pub enum SiblingPolicy {
     Forward,
 }
 
-/// What a forwarding CPU does when there is nothing to forward.
+/// Which data plane the partition is for, where one of TripleO's roles has to be chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Idle {
-    /// Asks again.
+pub enum DataPlaneWish {
+    /// Open vSwitch with DPDK.
     #[default]
-    Poll,
-    /// Gives the CPU away for a moment: a system call in the loop.
-    Yield,
-    /// Sleeps until a packet comes.
-    Interrupt,
+    Ovs,
+    /// Contrail's vRouter with DPDK.
+    Vrouter,
 }
 
 /// The wishes.
@@ -98,6 +97,8 @@ pub struct ForwardingWish {
     pub tx_ring_size: Option<u16>,
     /// What a forwarding CPU does when there is nothing to forward.
     pub idle: Idle,
+    /// The data plane; without, `ovs`.
+    pub data_plane: DataPlaneWish,
 }
 
 /// One guest.

@@ -30,6 +30,14 @@ fn domain(plan: &Plan, guest: &Group) -> String {
         .map(|(vcpu, cpu)| format!("    <vcpupin vcpu='{vcpu}' cpuset='{cpu}'/>\n"))
         .collect();
     let nodes: Vec<String> = guest.nodes.iter().map(u32::to_string).collect();
+    let numa = if nodes.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "  <numatune>\n    <memory mode='strict' nodeset='{}'/>\n  </numatune>\n",
+            nodes.join(",")
+        )
+    };
     let page_kib = plan
         .huge_pages
         .first()
@@ -47,10 +55,7 @@ fn domain(plan: &Plan, guest: &Group) -> String {
   <cputune>
 {pins}    <emulatorpin cpuset='{}'/>
   </cputune>
-  <numatune>
-    <memory mode='strict' nodeset='{}'/>
-  </numatune>
-  <os>
+{numa}  <os>
     <type>hvm</type>
   </os>
   <cpu mode='host-passthrough'>
@@ -61,8 +66,7 @@ fn domain(plan: &Plan, guest: &Group) -> String {
         guest.name,
         guest.cpus,
         guest.cpus.len(),
-        plan.housekeeping,
-        nodes.join(",")
+        plan.housekeeping
     )
 }
 

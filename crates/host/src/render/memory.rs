@@ -3,16 +3,19 @@
 
 use crate::partition::Plan;
 
-/// Memory of the data plane by node, MiB, from node 0 on: `1024,0,1024`.
+/// Memory of the data plane by node, MiB, from node 0 on: `1024,0,1024`. DPDK counts what has no node as node 0.
 pub(super) fn socket_memory(plan: &Plan) -> String {
     let last = plan
         .huge_pages
         .iter()
-        .map(|pool| pool.node)
+        .map(|pool| pool.node.unwrap_or(0))
         .max()
         .unwrap_or(0);
     let on = |node: u32| {
-        let pool = plan.huge_pages.iter().find(|pool| pool.node == node);
+        let pool = plan
+            .huge_pages
+            .iter()
+            .find(|pool| pool.node.unwrap_or(0) == node);
         pool.map_or(0, |pool| pool.data_plane_mib).to_string()
     };
     (0..=last).map(on).collect::<Vec<_>>().join(",")

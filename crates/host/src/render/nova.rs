@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! OpenStack's Nova: CPUs of guests, and huge pages that are not for them (nova.conf, `[compute]`).
 
-use crate::partition::{Plan, Role};
+use crate::partition::{HugePages, Plan, Role};
+
+/// The host's cell. A machine that shows no nodes has the one cell 0 to Nova and libvirt.
+fn node(pool: &HugePages) -> u32 {
+    pool.node.unwrap_or(0)
+}
 
 pub(super) fn render(plan: &Plan) -> String {
     let reserved: String = plan
@@ -12,7 +17,8 @@ pub(super) fn render(plan: &Plan) -> String {
             let count = (pool.data_plane_mib * 1024).div_ceil(pool.page_kib);
             format!(
                 "reserved_huge_pages = node:{},size:{},count:{count}\n",
-                pool.node, pool.page_kib
+                node(pool),
+                pool.page_kib
             )
         })
         .collect();
@@ -57,7 +63,7 @@ pub(super) fn check(text: &str, plan: &Plan) {
         .filter(|pool| pool.data_plane_mib > 0);
     assert_eq!(reserved.len(), pools.clone().count());
     for ((node, page_kib, count), pool) in reserved.into_iter().zip(pools) {
-        assert_eq!((node, page_kib), (pool.node, pool.page_kib));
+        assert_eq!((node, page_kib), (pool.node.unwrap_or(0), pool.page_kib));
         assert!(count * page_kib >= pool.data_plane_mib * 1024 && count <= pool.pages);
     }
 }

@@ -38,10 +38,10 @@ spec:
         let size = super::memory::page_size(first.page_kib);
         text += &format!("  hugepages:\n    defaultHugepagesSize: {size}\n    pages:\n");
         for pool in &plan.huge_pages {
-            text += &format!(
-                "    - size: {size}\n      count: {}\n      node: {}\n",
-                pool.pages, pool.node
-            );
+            text += &format!("    - size: {size}\n      count: {}\n", pool.pages);
+            if let Some(node) = pool.node {
+                text += &format!("      node: {node}\n");
+            }
         }
     }
     let others = plan

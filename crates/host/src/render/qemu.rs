@@ -36,6 +36,11 @@ fn script(plan: &Plan, guest: &Group) -> String {
         .iter()
         .map(|node| format!(",host-nodes={node}"))
         .collect();
+    let policy = if places.is_empty() {
+        ""
+    } else {
+        ",policy=bind"
+    };
     format!(
         "#!/bin/sh
 # Starts the guest with the arguments that are given behind, and pins its virtual CPUs.
@@ -43,7 +48,7 @@ set -eu
 pid_file=$(mktemp)
 taskset --cpu-list {} qemu-system-x86_64 -name {name},debug-threads=on -pidfile \"$pid_file\" -daemonize -display none \\
     -machine q35,accel=kvm,memory-backend=memory -cpu host{feature} -smp {count},sockets=1,cores={cores},threads={threads} -m {memory}M \\
-    -object {backend},id=memory,size={memory}M,share=on{places},policy=bind \"$@\"
+    -object {backend},id=memory,size={memory}M,share=on{places}{policy} \"$@\"
 pid=$(cat \"$pid_file\")
 vcpu=0
 for cpu in {}; do

@@ -1,38 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The file that `quietwire switch run --config` takes.
+//! The file that `quietwire switch run --config` takes. The switch accepts it for every plan.
 
+use crate::CpuSequence;
 use crate::partition::{Idle, Plan, Role};
 
 /// Octets of a frame without tags beside its payload: addresses, type and FCS.
 const FRAME_OVERHEAD: u32 = 18;
+/// Sizes of the largest frame, octets with FCS, that the switch accepts.
+const FRAME_SIZES: std::ops::RangeInclusive<u32> = 64..=9216;
+/// Receive queues that the switch opens at most.
+const QUEUES_MAX: usize = 64;
 
 pub(super) fn render(plan: &Plan) -> String {
-    let idle = match plan.idle {
-        Idle::Poll => "poll",
-        Idle::Yield => "yield",
-        Idle::Interrupt => "interrupt",
-    };
     let mut text = format!(
-        "forwarding-cpus = \"{}\"\nservice-cpus = \"{}\"\ncontrol-cpus = \"{}\"\nrx-ring-size = {}\ntx-ring-size = {}\nidle = \"{idle}\"\n",
+        "forwarding-cpus = \"{}\"\nservice-cpus = \"{}\"\ncontrol-cpus = \"{}\"\nrx-ring-size = {}\ntx-ring-size = {}\n{}",
         plan.cpus(Role::Forwarding),
         super::cpus::service(plan),
         super::cpus::control(plan),
         plan.rx_ring_size,
-        plan.tx_ring_size
+        plan.tx_ring_size,
+        idle(plan.idle)
     );
+    let memory_mib = memory_mib(plan);
+    if memory_mib > 0 {
+        text += &format!("memory-mib = {memory_mib}\n");
+    }
     // One size for all ports; the switch has 1518 octets by default.
     if let Some(mtu) = plan.nics.iter().map(|nic| nic.mtu).max() {
-        text += &format!("frame-size-max = {}\n", u32::from(mtu) + FRAME_OVERHEAD);
+        text += &frame_size(mtu);
     }
     for (index, nic) in plan.nics.iter().enumerate() {
-        let cpus: crate::CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
+        let queues = nic.queues.len().min(QUEUES_MAX);
+        if queues < nic.queues.len() {
+            text += &format!(
+                "\n# The plan has {} receive queues, the switch opens at most {QUEUES_MAX}.",
+                nic.queues.len()
+            );
+        }
+        // The first CPU polls the first queue: the order counts.
+        let cpus = nic.queues.iter().take(queues).map(|queue| queue.cpu);
+        let cpus: CpuSequence = cpus.collect();
         text += &format!(
-            "\n[[port]]\nname = \"p{index}\"\nuri = \"pci:{}\"\nrx-queues = {}\nrx-cpus = \"{cpus}\"\n",
+            "\n[[port]]\nname = \"p{index}\"\nuri = \"pci:{}\"\nrx-queues = {queues}\nrx-cpus = \"{cpus}\"\n",
             nic.pci_address,
-            nic.queues.len()
         );
     }
     text
+}
+
+/// The switch has no receive interrupts.
+fn idle(idle: Idle) -> String {
+    match idle {
+        Idle::Poll | Idle::Yield | Idle::Sleep => format!("idle = \"{}\"\n", idle.name()),
+        Idle::Interrupt => format!(
+            "# The request has \"interrupt\", which this build of the switch does not support.\nidle = \"{}\"\n",
+            Idle::Sleep.name()
+        ),
+    }
+}
+
+/// Memory of the data plane on all its nodes, MiB; 0 without huge pages.
+fn memory_mib(plan: &Plan) -> u32 {
+    let sum: u64 = plan.huge_pages.iter().map(|pool| pool.data_plane_mib).sum();
+    u32::try_from(sum).unwrap_or(u32::MAX)
+}
+
+fn frame_size(mtu: u16) -> String {
+    let wanted = u32::from(mtu) + FRAME_OVERHEAD;
+    let size = wanted.clamp(*FRAME_SIZES.start(), *FRAME_SIZES.end());
+    let note = if size == wanted {
+        String::new()
+    } else {
+        format!(
+            "# An MTU of {mtu} octets would be frames of {wanted}, which the switch does not support.\n"
+        )
+    };
+    format!("{note}frame-size-max = {size}\n")
 }
 
 #[cfg(test)]
@@ -43,22 +86,45 @@ pub(super) fn check(text: &str, plan: &Plan) {
     assert_eq!(list("forwarding-cpus"), plan.cpus(Role::Forwarding));
     assert_eq!(list("service-cpus"), super::cpus::service(plan));
     assert_eq!(list("control-cpus"), super::cpus::control(plan));
+    let number = |key: &str| table.get(key).and_then(toml::Value::as_integer);
+    assert_eq!(number("rx-ring-size"), Some(i64::from(plan.rx_ring_size)));
+    let memory: u64 = plan.huge_pages.iter().map(|pool| pool.data_plane_mib).sum();
     assert_eq!(
-        table["rx-ring-size"].as_integer(),
-        Some(i64::from(plan.rx_ring_size))
+        number("memory-mib").unwrap_or(0),
+        i64::try_from(memory).unwrap()
     );
     let ports = table.get("port").and_then(toml::Value::as_array);
     let ports = ports.map_or(&[][..], Vec::as_slice);
     assert_eq!(ports.len(), plan.nics.len());
     let mtu = plan.nics.iter().map(|nic| i64::from(nic.mtu)).max();
-    let size = table
-        .get("frame-size-max")
-        .and_then(toml::Value::as_integer);
-    assert_eq!(size, mtu.map(|mtu| mtu + i64::from(FRAME_OVERHEAD)));
+    let size = number("frame-size-max");
+    assert_eq!(
+        size,
+        mtu.map(|mtu| (mtu + i64::from(FRAME_OVERHEAD)).clamp(64, 9216))
+    );
     for (port, nic) in ports.iter().zip(&plan.nics) {
         let text = |key: &str| port[key].as_str().unwrap();
         assert_eq!(text("uri"), format!("pci:{}", nic.pci_address));
-        let polling: crate::CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
-        assert_eq!(cpus(text("rx-cpus")), polling);
+        let polling = nic.queues.iter().take(QUEUES_MAX).map(|queue| queue.cpu);
+        let polling: CpuSequence = polling.collect();
+        assert_eq!(text("rx-cpus").parse(), Ok(polling));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_is_given_sleep_for_interrupt_and_the_file_says_so() {
+        let mut plan = super::super::tests::sample();
+        plan.idle = Idle::Interrupt;
+        let text = render(&plan);
+        assert!(
+            text.contains("# The request has \"interrupt\"")
+                && text.contains("\nidle = \"sleep\"\n"),
+            "{text}"
+        );
+        check(&text, &plan);
     }
 }

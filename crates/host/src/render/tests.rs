@@ -119,6 +119,19 @@ fn every_file_is_as_it_was_looked_at() {
     }
 }
 
+/// `--output` writes all of them into one directory.
+#[test]
+fn no_two_files_have_the_same_name() {
+    let mut names = std::collections::BTreeSet::new();
+    for file in Target::ALL
+        .iter()
+        .flat_map(|target| target.render(&sample()))
+    {
+        let name = Path::new(&file.path).file_name().unwrap().to_owned();
+        assert!(names.insert(name), "{} twice", file.path);
+    }
+}
+
 #[test]
 fn targets_are_known_by_their_names() {
     for target in Target::ALL {

@@ -1,33 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TripleO's environment for a role with OVS-DPDK or vRouter (tripleo-heat-templates: ovs-dpdk-permissions,
-//! kernel-boot-params; contrail-tripleo-heat-templates).
+//! TripleO's environment for a role: Open vSwitch with DPDK (tripleo-heat-templates: ovs-dpdk-permissions,
+//! kernel-boot-params) or Contrail's vRouter with DPDK (contrail-tripleo-heat-templates: contrail-services.yaml).
 
-use crate::partition::{Plan, Role};
+use crate::partition::{DataPlaneWish, Plan, Role};
 
 pub(super) fn render(plan: &Plan) -> String {
+    let (role, own) = match plan.data_plane {
+        DataPlaneWish::Ovs => ("ComputeOvsDpdkParameters", open_vswitch(plan)),
+        DataPlaneWish::Vrouter => ("ContrailDpdkParameters", vrouter(plan)),
+    };
     format!(
         "parameter_defaults:
-  ComputeOvsDpdkParameters:
+  {role}:
     KernelArgs: \"{}\"
     TunedProfileName: \"cpu-partitioning\"
     IsolCpusList: \"{}\"
     NovaVcpuPinSet: \"{}\"
     NovaComputeCpuDedicatedSet: \"{}\"
     NovaComputeCpuSharedSet: \"{}\"
-    OvsPmdCoreList: \"{}\"
-    OvsDpdkCoreList: \"{}\"
-    OvsDpdkSocketMemory: \"{}\"
-    SERVICE_CORE_MASK: \"{}\"
-    DPDK_CTRL_THREAD_MASK: \"{}\"
-",
+{own}",
         plan.command_line(),
         plan.isolated(),
         plan.cpus(Role::Guest),
         plan.cpus(Role::Guest),
         plan.cpus(Role::Host),
+    )
+}
+
+fn open_vswitch(plan: &Plan) -> String {
+    format!(
+        "    OvsPmdCoreList: \"{}\"
+    OvsDpdkCoreList: \"{}\"
+    OvsDpdkSocketMemory: \"{}\"
+",
         plan.cpus(Role::Forwarding),
         super::cpus::control(plan),
         super::memory::socket_memory(plan),
+    )
+}
+
+/// Forwarding CPUs of a vRouter are in the template of its interface (`contrail_vrouter_dpdk`), which becomes `CPU_LIST` of
+/// ifcfg-vhost0.
+fn vrouter(plan: &Plan) -> String {
+    format!(
+        "    # cpu_list of the interface contrail_vrouter_dpdk, in the role's network template: \"{}\"
+    ContrailDpdkOptions: \"{}\"
+    ContrailSettings:
+      SERVICE_CORE_MASK: \"{}\"
+      DPDK_CTRL_THREAD_MASK: \"{}\"
+",
+        plan.cpus(Role::Forwarding).to_mask(),
+        super::vrouter::options(plan),
         super::cpus::service(plan).to_mask(),
         super::cpus::control(plan).to_mask()
     )
@@ -43,23 +66,49 @@ pub(super) fn check(text: &str, plan: &Plan) {
         cpus(&value("NovaComputeCpuSharedSet")),
         plan.cpus(Role::Host)
     );
-    assert_eq!(cpus(&value("OvsPmdCoreList")), plan.cpus(Role::Forwarding));
     assert_eq!(
         maybe_cpus(&value("NovaComputeCpuDedicatedSet")),
         plan.cpus(Role::Guest)
     );
+    super::kernel_cmdline::check(&value("KernelArgs"), plan);
+    let is_vrouter = plan.data_plane == DataPlaneWish::Vrouter;
+    assert_eq!(text.contains("  ContrailDpdkParameters:\n"), is_vrouter);
+    assert_eq!(text.contains("Ovs"), !is_vrouter);
+    if is_vrouter {
+        assert_eq!(
+            cpus(&value("  SERVICE_CORE_MASK")),
+            super::cpus::service(plan)
+        );
+        assert_eq!(
+            cpus(&value("  DPDK_CTRL_THREAD_MASK")),
+            super::cpus::control(plan)
+        );
+        assert_eq!(
+            cpus(&between(text, "network template: \"", "\"")),
+            plan.cpus(Role::Forwarding)
+        );
+        super::vrouter::check_options(&value("ContrailDpdkOptions"), plan);
+        return;
+    }
+    assert_eq!(cpus(&value("OvsPmdCoreList")), plan.cpus(Role::Forwarding));
     assert_eq!(cpus(&value("OvsDpdkCoreList")), super::cpus::control(plan));
     assert_eq!(
         value("OvsDpdkSocketMemory"),
         super::memory::socket_memory(plan)
     );
-    assert_eq!(
-        cpus(&value("SERVICE_CORE_MASK")),
-        super::cpus::service(plan)
-    );
-    assert_eq!(
-        cpus(&value("DPDK_CTRL_THREAD_MASK")),
-        super::cpus::control(plan)
-    );
-    super::kernel_cmdline::check(&value("KernelArgs"), plan);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vrouter_gets_contrail_s_parameters_and_ovs_its_own() {
+        let mut plan = super::super::tests::sample();
+        check(&render(&plan), &plan);
+        plan.data_plane = DataPlaneWish::Vrouter;
+        let text = render(&plan);
+        check(&text, &plan);
+        assert!(text.contains("ContrailSettings:\n"), "{text}");
+    }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::check::{APPLY, Check, some_of};
+use super::check::{Check, some_of};
 use super::machine::Machine;
+use super::remedy;
 use crate::partition::Role;
 use crate::tasks::Task;
 
@@ -68,7 +69,7 @@ fn forwarding(machine: &Machine<'_>) -> Check {
 /// kernel's that belongs to its CPU.
 fn intruders(machine: &Machine<'_>) -> Check {
     let guests = machine.plan.cpus(Role::Guest);
-    let wrong: Vec<String> = machine
+    let wrong: Vec<&Task> = machine
         .tasks
         .iter()
         .filter(|task| task.forwards_for.is_none())
@@ -77,13 +78,14 @@ fn intruders(machine: &Machine<'_>) -> Check {
         .filter(|task| !task.cpus.difference(&guests).is_empty())
         // Whether these really ran there, and how long, an interval tells.
         .filter(|task| !(task.is_kernel && task.is_bound(machine.root)))
-        .map(label)
         .collect();
     let seen = if wrong.is_empty() {
         format!("{} threads, none of them", machine.tasks.len())
     } else {
-        format!("{} threads: {}", wrong.len(), some_of(&wrong))
+        let labels: Vec<String> = wrong.iter().map(|task| label(task)).collect();
+        format!("{} threads: {}", wrong.len(), some_of(&labels))
     };
+    let remedy = remedy::threads(machine, &wrong);
     Check::new(
         "intruders",
         FILES,
@@ -93,6 +95,7 @@ fn intruders(machine: &Machine<'_>) -> Check {
         ),
         seen,
         wrong.is_empty(),
-        APPLY,
+        remedy.text,
     )
+    .mended_by(remedy.commands)
 }

@@ -4,11 +4,10 @@
 use super::check::{Check, UNREADABLE};
 use super::machine::Machine;
 use crate::CpuList;
+use crate::boot_parameters::{cpus, is_given, value};
 use crate::partition::BootParameter;
 
 const COMMAND_LINE: &str = "proc/cmdline";
-/// Parameters that hold CPUs, of which there may be more than the plan has.
-const OF_CPUS: [&str; 3] = ["isolcpus", "nohz_full", "rcu_nocbs"];
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let Some(given) = machine.text(COMMAND_LINE) else {
@@ -39,40 +38,20 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     checks
 }
 
-/// The last value of a parameter: that is the one that counts.
-fn value<'a>(given: &'a str, name: &str) -> Option<&'a str> {
-    given
-        .split_whitespace()
-        .rev()
-        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-}
-
-/// CPUs of `isolcpus=managed_irq,domain,2-5`: what is no CPU is a flag.
-fn cpus(value: &str) -> CpuList {
-    value
-        .split(',')
-        .filter_map(|part| part.parse::<CpuList>().ok())
-        .fold(CpuList::new(), |cpus, part| cpus.union(&part))
-}
-
 fn given_as_planned(parameter: &BootParameter, given: &str) -> Check {
     let wanted = parameter.to_string();
-    let is_given = given.split_whitespace().any(|word| word == wanted);
+    let is_fine = is_given(parameter, given);
     let seen = value(given, &parameter.name);
-    let is_enough = OF_CPUS.contains(&parameter.name.as_str())
-        && seen
-            .zip(parameter.value.as_deref())
-            .is_some_and(|(seen, wanted)| cpus(wanted).difference(&cpus(seen)).is_empty());
     Check::new(
         "command-line",
         "/proc/cmdline",
         &wanted,
         match seen {
             Some(value) => format!("{}={value}", parameter.name),
-            None if is_given => wanted.clone(),
+            None if is_fine => wanted.clone(),
             None => format!("no {}", parameter.name),
         },
-        is_given || is_enough,
+        is_fine,
         format!("give the kernel {wanted} (quietwire partition render --for grub) and start again"),
     )
 }

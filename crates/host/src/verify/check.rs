@@ -42,6 +42,9 @@ pub struct Check {
     pub seen: String,
     /// What to do; none when there is nothing to be done.
     pub remedy: Option<String>,
+    /// Commands that do it, one by one, as far as there are such.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
 }
 
 impl Check {
@@ -64,7 +67,16 @@ impl Check {
             expected: expected.into(),
             seen: seen.into(),
             remedy: (!is_fine).then(|| remedy.into()),
+            commands: Vec::new(),
         }
+    }
+
+    /// With commands, if it failed.
+    pub(super) fn mended_by(mut self, commands: Vec<String>) -> Self {
+        if self.verdict == Verdict::Fail {
+            self.commands = commands;
+        }
+        self
     }
 
     pub(super) fn cannot_tell(
@@ -80,6 +92,7 @@ impl Check {
             expected: expected.into(),
             seen: why.into(),
             remedy: None,
+            commands: Vec::new(),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::check::{APPLY, Check, UNREADABLE, some_of};
 use super::machine::Machine;
+use super::remedy::set_file;
 use crate::CpuList;
-use crate::cpuset::{Cpusets, Version, child_sets, processes};
+use crate::cpuset::{Cpusets, GUESTS, Version, child_sets, processes};
 use crate::partition::Role;
 
 /// Sets below sets that are looked at.
@@ -44,6 +45,7 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let isolated = machine.isolated.difference(&started.unwrap_or_default());
     let expected = format!("0 in every set that has some of the isolated CPUs {isolated}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
+    let mut mend = Mend::default();
     for set in below(&sets.mount) {
         let Some(balanced) = read(&set.join("cpuset.sched_load_balance")) else {
             continue;
@@ -53,6 +55,14 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         // A set without CPUs has none to balance, and those of one CPU have nobody to balance with.
         if balanced == "1" && !both.is_empty() && cpus_in(sets, &set).len() > 1 {
             wrong.push(format!("{} (CPUs {both})", named(sets, &set)));
+            if set == sets.mount || is_ours(&set) {
+                mend.is_applied = true;
+            } else {
+                mend.by(
+                    &named(sets, &set),
+                    set_file(machine, &set, "cpuset.sched_load_balance", "0"),
+                );
+            }
         }
     }
     if seen == 0 {
@@ -64,7 +74,7 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     } else {
         some_of(&wrong)
     };
-    Check::new(name, files, expected, told, is_fine, APPLY)
+    mend.check(name, files, expected, told, is_fine)
 }
 
 /// CPUs that another set of version 2 has claimed for itself alone cannot be in a partition of ours.
@@ -73,13 +83,19 @@ fn exclusive(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
     let files = format!("{}/**/cpuset.cpus.exclusive", machine.shown(&sets.mount));
     let expected = format!("no set but our own with some of the isolated CPUs {allowed}");
-    let mut wrong = Vec::new();
+    let (mut wrong, mut mend) = (Vec::new(), Mend::default());
     for set in below(&sets.mount).into_iter().filter(|set| !is_ours(set)) {
         let claimed = read(&set.join("cpuset.cpus.exclusive"));
         let claimed: Option<CpuList> = claimed.and_then(|cpus| cpus.parse().ok());
-        let both = claimed.unwrap_or_default().intersection(&allowed);
+        let claimed = claimed.unwrap_or_default();
+        let both = claimed.intersection(&allowed);
         if !both.is_empty() {
+            let rest = claimed.difference(&allowed).to_string();
             wrong.push(format!("{} (CPUs {both})", named(sets, &set)));
+            mend.by(
+                &named(sets, &set),
+                set_file(machine, &set, "cpuset.cpus.exclusive", &rest),
+            );
         }
     }
     let is_fine = wrong.is_empty();
@@ -88,8 +104,66 @@ fn exclusive(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     } else {
         some_of(&wrong)
     };
-    let remedy = "take the CPUs out of the set's cpuset.cpus.exclusive";
-    Check::new(name, files, expected, told, is_fine, remedy)
+    mend.check(name, files, expected, told, is_fine)
+}
+
+/// What mends sets: applying, or for sets that it leaves alone a command each.
+#[derive(Default)]
+struct Mend {
+    is_applied: bool,
+    sets: Vec<String>,
+    commands: Vec<String>,
+}
+
+impl Mend {
+    fn by(&mut self, set: &str, command: String) {
+        self.sets.push(set.to_owned());
+        // A set has no CPU that the set above it has not: those below come first.
+        self.commands.insert(0, command);
+    }
+
+    fn check(
+        mut self,
+        name: &'static str,
+        files: String,
+        expected: String,
+        seen: String,
+        is_fine: bool,
+    ) -> Check {
+        let mut texts = Vec::new();
+        if self.is_applied {
+            texts.push(APPLY.to_owned());
+            self.commands.insert(0, APPLY.to_owned());
+        }
+        if !self.sets.is_empty() {
+            texts.push(format!(
+                "applying leaves sets alone that something else made: change {}",
+                some_of(&self.sets)
+            ));
+        }
+        Check::new(name, files, expected, seen, is_fine, texts.join("; ")).mended_by(self.commands)
+    }
+}
+
+/// Whether applying changes who may use which CPUs of a set: in version 1 it moves what is in no set, in version 2 it
+/// narrows the groups below the top but that of guests.
+fn applying_changes(sets: &Cpusets, set: &Path) -> bool {
+    match sets.version {
+        Version::V1 => set == sets.mount,
+        Version::V2 => {
+            set.parent() == Some(&sets.mount) && set.file_name().is_none_or(|name| name != GUESTS)
+        }
+    }
+}
+
+/// CPUs of a set without those that it is not to have; those of housekeeping if none are left.
+fn cpus_without(machine: &Machine<'_>, sets: &Cpusets, set: &Path, taken: &CpuList) -> String {
+    let rest = cpus_in(sets, set).difference(taken);
+    if rest.is_empty() {
+        machine.plan.housekeeping.to_string()
+    } else {
+        rest.to_string()
+    }
 }
 
 fn is_ours(set: &Path) -> bool {
@@ -144,6 +218,7 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
     let expected = format!("no set but our own with processes on the isolated CPUs {allowed}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
+    let mut mend = Mend::default();
     for set in below(&sets.mount) {
         // What is below a set of ours is whose it is; what is above all sets is no set, whatever its name.
         let within = set.strip_prefix(&sets.mount).unwrap_or(&set);
@@ -161,8 +236,14 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         // The kernel's own threads that are bound to their CPUs stay in the top set.
         let inside = inside.iter().filter(|pid| is_free(machine, **pid)).count();
         if inside > 0 {
-            let set = named(sets, &set);
-            wrong.push(format!("{set} ({inside} processes, CPUs {both})"));
+            let name = named(sets, &set);
+            wrong.push(format!("{name} ({inside} processes, CPUs {both})"));
+            if applying_changes(sets, &set) {
+                mend.is_applied = true;
+            } else {
+                let cpus = cpus_without(machine, sets, &set, &allowed);
+                mend.by(&name, set_file(machine, &set, "cpuset.cpus", &cpus));
+            }
         }
     }
     if seen == 0 {
@@ -174,7 +255,7 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     } else {
         some_of(&wrong)
     };
-    Check::new(name, files, expected, told, is_fine, APPLY)
+    mend.check(name, files, expected, told, is_fine)
 }
 
 fn is_free(machine: &Machine<'_>, pid: i32) -> bool {

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where interrupts may come to (kernel documentation: core-api/irq/irq-affinity.rst).
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
 use super::check::{APPLY, Check, UNREADABLE, some_of};
 use super::machine::Machine;
+use super::remedy;
 use crate::CpuList;
 
 const IRQS: &str = "proc/irq";
 const IRQBALANCE: &str = "etc/default/irqbalance";
-const WRITABLE: u32 = 0o200;
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let default = format!("{IRQS}/default_smp_affinity");
@@ -30,6 +27,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
     let files = format!("/{IRQS}/*/smp_affinity_list, effective_affinity_list");
     let expected = format!("no interrupt for the isolated CPUs {}", machine.isolated);
     let (mut wrong, mut fixed, mut moving, mut seen) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut commands = Vec::new();
     for irq in machine.names(IRQS) {
         let file = format!("{IRQS}/{irq}/smp_affinity_list");
         let Some(allowed) = machine.value::<CpuList>(&file) else {
@@ -44,8 +42,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
         if !may_come && !comes {
             continue;
         }
-        let meta = fs::metadata(machine.path(&file));
-        let is_fixed = meta.is_ok_and(|meta| meta.permissions().mode() & WRITABLE == 0);
+        let is_fixed = machine.is_fixed_interrupt(&irq);
         let text = format!(
             "{irq} (CPUs {allowed}){}",
             if comes { "" } else { ", not now" }
@@ -57,6 +54,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
             moving.push(text);
         } else {
             wrong.push(text);
+            commands.push(remedy::interrupt(machine, &irq));
         }
     }
     if seen == 0 {
@@ -81,7 +79,8 @@ fn allowed(machine: &Machine<'_>) -> Check {
         }
     }
     let remedy = format!(
-        "{APPLY}; those that it calls fixed are the kernel's to place: isolcpus=managed_irq,… keeps them off from the next start on"
+        "{APPLY}, or one by one; an interrupt whose file refuses that is the kernel's to place: isolcpus=managed_irq,domain,{} keeps it off from the next start on",
+        machine.isolated
     );
     Check::new(
         "interrupts",
@@ -91,6 +90,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
         wrong.is_empty(),
         remedy,
     )
+    .mended_by(commands)
 }
 
 /// The daemon that moves interrupts about, if it runs.

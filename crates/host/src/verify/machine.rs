@@ -2,6 +2,7 @@
 //! The machine to verify, with its plan.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -57,6 +58,13 @@ impl<'a> Machine<'a> {
 
     pub(super) fn role(&self, cpu: CpuId) -> Option<Role> {
         self.plan.group_of(cpu).map(|group| group.role)
+    }
+
+    /// Whether the kernel lets nobody choose an interrupt's CPUs.
+    pub(super) fn is_fixed_interrupt(&self, irq: &str) -> bool {
+        const WRITABLE: u32 = 0o200;
+        let meta = fs::metadata(self.path(&format!("proc/irq/{irq}/smp_affinity_list")));
+        meta.is_ok_and(|meta| meta.permissions().mode() & WRITABLE == 0)
     }
 
     pub(super) fn path(&self, below: &str) -> PathBuf {

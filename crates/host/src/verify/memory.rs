@@ -7,8 +7,7 @@ use crate::partition::HugePages;
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let pool = |pages: &HugePages| {
-        let (node, kib) = (pages.node, pages.page_kib);
-        let directory = format!("sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB");
+        let directory = pages.directory();
         let file = format!("/{directory}/nr_hugepages");
         let expected = format!("at least {} pages", pages.pages);
         let Some(total) = machine.value::<u64>(&format!("{directory}/nr_hugepages")) else {

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use super::check::APPLY;
 use super::*;
 use crate::CpuId;
 use crate::partition::parts::{class, group, list};
@@ -27,7 +28,7 @@ fn plan() -> Plan {
             class("forwarding", "1,4", 0xc, 100, 1),
         ],
         huge_pages: vec![HugePages {
-            node: 0,
+            node: Some(0),
             page_kib: 2048,
             pages: 64,
             data_plane_mib: 128,
@@ -145,6 +146,14 @@ const MACHINE: &[(&str, &str)] = &[
     (
         "etc/vpp/startup.conf",
         "cpu {\n  main-core 0\n  corelist-workers 1\n}\n",
+    ),
+    (
+        "etc/sysconfig/network-scripts/ifcfg-vhost0",
+        "DEVICE=vhost0\nCPU_LIST='0x02'\n",
+    ),
+    (
+        "etc/contrail/common_vrouter.env",
+        "CPU_CORE_MASK=0x2\nSERVICE_CORE_MASK=0,3\nDPDK_CTRL_THREAD_MASK=\"(0,3)\"\n",
     ),
     ("etc/nova/nova.conf", "[compute]\ncpu_dedicated_set = 2,5\n"),
     (
@@ -442,6 +451,16 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
             "cpu { \n corelist-workers 1-2\n}",
             &["vpp"],
         ),
+        (
+            "etc/sysconfig/network-scripts/ifcfg-vhost0",
+            "DEVICE=vhost0\nCPU_LIST=(1,2)",
+            &["vrouter"],
+        ),
+        (
+            "etc/contrail/common_vrouter.env",
+            "SERVICE_CORE_MASK=0x9\nDPDK_CTRL_THREAD_MASK='0,1'",
+            &["vrouter"],
+        ),
         ("etc/nova/nova.conf", "cpu_dedicated_set=1-2", &["nova"]),
         (
             "etc/libvirt/qemu/db.xml",
@@ -472,6 +491,67 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
             assert!(check.remedy.is_some(), "{check:?}");
         }
     }
+}
+
+/// What applying never touches is not its to mend: each remedy names it and has a command.
+#[test]
+fn remedies_name_what_applying_leaves_alone() {
+    let pinned = "Name:\tcron\nVmSize:\t1 kB\nCpus_allowed_list:\t1";
+    let spread = "Name:\tcron\nVmSize:\t1 kB\nCpus_allowed_list:\t0-5";
+    let spoilt: &[(&str, &str, &str, &str)] = &[
+        (
+            "proc/20/task/20/status",
+            pinned,
+            "cron (20)",
+            "taskset --pid --cpu-list 0,3 20",
+        ),
+        ("proc/20/task/20/status", spread, "apply", APPLY),
+        (
+            "proc/irq/24/smp_affinity_list",
+            "0-1",
+            "apply",
+            "echo 0,3 > /proc/irq/24/smp_affinity_list",
+        ),
+        (
+            "sys/fs/cgroup/system.slice/cpuset.cpus.exclusive",
+            "0-1",
+            "/system.slice",
+            "echo 0 > /sys/fs/cgroup/system.slice/cpuset.cpus.exclusive",
+        ),
+        (
+            "sys/fs/cgroup/system.slice/cpuset.cpus.effective",
+            "0-1,3",
+            "apply",
+            APPLY,
+        ),
+    ];
+    let made = Made::new();
+    for (file, text, named, command) in spoilt {
+        let checks = made.spoilt(file, text, || made.checks());
+        let wrong: Vec<&Check> = checks
+            .iter()
+            .filter(|check| check.verdict == Verdict::Fail)
+            .collect();
+        assert_eq!(wrong.len(), 1, "{file}: {wrong:#?}");
+        let remedy = wrong[0].remedy.as_deref().unwrap();
+        assert!(remedy.contains(named), "{remedy}");
+        assert_eq!(wrong[0].commands, [*command], "{file}");
+    }
+    // A set within another is not one that applying changes.
+    made.write("sys/fs/cgroup/system.slice/own/cgroup.procs", "20");
+    let checks = made.spoilt(
+        "sys/fs/cgroup/system.slice/own/cpuset.cpus.effective",
+        "1,3",
+        || made.checks(),
+    );
+    let check = checks
+        .iter()
+        .find(|check| check.name == "cpu-sets")
+        .unwrap();
+    assert_eq!(
+        check.commands,
+        ["echo 3 > /sys/fs/cgroup/system.slice/own/cpuset.cpus"]
+    );
 }
 
 /// CPU sets of version 1, and forwarding CPUs that sleep.

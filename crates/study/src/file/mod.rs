@@ -27,13 +27,13 @@ pub use procedures::{
     AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, ResetPlan, SystemRecoveryPlan,
 };
 pub use published::{Published, PublishedFigure, Ratio};
+pub use quietwire_base::Idle;
 pub use study_file::{
     Case, Goal, LatencyProbe, Neighbours, Search, StudyFile, Sweep, TesterSettings, Traffic, Trials,
 };
 pub use tenants::TenantsPlan;
 pub use values::{
-    FrameSize, Idle, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch,
-    Topology,
+    FrameSize, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch, Topology,
 };
 
 /// FD.io's: so many full trials' lengths are measured at a load.

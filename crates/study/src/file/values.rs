@@ -122,17 +122,6 @@ pub enum Mode {
     Bridge,
 }
 
-/// What a forwarding thread does when no packet came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Idle {
-    /// Polls again at once.
-    #[default]
-    Poll,
-    /// Yields the CPU to others first.
-    Yield,
-}
-
 /// Whether there are neighbours, and where they may run. Those that name a place are of the forwarding CPUs' neighbourhood;
 /// on a machine that has no such CPUs the case is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //! Changes asked for while the switch runs, as edits of what it was asked for before. Whether the result makes sense is
 //! found by planning it, as at the start.
 
-use quietwire_host::CpuList;
+use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
@@ -174,7 +174,7 @@ pub struct AddPort {
     /// Transmit queues.
     pub tx_queues: Option<u16>,
     /// CPUs that its receive queues are mapped to, in turn.
-    pub rx_cpus: Option<CpuList>,
+    pub rx_cpus: Option<CpuSequence>,
     /// The bridge to put it in.
     pub bridge: Option<String>,
     /// How it behaves there.

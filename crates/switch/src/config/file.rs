@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use quietwire_host::CpuList;
+use quietwire_base::Idle;
+use quietwire_host::{CpuList, CpuSequence};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -14,7 +15,7 @@ use super::place::{Place, Placed, line_of, wrong};
 use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
 use super::settings::{
-    BridgeSetting, CrossConnectSetting, HugePages, Idle, Pinning, PortSetting, Settings,
+    BridgeSetting, CrossConnectSetting, HugePages, Pinning, PortSetting, Settings,
 };
 use crate::error::SwitchError;
 
@@ -56,7 +57,7 @@ struct Port {
     uri: String,
     rx_queues: Option<u16>,
     tx_queues: Option<u16>,
-    rx_cpus: Option<CpuList>,
+    rx_cpus: Option<CpuSequence>,
     #[serde(default)]
     bridging: BridgingSetting,
 }

@@ -20,7 +20,8 @@ mod write;
 pub use change::{AddPort, Change};
 pub use place::{Place, Placed};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
+pub use quietwire_base::Idle;
 pub use settings::{
-    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning,
-    PortSetting, Settings,
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
+    Settings,
 };

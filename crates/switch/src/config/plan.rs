@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use quietwire_base::Idle;
 use quietwire_dpdk::PortUri;
-use quietwire_host::{CpuId, CpuList};
+use quietwire_host::{CpuId, CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
@@ -14,8 +15,8 @@ use super::place::Place;
 use super::rebalance::Rules;
 use super::rules;
 use super::settings::{
-    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning,
-    PortSetting, Settings,
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
+    Settings,
 };
 use crate::error::SwitchError;
 use quietwire_tables::bridge::{self, BridgePort, PortVlans, TagType, Trunk, VlanSet};
@@ -30,6 +31,9 @@ const MAX_ENTRIES_LIMIT: u32 = 1 << 24;
 /// IEEE 802.1Q, table 8-7: recommended default, and range.
 const AGEING_S: u32 = 300;
 const AGEING_RANGE_S: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+/// Until ports have receive interrupts.
+const IDLE_INTERRUPT: &str =
+    "idle = \"interrupt\" is not supported by this build of the switch: use \"sleep\"";
 /// Numbers of ports have 16 bits in the address table; DPDK's own limit (RTE_MAX_ETHPORTS) is lower by far.
 const PORTS_MAX: usize = 1024;
 
@@ -45,7 +49,7 @@ pub struct PortPlan {
     /// Transmit queues, where that was said.
     pub tx_queues: Option<u16>,
     /// CPUs that its receive queues are mapped to, in turn; empty where the switch chooses.
-    pub rx_cpus: CpuList,
+    pub rx_cpus: CpuSequence,
     /// How it behaves in its bridge.
     pub bridging: BridgingSetting,
 }
@@ -61,7 +65,7 @@ impl PortPlan {
     /// The CPU that a receive queue is mapped to.
     #[must_use]
     pub fn cpu_of(&self, queue: usize) -> Option<u32> {
-        let count = self.rx_cpus.iter().count();
+        let count = self.rx_cpus.iter().len();
         self.rx_cpus
             .iter()
             .nth(queue.checked_rem(count)?)
@@ -217,6 +221,13 @@ impl Settings {
     /// [`SwitchError::Config`] for what makes no sense, [`SwitchError::Lacks`] when the machine has too few CPUs.
     pub fn plan(self, online: &CpuList) -> Result<Plan, SwitchError> {
         let pinning = self.pinning.unwrap_or_default();
+        let idle = self.idle.unwrap_or_default();
+        if idle == Idle::Interrupt {
+            return Err(SwitchError::Config {
+                place: "idle".to_owned(),
+                what: IDLE_INTERRUPT.to_owned(),
+            });
+        }
         let cpus = Cpus::choose(&self, online, pinning)?;
         let ports = plan_ports(self.ports.as_deref().unwrap_or_default(), &cpus.forwarding)?;
         let mut members = Members::new(&ports);
@@ -260,7 +271,7 @@ impl Settings {
             rx_ring_size: self.rx_ring_size.unwrap_or(RING_SIZE),
             tx_ring_size: self.tx_ring_size.unwrap_or(RING_SIZE),
             frame_size_max: self.frame_size_max.unwrap_or(FRAME_SIZE_MAX),
-            idle: self.idle.unwrap_or_default(),
+            idle,
             pinning,
             huge_pages: self.huge_pages.unwrap_or_default(),
             memory_mib: self.memory_mib.unwrap_or(MEMORY_MIB),
@@ -470,7 +481,7 @@ fn plan_ports(
             )));
         }
         let rx_cpus = setting.rx_cpus.clone().unwrap_or_default();
-        if setting.rx_cpus.is_some() && !rx_cpus.difference(forwarding_cpus).is_empty() {
+        if setting.rx_cpus.is_some() && !rx_cpus.to_list().difference(forwarding_cpus).is_empty() {
             return Err(place.wrong(format!(
                 "port '{name}': rx-cpus {rx_cpus} are not all among the forwarding CPUs, {forwarding_cpus}"
             )));

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use quietwire_host::CpuList;
+use quietwire_base::Idle;
+use quietwire_host::{CpuList, CpuSequence};
 use serde::{Deserialize, Serialize};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
@@ -15,19 +16,6 @@ use super::rules::{Action, RuleSetting};
 
 /// Where the control socket is unless told otherwise.
 pub const CONTROL_SOCKET_DEFAULT: &str = "/run/quietwire/switch.sock";
-
-/// What a forwarding thread does when no frame has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Idle {
-    /// Looks again at once.
-    #[default]
-    Poll,
-    /// Lets other threads on its CPU run first (sched_yield(2)), after some looks in vain.
-    Yield,
-    /// Leaves its CPU to others for some 50 us (clock_nanosleep(2)), after some looks in vain.
-    Sleep,
-}
 
 /// Whether threads stay on the CPUs of their roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +52,8 @@ pub struct PortSetting {
     pub rx_queues: Option<u16>,
     /// Transmit queues; when not said 1 where memory is shared with a peer, else one for each forwarding thread.
     pub tx_queues: Option<u16>,
-    /// CPUs that its receive queues are mapped to, in turn; the switch chooses when not said.
-    pub rx_cpus: Option<CpuList>,
+    /// CPUs that its receive queues are mapped to, in this order and in turn; the switch chooses when not said.
+    pub rx_cpus: Option<CpuSequence>,
     /// How it behaves in its bridge.
     pub bridging: BridgingSetting,
     /// Where that was written.

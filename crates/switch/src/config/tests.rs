@@ -82,6 +82,35 @@ fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
 const TWO: [(&str, &str); 2] = [("a", "null:"), ("b", "null:")];
 
 #[test]
+fn every_idle_is_read_and_interrupt_is_refused_with_what_to_use() {
+    for idle in Idle::ALL {
+        let text = format!("idle = \"{}\"\n", idle.name());
+        let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
+        assert_eq!(settings.idle, Some(idle));
+        let planned = settings.plan(&"0-3".parse().unwrap());
+        match (idle, planned) {
+            (Idle::Interrupt, Err(error)) => {
+                let error = error.to_string();
+                let wanted = "idle = \"interrupt\" is not supported by this build of the switch: use \"sleep\"";
+                assert!(error.contains(wanted), "{error}");
+            }
+            (Idle::Interrupt, Ok(_)) => panic!("interrupt is planned"),
+            (_, planned) => assert_eq!(planned.unwrap().idle, idle),
+        }
+    }
+}
+
+#[test]
+fn receive_queues_are_mapped_in_the_order_of_their_cpus() {
+    let text = "forwarding-cpus = \"1-3\"\n[[port]]\nname = \"a\"\nuri = \"null:\"\nrx-queues = 4\nrx-cpus = \"3,1,1\"\n";
+    let settings = Settings::parse(Path::new("switch.toml"), text).unwrap();
+    let plan = settings.plan(&"0-3".parse().unwrap()).unwrap();
+    let cpus: Vec<Option<u32>> = (0..4).map(|queue| plan.ports[0].cpu_of(queue)).collect();
+    assert_eq!(cpus, [Some(3), Some(1), Some(1), Some(3)]);
+    assert!(plan.to_toml().unwrap().contains("rx-cpus = \"3,1,1\""));
+}
+
+#[test]
 fn a_file_becomes_a_plan() {
     let plan = parse(FILE).unwrap().plan(&online()).unwrap();
     assert_eq!(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What runs, written as a file that asks for the same.
 
-use quietwire_host::CpuList;
+use quietwire_base::Idle;
+use quietwire_host::{CpuList, CpuSequence};
 use serde::Serialize;
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
@@ -10,7 +11,7 @@ use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSe
 use super::plan::{Group, Plan};
 use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
-use super::settings::{HugePages, Idle, Pinning};
+use super::settings::{HugePages, Pinning};
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -59,7 +60,7 @@ struct Port<'plan> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tx_queues: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rx_cpus: Option<&'plan CpuList>,
+    rx_cpus: Option<&'plan CpuSequence>,
     #[serde(skip_serializing_if = "is_default")]
     bridging: &'plan BridgingSetting,
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::partition::{Impossible, Plan, Wishes, derive, plan};
+use quietwire_host::partition::{Impossible, Plan, Wishes, derive, plan, propose};
 use quietwire_host::render::Target;
 
 use crate::commands::host::open;
@@ -102,8 +102,8 @@ pub(super) fn run(args: &MakeArgs) -> Result<()> {
 
 pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
     let root = open(&args.root)?;
-    let wishes = derive(&Inventory::read(root.path()));
-    print(wishes.to_toml()?.trim_end())
+    let proposal = propose(&Inventory::read(root.path()));
+    print(proposal.to_toml()?.trim_end())
 }
 
 pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
@@ -147,6 +147,10 @@ fn told(plan: &Plan) -> String {
             format!("{} {}", group.role.name(), group.name)
         };
         let nodes: Vec<String> = group.nodes.iter().map(u32::to_string).collect();
+        let place = match nodes.is_empty() {
+            true => ", node unknown".to_owned(),
+            false => format!(" on node {}", nodes.join(", ")),
+        };
         let memory = if group.memory_mib > 0 {
             format!(", {} MiB of huge pages", group.memory_mib)
         } else {
@@ -157,9 +161,8 @@ fn told(plan: &Plan) -> String {
             .as_ref()
             .map_or(String::new(), |class| format!(", class {class}"));
         lines.push(format!(
-            "{name:<WIDTH$} CPUs {} on node {}{memory}{class}",
+            "{name:<WIDTH$} CPUs {}{place}{memory}{class}",
             group.cpus,
-            nodes.join(", ")
         ));
     }
     lines.push(String::new());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire partition verify`: whether the machine is as its plan has it. Never writes to the machine.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use clap::Args;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
-use quietwire_host::apply::applied_plan;
+use quietwire_host::apply::{ApplyError, applied_plan};
 use quietwire_host::partition::Plan;
 use quietwire_host::verify::{Check, Sample, Verdict, exposition, live_checks, static_checks};
 use quietwire_switch::MetricsServer;
 
 use super::arguments::{MachineArgs, PlanArgs};
-use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
@@ -53,6 +54,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// As above, while watching.
 const LOOK_WATCHING: Duration = Duration::from_secs(1);
 
+/// Commands that mend a check, of which more are in JSON.
+const COMMANDS_SHOWN: usize = 5;
+
 /// Reads `127.0.0.1:9400`, `[::1]:9400` or `9400`.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let local = text.parse::<u16>().map(|port| format!("127.0.0.1:{port}"));
@@ -71,7 +75,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     let machine = args.machine.open()?;
     let root = machine.root.path();
     let named = args.plan.read(root)?;
-    let applied = || applied_plan(&machine.state_directory);
+    let applied =
+        || applied_plan(&machine.state_directory).map_err(|error| unreadable(error, &args.machine));
     let plan = match named {
         Some(plan) => plan,
         None => applied()?.ok_or_else(|| {
@@ -97,6 +102,19 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
         print(list(&checks))?;
     }
     outcome(&checks)
+}
+
+/// The applied plan is root's.
+fn unreadable(error: ApplyError, machine: &MachineArgs) -> anyhow::Error {
+    match error {
+        ApplyError::State { cause, .. }
+            if machine.is_live() && cause.kind() == ErrorKind::PermissionDenied =>
+        {
+            let text = "reading the applied plan requires root: run the same command with sudo, or name the plan with --config or --plan";
+            Lacking(text.to_owned()).into()
+        }
+        error => error.into(),
+    }
 }
 
 fn outcome(checks: &[Check]) -> Result<()> {
@@ -145,6 +163,15 @@ fn list(checks: &[Check]) -> String {
         }
         if let Some(remedy) = &check.remedy {
             lines.push(format!("{:8}-> {remedy}", ""));
+        }
+        let shown = check.commands.iter().take(COMMANDS_SHOWN);
+        lines.extend(shown.map(|command| format!("{:10} $ {command}", "")));
+        let more = check.commands.len().saturating_sub(COMMANDS_SHOWN);
+        if more > 0 {
+            lines.push(format!(
+                "{:10} and {more} more commands (--json lists all)",
+                ""
+            ));
         }
     }
     let count = |verdict| {

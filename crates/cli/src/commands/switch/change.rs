@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
-use quietwire_host::CpuList;
+use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::bridging::StaticSetting;
 use quietwire_switch::config::layer3::VrfSetting;
@@ -59,9 +59,9 @@ enum Add {
         /// Transmit queues. [default: one for each forwarding CPU, at most `queues` of the URI; 1 for pcap]
         #[arg(long, value_name = "N")]
         tx_queues: Option<u16>,
-        /// CPUs that its receive queues are mapped to, in turn.
+        /// CPUs that its receive queues are mapped to, in this order and in turn.
         #[arg(long, value_name = "LIST")]
-        rx_cpus: Option<CpuList>,
+        rx_cpus: Option<CpuSequence>,
         /// Bridge to put it in.
         #[arg(long, value_name = "NAME")]
         bridge: Option<String>,

@@ -113,15 +113,20 @@ impl Attempt<'_> {
             .split('.')
             .map(|part| part.parse::<u32>().unwrap_or(0));
         let release = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-        if self.cores.nodes.len() > 1 && release >= PAGES_BY_NODE {
+        let are_known = pools.iter().all(|pool| pool.node.is_some());
+        if are_known && self.cores.nodes.len() > 1 && release >= PAGES_BY_NODE {
             let counts: Vec<String> = pools
                 .iter()
-                .map(|pool| format!("{}:{}", pool.node, pool.pages))
+                .filter_map(|pool| Some(format!("{}:{}", pool.node?, pool.pages)))
                 .collect();
             return counts.join(",");
         }
         let most = pools.iter().map(|pool| pool.pages).max().unwrap_or(0);
-        let nodes = self.machine.nodes.len().max(1) as u64;
+        let nodes = if are_known {
+            self.machine.nodes.len().max(1) as u64
+        } else {
+            1
+        };
         // Spread evenly, every node gets as many as the one that needs most.
         (most * nodes).to_string()
     }

@@ -11,8 +11,8 @@ use crate::{CpuId, CpuList};
 pub(super) struct Core {
     /// Its threads.
     pub(super) cpus: Vec<CpuId>,
-    /// Its node; 0 where the machine tells of none.
-    pub(super) node: u32,
+    /// Its NUMA node; none if it is unknown.
+    pub(super) node: Option<u32>,
     /// Which last level cache it has, as an index.
     pub(super) cache: usize,
     /// Whether SST-BF lets it run faster.
@@ -26,8 +26,8 @@ pub(super) struct Core {
 pub(super) struct Cores {
     /// Cores in order of their lowest CPUs.
     pub(super) all: Vec<Core>,
-    /// Nodes in order.
-    pub(super) nodes: Vec<u32>,
+    /// Nodes in order, first that of cores whose node is unknown.
+    pub(super) nodes: Vec<Option<u32>>,
     distances: BTreeMap<(u32, u32), u32>,
     core_of: BTreeMap<CpuId, usize>,
     owner: BTreeMap<CpuId, usize>,
@@ -64,7 +64,7 @@ impl Cores {
             core_of.extend(cpus.iter().map(|cpu| (*cpu, all.len())));
             let kind = place.and_then(|place| place.kind);
             all.push(Core {
-                node: place.and_then(|place| place.node).unwrap_or(0),
+                node: place.and_then(|place| place.node),
                 cache: caches.get(&cpu).copied().unwrap_or(0),
                 is_high: cpus.iter().any(|cpu| high.contains(*cpu)),
                 strength: place.and_then(|place| place.capacity).unwrap_or(
@@ -77,7 +77,7 @@ impl Cores {
                 cpus,
             });
         }
-        let mut nodes: Vec<u32> = all.iter().map(|core| core.node).collect();
+        let mut nodes: Vec<Option<u32>> = all.iter().map(|core| core.node).collect();
         nodes.sort_unstable();
         nodes.dedup();
         Self {
@@ -102,9 +102,9 @@ impl Cores {
         cpus.filter(move |sibling| *sibling != cpu)
     }
 
-    /// The node of a CPU.
+    /// The node of a CPU, if it is known.
     pub(super) fn node_of(&self, cpu: CpuId) -> Option<u32> {
-        Some(self.all.get(self.core_of(cpu)?)?.node)
+        self.all.get(self.core_of(cpu)?)?.node
     }
 
     /// Who has a CPU.
@@ -168,21 +168,28 @@ impl Cores {
         cores.filter(|threads| !threads.is_empty()).collect()
     }
 
+    /// CPUs whose node is unknown.
+    pub(super) fn without_node(&self) -> CpuList {
+        let cores = self.all.iter().filter(|core| core.node.is_none());
+        cores.flat_map(|core| core.cpus.iter().copied()).collect()
+    }
+
     /// Nodes of some CPUs, in order.
-    pub(super) fn nodes_of(&self, cpus: &CpuList) -> Vec<u32> {
-        let mut nodes: Vec<u32> = cpus.iter().filter_map(|cpu| self.node_of(cpu)).collect();
+    pub(super) fn nodes_of(&self, cpus: &CpuList) -> Vec<Option<u32>> {
+        let mut nodes: Vec<Option<u32>> = cpus.iter().map(|cpu| self.node_of(cpu)).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
     }
 
     /// All nodes, those nearest to `from` first.
-    pub(super) fn nearest(&self, from: &[u32]) -> Vec<u32> {
+    pub(super) fn nearest(&self, from: &[Option<u32>]) -> Vec<Option<u32>> {
         /// More than any distance that the kernel knows.
         const FAR: u32 = 256;
-        let distance = |node: u32| {
-            let one = |from: &u32| {
-                let known = self.distances.get(&(*from, node)).copied();
+        let distance = |node: Option<u32>| {
+            let one = |from: &Option<u32>| {
+                let known = from.zip(node);
+                let known = known.and_then(|pair| self.distances.get(&pair).copied());
                 known.unwrap_or(if *from == node { 0 } else { FAR })
             };
             from.iter().map(one).min().unwrap_or(0)
@@ -191,6 +198,12 @@ impl Cores {
         nodes.sort_by_key(|node| (distance(*node), *node));
         nodes
     }
+}
+
+/// Nodes in a message: `0, 1`, and `unknown` for those that are.
+pub(super) fn in_words(nodes: &[Option<u32>]) -> String {
+    let word = |node: &Option<u32>| node.map_or("unknown".to_owned(), |node| node.to_string());
+    nodes.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
 fn distances(machine: &Inventory) -> BTreeMap<(u32, u32), u32> {

@@ -5,6 +5,7 @@ use crate::inventory::Nic;
 use crate::{CpuId, CpuList};
 
 use super::super::wishes::CpuWish;
+use super::cores::in_words;
 use super::{Attempt, Member, Role, Whose, listed};
 
 impl<'a> Attempt<'a> {
@@ -110,18 +111,22 @@ impl<'a> Attempt<'a> {
     }
 
     fn check_node(&mut self, member: &Member) {
-        let Some(node) = member.node.filter(|node| !self.cores.nodes.contains(node)) else {
+        let Some(node) = member
+            .node
+            .filter(|node| !self.cores.nodes.contains(&Some(*node)))
+        else {
             return;
         };
-        let nodes: Vec<String> = self.cores.nodes.iter().map(u32::to_string).collect();
-        self.conflict(
-            &member.name,
+        let nodes = &self.cores.nodes;
+        let text = if nodes.iter().all(Option::is_none) {
+            format!("node {node} is requested, and the nodes of this machine's CPUs are unknown")
+        } else {
             format!(
                 "node {node} has no CPUs; nodes with CPUs are {}",
-                nodes.join(", ")
-            ),
-            "the node that fits best",
-        );
+                in_words(nodes)
+            )
+        };
+        self.conflict(&member.name, text, "the node that fits best");
         match member.whose {
             Whose::Forwarding => self.nearest.forwarding.node = None,
             Whose::Guest(at) => self
@@ -225,7 +230,7 @@ impl<'a> Attempt<'a> {
     fn check_list_near_controllers(&mut self, index: usize, cpus: &CpuList) {
         let nodes = self.cores.nodes_of(cpus);
         for nic in self.wished_nics() {
-            let Some(node) = nic.node.filter(|node| !nodes.contains(node)) else {
+            let Some(node) = nic.node.filter(|node| !nodes.contains(&Some(*node))) else {
                 continue;
             };
             let on_node: Vec<CpuId> = self

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::super::plan::{HugePages, Plan, Role};
 use super::Attempt;
+use super::cores::in_words;
 
 /// Size of a large huge page on x86-64 and on Arm with base pages of 4 KiB, KiB.
 const GIB_PAGE_KIB: u64 = 1 << 20;
@@ -44,11 +45,11 @@ impl Attempt<'_> {
             return;
         };
         let page_mib = |mib: u64| (mib * KIB_PER_MIB).div_ceil(page_kib);
-        let mut data_plane: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut data_plane: BTreeMap<Option<u32>, u64> = BTreeMap::new();
         for node in self.cores.nodes_of(&plan.cpus(Role::Forwarding)) {
             data_plane.insert(node, self.data_plane_mib(node, page_kib));
         }
-        let mut pages: BTreeMap<u32, u64> = data_plane
+        let mut pages: BTreeMap<Option<u32>, u64> = data_plane
             .iter()
             .map(|(node, mib)| (*node, page_mib(*mib)))
             .collect();
@@ -79,7 +80,7 @@ impl Attempt<'_> {
                 "huge-pages",
                 format!(
                     "node {}: {} pages of {} KiB, {} MiB of them for the data plane and {guests} MiB for guests",
-                    pool.node, pool.pages, pool.page_kib, pool.data_plane_mib
+                    in_words(&[pool.node]), pool.pages, pool.page_kib, pool.data_plane_mib
                 ),
             );
         }
@@ -117,7 +118,7 @@ impl Attempt<'_> {
                 .machine
                 .nodes
                 .iter()
-                .filter(|node| node.cpus.as_ref().is_some_and(|cpus| !cpus.is_empty()))
+                .filter(|node| node.cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()))
                 .all(|node| node.memory_mib.is_some_and(|mib| mib >= LARGE_NODE_MIB));
         if sizes.contains(&GIB_PAGE_KIB) && has_large_nodes && self.machine.is_virtual != Some(true)
         {
@@ -144,9 +145,10 @@ impl Attempt<'_> {
         smallest
     }
 
-    /// What may be huge pages on a node, MiB; none where its memory is not known.
-    fn room_mib(&self, node: u32) -> Option<u64> {
-        let known = self.machine.nodes.iter().find(|known| known.node == node);
+    /// What may be huge pages on a node, MiB; none where its memory is not known. CPUs of unknown nodes share all memory.
+    fn room_mib(&self, node: Option<u32>) -> Option<u64> {
+        let known = self.machine.nodes.iter();
+        let known = known.into_iter().find(|known| Some(known.node) == node);
         let mib = match known {
             Some(known) => known.memory_mib,
             None => self.machine.memory_mib,
@@ -154,7 +156,7 @@ impl Attempt<'_> {
         Some(mib - mib / KEPT_PART)
     }
 
-    fn data_plane_mib(&self, node: u32, page_kib: u64) -> u64 {
+    fn data_plane_mib(&self, node: Option<u32>, page_kib: u64) -> u64 {
         if let Some(wished) = self.wishes.forwarding.memory_mib {
             return wished;
         }
@@ -162,7 +164,7 @@ impl Attempt<'_> {
         let mtus: Vec<u16> = wishes
             .filter(|wish| {
                 self.nic(&wish.pci)
-                    .is_some_and(|nic| nic.node.is_none_or(|of| of == node))
+                    .is_some_and(|nic| nic.node.is_none() || node.is_none() || nic.node == node)
             })
             .map(|wish| wish.mtu.unwrap_or(super::nics::MTU))
             .collect();
@@ -180,7 +182,7 @@ impl Attempt<'_> {
     }
 
     /// What is wished for the data plane has to be there.
-    fn fit_data_plane(&mut self, pages: &mut BTreeMap<u32, u64>, page_kib: u64) {
+    fn fit_data_plane(&mut self, pages: &mut BTreeMap<Option<u32>, u64>, page_kib: u64) {
         for (node, count) in pages {
             let Some(room) = self.room_mib(*node) else {
                 continue;
@@ -191,7 +193,7 @@ impl Attempt<'_> {
                 let instead = most * page_kib / KIB_PER_MIB;
                 self.conflict(
                     "forwarding",
-                    format!("{wished} MiB of huge pages are wished on node {node}, and it can give {room} MiB beside what the kernel keeps"),
+                    format!("{wished} MiB of huge pages are wished on node {}, and it can give {room} MiB beside what the kernel keeps", in_words(&[*node])),
                     format!("{instead} MiB"),
                 );
                 self.nearest.forwarding.memory_mib = Some(instead);
@@ -205,7 +207,7 @@ impl Attempt<'_> {
         &mut self,
         at: usize,
         plan: &mut Plan,
-        pages: &mut BTreeMap<u32, u64>,
+        pages: &mut BTreeMap<Option<u32>, u64>,
         page_kib: u64,
     ) {
         let Some(wish) = self.wishes.guests.get(at).cloned() else {
@@ -218,12 +220,15 @@ impl Attempt<'_> {
         else {
             return;
         };
-        let nodes = group.nodes.clone();
+        let mut nodes: Vec<Option<u32>> = group.nodes.iter().copied().map(Some).collect();
+        if nodes.is_empty() {
+            nodes.push(None);
+        }
         group.memory_mib = wish.memory_mib;
         let count = nodes.len().max(1) as u64;
         let share_mib = wish.memory_mib.div_ceil(count);
         let share = (share_mib * KIB_PER_MIB).div_ceil(page_kib);
-        let mut short: Option<(u32, u64)> = None;
+        let mut short: Option<(Option<u32>, u64)> = None;
         for node in &nodes {
             let taken = pages.get(node).copied().unwrap_or(0);
             let Some(room) = self.room_mib(*node) else {
@@ -240,7 +245,7 @@ impl Attempt<'_> {
             let instead = free * count;
             self.conflict(
                 &wish.name,
-                format!("{} MiB of huge pages are wished, of which {share_mib} MiB on node {node}, and {free} MiB are left there", wish.memory_mib),
+                format!("{} MiB of huge pages are wished, of which {share_mib} MiB on node {}, and {free} MiB are left there", wish.memory_mib, in_words(&[node])),
                 format!("{instead} MiB"),
             );
             if let Some(guest) = self

@@ -34,7 +34,10 @@ impl Attempt<'_> {
             }
             let near: Vec<CpuId> = forwarding
                 .iter()
-                .filter(|cpu| nic.node.is_none() || self.cores.node_of(*cpu) == nic.node)
+                .filter(|cpu| {
+                    let node = self.cores.node_of(*cpu);
+                    nic.node.is_none() || node.is_none() || node == nic.node
+                })
                 .collect();
             let (cpus, place) = if near.is_empty() {
                 (
@@ -42,13 +45,17 @@ impl Attempt<'_> {
                     "which are on another node, as its own has none".to_owned(),
                 )
             } else {
-                (
-                    near,
-                    nic.node
-                        .map_or("whichever, as its node is not known".to_owned(), |node| {
-                            format!("on its node {node}")
-                        }),
-                )
+                let is_known = near.iter().all(|cpu| self.cores.node_of(*cpu).is_some());
+                let place = match nic.node {
+                    None => "whichever, as its node is not known".to_owned(),
+                    Some(node) if is_known => format!("on its node {node}"),
+                    Some(node) => {
+                        format!(
+                            "whichever, as it is on node {node} and the nodes of CPUs are unknown"
+                        )
+                    }
+                };
+                (near, place)
             };
             let beside = nodes
                 .iter()

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::{CpuId, CpuList};
 
 use super::super::wishes::{CpuWish, SiblingPolicy};
+use super::cores::in_words;
 use super::{Attempt, Member, Role, Whose, listed};
 
 impl Attempt<'_> {
@@ -77,8 +78,8 @@ impl Attempt<'_> {
 
     /// Cores with free threads: the first of each node first, fast ones last.
     fn host_cores(&self) -> Vec<usize> {
-        let mut turns: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut cores: Vec<(bool, usize, u32, usize)> = Vec::new();
+        let mut turns: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+        let mut cores: Vec<(bool, usize, Option<u32>, usize)> = Vec::new();
         for (index, core) in self.cores.all.iter().enumerate() {
             if self.cores.free(index).next().is_some() {
                 let turn = turns.entry(core.node).or_default();
@@ -121,14 +122,10 @@ impl Attempt<'_> {
     fn place_forwarding(&mut self, index: usize) {
         let forwarding = &self.wishes.forwarding;
         let nics = self.wished_nics();
-        let known = |node: &u32| self.cores.nodes.contains(node);
-        let nic_nodes: Vec<u32> = match forwarding.node.filter(known) {
+        let known = |node: &Option<u32>| node.is_some() && self.cores.nodes.contains(node);
+        let nic_nodes: Vec<Option<u32>> = match Some(forwarding.node).filter(known) {
             Some(node) => vec![node],
-            None => nics
-                .iter()
-                .filter_map(|nic| nic.node)
-                .filter(known)
-                .collect(),
+            None => nics.iter().map(|nic| nic.node).filter(known).collect(),
         };
         let mut distinct = nic_nodes.clone();
         distinct.sort_unstable();
@@ -148,13 +145,13 @@ impl Attempt<'_> {
         if forwarding.node.is_none() && self.crosses_nodes(index, wished, &distinct) {
             return;
         }
-        let room: BTreeMap<u32, usize> = self
+        let room: BTreeMap<Option<u32>, usize> = self
             .cores
             .nodes
             .iter()
             .map(|node| (*node, self.forwarding_room(*node)))
             .collect();
-        let room_on = |node: &u32| room.get(node).copied().unwrap_or(0);
+        let room_on = |node: &Option<u32>| room.get(node).copied().unwrap_or(0);
         if let Some(full) = distinct
             .iter()
             .find(|node| room_on(node) == 0 && distinct.len() > 1)
@@ -180,7 +177,6 @@ impl Attempt<'_> {
             } else {
                 "threads of whole cores"
             };
-            let places: Vec<String> = nodes.iter().map(u32::to_string).collect();
             let whose = if !is_tied {
                 String::new()
             } else if forwarding.node.is_some() {
@@ -196,7 +192,7 @@ impl Attempt<'_> {
                 "forwarding",
                 format!(
                     "{count} CPUs are wished, and {capacity} {what} are free on node {}{whose}",
-                    places.join(" and ")
+                    in_words(&nodes)
                 ),
                 format!("{capacity} CPUs"),
             );
@@ -214,11 +210,16 @@ impl Attempt<'_> {
     }
 
     /// Fewer CPUs than nodes with controllers: some path would cross between nodes.
-    fn crosses_nodes(&mut self, index: usize, wished: Option<usize>, nodes: &[u32]) -> bool {
+    fn crosses_nodes(
+        &mut self,
+        index: usize,
+        wished: Option<usize>,
+        nodes: &[Option<u32>],
+    ) -> bool {
         let Some(count) = wished.filter(|count| *count > 0 && *count < nodes.len()) else {
             return false;
         };
-        let places = join(nodes.iter().map(u32::to_string));
+        let places = in_words(nodes);
         self.conflict(
             "forwarding",
             format!("controllers are on nodes {places}, and with {count} CPUs packets of some would cross to another node"),
@@ -234,7 +235,7 @@ impl Attempt<'_> {
     }
 
     /// CPUs that could forward on a node.
-    fn forwarding_room(&self, node: u32) -> usize {
+    fn forwarding_room(&self, node: Option<u32>) -> usize {
         let cores = self.cores.all.iter().enumerate();
         let untouched =
             cores.filter(|(at, core)| core.node == node && self.cores.is_untouched(*at));
@@ -245,32 +246,33 @@ impl Attempt<'_> {
     }
 
     /// Nodes with room, the one with the most first and then those nearest to it.
-    fn free_nodes(&self, room: &BTreeMap<u32, usize>) -> Vec<u32> {
+    fn free_nodes(&self, room: &BTreeMap<Option<u32>, usize>) -> Vec<Option<u32>> {
         let best = room
             .iter()
             .max_by_key(|(node, room)| (**room, Reverse(**node)));
-        let from: Vec<u32> = best.iter().map(|(node, _)| **node).collect();
+        let from: Vec<Option<u32>> = best.iter().map(|(node, _)| **node).collect();
         let mut nodes = self.cores.nearest(&from);
         nodes.retain(|node| room.get(node).is_some_and(|room| *room > 0));
         nodes
     }
 
-    fn leave_out_controllers_of(&mut self, node: u32) {
+    fn leave_out_controllers_of(&mut self, node: Option<u32>) {
         let gone: Vec<String> = self
             .wished_nics()
             .iter()
-            .filter(|nic| nic.node == Some(node))
+            .filter(|nic| nic.node == node)
             .map(|nic| nic.pci_address.clone())
             .collect();
         self.conflict(
             "forwarding",
             format!(
-                "no core is free on node {node}, where {} is",
+                "no core is free on node {}, where {} is",
+                in_words(&[node]),
                 gone.join(", ")
             ),
             "the controllers of that node are left out",
         );
-        let is_gone = |pci: &str| self.nic(pci).is_some_and(|nic| nic.node == Some(node));
+        let is_gone = |pci: &str| self.nic(pci).is_some_and(|nic| nic.node == node);
         let kept: Vec<_> = self
             .nearest
             .nics
@@ -282,8 +284,8 @@ impl Attempt<'_> {
     }
 
     /// Somebody else has every core: the last one who has some gives one back.
-    fn no_room_for_forwarding(&mut self, nodes: &[u32]) {
-        let places = join(nodes.iter().map(u32::to_string));
+    fn no_room_for_forwarding(&mut self, nodes: &[Option<u32>]) {
+        let places = in_words(nodes);
         let place = if places.is_empty() {
             String::new()
         } else {
@@ -294,13 +296,10 @@ impl Attempt<'_> {
                 continue;
             };
             let cpus = self.cores.of(index);
-            let last = cpus.iter().rev().find(|cpu| {
-                nodes.is_empty()
-                    || self
-                        .cores
-                        .node_of(*cpu)
-                        .is_some_and(|node| nodes.contains(&node))
-            });
+            let last = cpus
+                .iter()
+                .rev()
+                .find(|cpu| nodes.is_empty() || nodes.contains(&self.cores.node_of(*cpu)));
             let Some(core) = last.and_then(|cpu| self.cores.core_of(cpu)) else {
                 continue;
             };
@@ -348,7 +347,7 @@ impl Attempt<'_> {
     }
 
     /// Cores of a node that nobody has, in the order in which forwarding wants them.
-    fn best_cores(&self, node: u32) -> Vec<usize> {
+    fn best_cores(&self, node: Option<u32>) -> Vec<usize> {
         let first = self.cores.all.iter().position(|core| core.node == node);
         let mut free: Vec<usize> = (0..self.cores.all.len())
             .filter(|at| self.cores.is_untouched(*at))
@@ -378,7 +377,7 @@ impl Attempt<'_> {
         free
     }
 
-    fn take_forwarding(&mut self, index: usize, node: u32, share: usize) {
+    fn take_forwarding(&mut self, index: usize, node: Option<u32>, share: usize) {
         let mut left = share;
         for core in self.best_cores(node) {
             if left == 0 {
@@ -399,7 +398,7 @@ impl Attempt<'_> {
 
     fn explain_forwarding(&mut self, index: usize, is_tied: bool, is_default: bool) {
         let cpus = self.cores.of(index);
-        let nodes = join(self.cores.nodes_of(&cpus).iter().map(u32::to_string));
+        let nodes = self.cores.nodes_of(&cpus);
         let nics = join(self.wished_nics().iter().map(|nic| nic.pci_address.clone()));
         let why = if self.wishes.forwarding.node.is_some() {
             "as wished".to_owned()
@@ -413,10 +412,12 @@ impl Attempt<'_> {
         } else {
             ""
         };
-        self.reason(
-            "forwarding",
-            format!("CPUs {cpus}{count} of node {nodes}, {why}"),
-        );
+        let text = if nodes.iter().all(Option::is_none) {
+            format!("CPUs {cpus}{count}: the nodes are unknown, and not considered")
+        } else {
+            format!("CPUs {cpus}{count} of node {}, {why}", in_words(&nodes))
+        };
+        self.reason("forwarding", text);
         let high: CpuList = cpus.intersection(&self.machine.high_priority());
         if !high.is_empty() {
             let rest = cpus.difference(&high);
@@ -456,18 +457,24 @@ impl Attempt<'_> {
     fn place_guest(&mut self, index: usize, member: &Member) {
         let count = wished_count(member);
         let near = self.cores.nearest(&self.forwarding_nodes());
-        let room = |node: &u32| -> usize {
+        let room = |node: &Option<u32>| -> usize {
             let cores = self.cores.all.iter().enumerate();
             let untouched =
                 cores.filter(|(at, core)| core.node == *node && self.cores.is_untouched(*at));
             untouched.map(|(_, core)| core.cpus.len()).sum()
         };
-        let wished = member.node.filter(|node| self.cores.nodes.contains(node));
+        let wished = member
+            .node
+            .filter(|node| self.cores.nodes.contains(&Some(*node)));
         let whole = near.iter().copied().find(|node| room(node) >= count);
         let (nodes, why) = match (wished, whole) {
-            (Some(node), _) => (vec![node], format!("on node {node}, as wished")),
-            (None, Some(node)) => (
-                vec![node],
+            (Some(node), _) => (vec![Some(node)], format!("on node {node}, as wished")),
+            (None, Some(None)) => (
+                vec![None],
+                "the nodes are unknown, and not considered".to_owned(),
+            ),
+            (None, Some(Some(node))) => (
+                vec![Some(node)],
                 format!(
                     "on node {node}, the nearest to the forwarding CPUs with room for all of it"
                 ),
@@ -495,7 +502,7 @@ impl Attempt<'_> {
     }
 
     /// Whole free cores of a node; those that share a cache with forwarding, and fast ones, last.
-    fn guest_cores(&self, node: u32, quiet: &[usize]) -> Vec<usize> {
+    fn guest_cores(&self, node: Option<u32>, quiet: &[usize]) -> Vec<usize> {
         let mut cores = self.best_cores(node);
         // Stable: within each kind the order stays.
         cores.sort_by_key(|at| {
@@ -510,11 +517,13 @@ impl Attempt<'_> {
     fn place_neighbour(&mut self, index: usize, member: &Member) {
         let count = wished_count(member);
         let forwarding = self.forwarding_nodes();
-        let wished = member.node.filter(|node| self.cores.nodes.contains(node));
+        let wished = member
+            .node
+            .filter(|node| self.cores.nodes.contains(&Some(*node)));
         let quiet = self.caches_of_forwarding();
         let mut cores: Vec<(bool, bool, bool, bool, usize)> = Vec::new();
         for (at, core) in self.cores.all.iter().enumerate() {
-            if wished.is_none_or(|node| node == core.node) {
+            if wished.is_none_or(|node| Some(node) == core.node) {
                 cores.push((
                     quiet.contains(&core.cache),
                     forwarding.contains(&core.node),
@@ -619,7 +628,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn forwarding_nodes(&self) -> Vec<u32> {
+    fn forwarding_nodes(&self) -> Vec<Option<u32>> {
         self.cores
             .nodes_of(&self.cores.of(self.index(Whose::Forwarding)))
     }
@@ -645,19 +654,19 @@ fn wished_count(member: &Member) -> usize {
 /// there is room. Without weights, one node is filled after the other.
 fn split(
     count: usize,
-    nodes: &[u32],
-    weights: &[u32],
-    room: &BTreeMap<u32, usize>,
-) -> Vec<(u32, usize)> {
-    let mut shares: Vec<(u32, usize)> = nodes.iter().map(|node| (*node, 0)).collect();
-    let turn: Vec<u32> = if weights.is_empty() {
+    nodes: &[Option<u32>],
+    weights: &[Option<u32>],
+    room: &BTreeMap<Option<u32>, usize>,
+) -> Vec<(Option<u32>, usize)> {
+    let mut shares: Vec<(Option<u32>, usize)> = nodes.iter().map(|node| (*node, 0)).collect();
+    let turn: Vec<Option<u32>> = if weights.is_empty() {
         Vec::new()
     } else {
         nodes.to_vec()
     };
     let mut order = turn.into_iter().chain(weights.iter().copied().cycle());
     let mut left = count;
-    let add = |shares: &mut Vec<(u32, usize)>, node: u32| {
+    let add = |shares: &mut Vec<(Option<u32>, usize)>, node: Option<u32>| {
         let most = room.get(&node).copied().unwrap_or(0);
         let share = shares
             .iter_mut()

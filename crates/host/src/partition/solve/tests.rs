@@ -5,10 +5,11 @@ use proptest::prelude::*;
 
 use super::super::derive;
 use super::super::wishes::{
-    ForwardingWish, GroupWish, GuestWish, HostWish, NicWish, SiblingPolicy,
+    DataPlaneWish, ForwardingWish, GroupWish, GuestWish, HostWish, NicWish, SiblingPolicy,
 };
 use super::*;
-use crate::machines::{self, Controller, Machine, Numbering, Priority, Resctrl};
+use crate::machines::{self, Controller, Machine, NodeCpus, Numbering, Priority, Resctrl};
+use quietwire_base::Idle;
 
 fn inventory(machine: &Machine) -> Inventory {
     machine.inventory()
@@ -75,9 +76,9 @@ pub(crate) fn check(machine: &Inventory, plan: &Plan) {
         let node = machine
             .nodes
             .iter()
-            .find(|node| node.node == pool.node)
-            .unwrap();
-        assert!(pool.pages * pool.page_kib / 1024 < node.memory_mib.unwrap());
+            .find(|node| Some(node.node) == pool.node);
+        let memory_mib = node.map_or(machine.memory_mib, |node| node.memory_mib);
+        assert!(pool.pages * pool.page_kib / 1024 < memory_mib.unwrap());
     }
 }
 
@@ -143,6 +144,53 @@ fn every_kind_of_machine_suggests_wishes_that_can_be_had() {
 }
 
 #[test]
+fn unknown_nodes_are_said_to_be_unknown() {
+    let text = "[forwarding]\ncpus = 2\n[[guest]]\nname = \"a\"\ncpus = 4\nmemory-mib = 2048\n[[nic]]\npci = \"17:00.0\"\n";
+    let hidden = Machine {
+        node_cpus: NodeCpus::Hidden,
+        ..machines::two_packages_with_clusters()
+    };
+    let machine = inventory(&hidden);
+    let plan = plan(&machine, &wishes(text)).unwrap_or_else(|error| panic!("{error}"));
+    check(&machine, &plan);
+    for group in &plan.groups {
+        assert!(group.nodes.is_empty(), "{group:?}");
+    }
+    let pools: Vec<Option<u32>> = plan.huge_pages.iter().map(|pool| pool.node).collect();
+    assert_eq!(pools, [None]);
+    let reasons: Vec<String> = plan
+        .reasons
+        .iter()
+        .map(|reason| format!("{}: {}", reason.subject, reason.text))
+        .collect();
+    let reasons = reasons.join("\n");
+    assert!(
+        reasons.contains("numa: the NUMA nodes of CPUs 0-") && !reasons.contains("node 0"),
+        "{reasons}"
+    );
+    let named = wishes("[forwarding]\nnode = 1\n");
+    let impossible = super::plan(&machine, &named).unwrap_err();
+    assert!(
+        impossible
+            .to_string()
+            .contains("nodes of this machine's CPUs are unknown"),
+        "{impossible}"
+    );
+    assert!(impossible.nearest.is_some());
+}
+
+#[test]
+fn masks_of_nodes_make_the_same_plan_as_lists() {
+    for listed in machines::all() {
+        let masked = Machine {
+            node_cpus: NodeCpus::Mask,
+            ..listed.clone()
+        };
+        assert_eq!(inventory(&masked), inventory(&listed), "{}", listed.name);
+    }
+}
+
+#[test]
 fn forwarding_is_where_the_controller_is_and_its_siblings_idle() {
     let inventory = inventory(&machines::two_packages_with_clusters());
     let text = "[forwarding]\ncpus = 3\n[[nic]]\npci = \"65:00.0\"\nqueues = 3\nfunctions = 4\n";
@@ -157,7 +205,7 @@ fn forwarding_is_where_the_controller_is_and_its_siblings_idle() {
         .collect();
     assert_eq!(polled, [9, 10, 11]);
     assert_eq!(plan.nics[0].functions, Some(4));
-    assert_eq!(plan.huge_pages[0].node, 1);
+    assert_eq!(plan.huge_pages[0].node, Some(1));
     assert!(
         plan.command_line()
             .contains("isolcpus=managed_irq,domain,9-11,41-43 "),
@@ -228,7 +276,11 @@ fn guests_and_neighbours_are_kept_apart() {
     let forwarding = plan.group("forwarding").unwrap();
     assert_eq!(forwarding.cpus.len(), 4);
     assert!(plan.cpus(Role::Idle).is_empty());
-    let node = plan.huge_pages.iter().find(|pool| pool.node == 1).unwrap();
+    let node = plan
+        .huge_pages
+        .iter()
+        .find(|pool| pool.node == Some(1))
+        .unwrap();
     assert_eq!(
         node.pages * node.page_kib / 1024,
         node.data_plane_mib + 8192
@@ -408,11 +460,16 @@ pub(crate) fn some_machine() -> impl Strategy<Value = Machine> {
         prop::option::of((1u32..12, 1u32..6, 1u32..3, any::<bool>(), any::<bool>())),
         any::<bool>(),
         0usize..3,
+        prop_oneof![
+            Just(NodeCpus::List),
+            Just(NodeCpus::Mask),
+            Just(NodeCpus::Hidden)
+        ],
     );
     (shape, rest).prop_map(
         |(
             (packages, nodes, cores, threads, efficiency_cores, caches),
-            (together, offline, resctrl, has_priority, controllers),
+            (together, offline, resctrl, has_priority, controllers, node_cpus),
         )| {
             let mut machine = Machine {
                 packages,
@@ -421,6 +478,7 @@ pub(crate) fn some_machine() -> impl Strategy<Value = Machine> {
                 threads,
                 efficiency_cores,
                 caches,
+                node_cpus,
                 numbering: if together {
                     Numbering::ThreadsTogether
                 } else {
@@ -494,6 +552,7 @@ pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
         prop::option::of(0u32..4),
         some_percent(),
         prop::option::of(0u64..60_000),
+        0usize..8,
     );
     let guest = || {
         (
@@ -524,7 +583,7 @@ pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
     )
         .prop_map(
             |(host, control, service, forwarding, guests, neighbours, nics)| {
-                let (cpus, both, node, cache_percent, memory_mib) = forwarding;
+                let (cpus, both, node, cache_percent, memory_mib, kind) = forwarding;
                 Wishes {
                     host,
                     control,
@@ -539,6 +598,12 @@ pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
                         node,
                         cache_percent,
                         memory_mib,
+                        idle: Idle::ALL[kind % 4],
+                        data_plane: if kind < 4 {
+                            DataPlaneWish::Ovs
+                        } else {
+                            DataPlaneWish::Vrouter
+                        },
                         ..ForwardingWish::default()
                     },
                     guests: guests

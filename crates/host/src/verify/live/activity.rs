@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who really ran on isolated CPUs.
 
-use super::super::check::{APPLY, Check, some_of};
+use super::super::check::{Check, some_of};
+use super::super::machine::Machine;
+use super::super::remedy;
+use super::super::remedy::Remedy;
 use super::interval::Interval;
 use super::sample::ThreadSample;
 use crate::partition::Role;
+use crate::tasks::Task;
 
 const FILES: &str = "/proc/*/task/*/stat, schedstat";
 /// Microseconds a second that the kernel's own threads of a CPU may run there.
@@ -15,7 +19,7 @@ const TICK_NS: u64 = 10_000_000;
 pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
     let machine = interval.machine;
     let guests = machine.plan.cpus(Role::Guest);
-    let (mut users, mut own) = (Vec::new(), Vec::new());
+    let (mut users, mut own, mut ids) = (Vec::new(), Vec::new(), Vec::new());
     for (tid, thread) in &interval.after.threads {
         let former = interval.before.threads.get(tid);
         let was_there = former.is_some_and(|former| machine.isolated.contains(former.cpu));
@@ -38,6 +42,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
         );
         if !thread.is_kernel {
             users.push((ran_ns, text));
+            ids.push(*tid);
         } else if us_per_s > OWN_US_PER_S {
             own.push((ran_ns, text));
         }
@@ -57,6 +62,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
     let (users_fine, users) = told(users);
     let (own_fine, own) = told(own);
     let isolated = &machine.isolated;
+    let remedy = mend(machine, &ids);
     vec![
         Check::new(
             "who-ran",
@@ -64,8 +70,9 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
             format!("nobody but forwarding threads and guests on the isolated CPUs {isolated}"),
             users,
             users_fine,
-            APPLY,
-        ),
+            remedy.text,
+        )
+        .mended_by(remedy.commands),
         Check::new(
             "kernel-threads",
             FILES,
@@ -77,6 +84,23 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
             "ksoftirqd comes with interrupts, kworker with work that is bound to its CPU: keep interrupts, sockets and file systems off it",
         ),
     ]
+}
+
+/// Those that ended meanwhile are not to be moved, but may be started again.
+fn mend(machine: &Machine<'_>, ids: &[i32]) -> Remedy {
+    let tasks = machine.tasks.iter();
+    let threads: Vec<&Task> = tasks.filter(|task| ids.contains(&task.tid)).collect();
+    let remedy = remedy::threads(machine, &threads);
+    if threads.is_empty() {
+        let cpus = &machine.plan.housekeeping;
+        return Remedy {
+            text: format!(
+                "these threads ended meanwhile: start them with taskset --cpu-list {cpus}"
+            ),
+            ..remedy
+        };
+    }
+    remedy
 }
 
 /// How long a thread ran. With no count from before, ticks tell as well as they can; a new thread's all count.

@@ -4,6 +4,8 @@
 mod per_cpu;
 
 use super::super::check::{APPLY, Check, UNREADABLE, some_of};
+use super::super::machine::Machine;
+use super::super::remedy;
 use super::interval::{Interval, TICKS_PER_S};
 
 pub use per_cpu::{Line, PerCpu};
@@ -38,6 +40,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
         return vec![Check::cannot_tell(name, file, devices_expected, UNREADABLE)];
     };
     let (mut devices, mut ticks, mut between) = (Vec::new(), Vec::new(), Vec::new());
+    let mut numbers: Vec<&str> = Vec::new();
     for (name, line) in &came.lines {
         let is_tick = TICK
             .iter()
@@ -51,6 +54,9 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
                 }
             } else if is_device {
                 devices.push(format!("{name} ({}) {count} times on CPU {cpu}", line.what));
+                if !numbers.contains(&name.as_str()) {
+                    numbers.push(name);
+                }
             } else if rate > BETWEEN_CPUS_PER_S {
                 between.push(format!(
                     "{name} ({}) {rate:.1} a second on CPU {cpu}",
@@ -66,14 +72,18 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
             some_of(found)
         }
     };
-    let mut checks = vec![Check::new(
-        "interrupts-that-came",
-        file,
-        devices_expected,
-        seen(&devices),
-        devices.is_empty(),
-        APPLY,
-    )];
+    let (text, commands) = mend_devices(interval.machine, &numbers);
+    let mut checks = vec![
+        Check::new(
+            "interrupts-that-came",
+            file,
+            devices_expected,
+            seen(&devices),
+            devices.is_empty(),
+            text,
+        )
+        .mended_by(commands),
+    ];
     let is_fine = ticks.is_empty() || !interval.is_tickless;
     let expected = if interval.is_tickless {
         format!("at most {TICKS_PER_S:.0} a second on the isolated CPUs {isolated}")
@@ -99,6 +109,29 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
         "RES is somebody who was woken there, TLB is a process with threads there and elsewhere that gives memory back, CAL is the kernel's own; rcu_nocbs= and memory that is locked help",
     ));
     checks
+}
+
+/// An interrupt whose affinity can be set is set; one that the kernel places is the boot parameter's.
+fn mend_devices(machine: &Machine<'_>, numbers: &[&str]) -> (String, Vec<String>) {
+    let (fixed, movable): (Vec<&str>, Vec<&str>) = numbers
+        .iter()
+        .partition(|number| machine.is_fixed_interrupt(number));
+    let commands = movable
+        .iter()
+        .map(|number| remedy::interrupt(machine, number))
+        .collect();
+    let mut texts = Vec::new();
+    if !movable.is_empty() {
+        texts.push(format!("{APPLY}, or move the interrupts one by one"));
+    }
+    if !fixed.is_empty() {
+        texts.push(format!(
+            "the kernel places interrupts {} itself, which applying cannot change: give it isolcpus=managed_irq,domain,{} and start again",
+            fixed.join(", "),
+            machine.isolated
+        ));
+    }
+    (texts.join("; "), commands)
 }
 
 fn softirqs(interval: &Interval<'_>) -> Check {

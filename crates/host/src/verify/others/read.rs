@@ -15,6 +15,8 @@ const SYSTEMD_MORE: &str = "etc/systemd/system.conf.d";
 const TUNED: &str = "etc/tuned/cpu-partitioning-variables.conf";
 const TUNED_PROFILE: &str = "etc/tuned/active_profile";
 const LIBVIRT: &str = "etc/libvirt/qemu";
+const VHOST0: &str = "etc/sysconfig/network-scripts/ifcfg-vhost0";
+const VROUTER: &str = "etc/contrail/common_vrouter.env";
 const KUBELET: &str = "var/lib/kubelet/cpu_manager_state";
 
 /// Everything that can be found.
@@ -22,6 +24,7 @@ pub(super) fn claims(machine: &Machine<'_>) -> Vec<Claim> {
     let mut claims = Vec::new();
     claims.extend(open_vswitch(machine));
     claims.extend(vpp(machine));
+    claims.extend(vrouter(machine));
     claims.extend(nova(machine));
     claims.extend(systemd(machine));
     claims.extend(tuned(machine));
@@ -102,6 +105,37 @@ fn vpp(machine: &Machine<'_>) -> Vec<Claim> {
             Some(claim("vpp", VPP, key, value, wanted, remedy))
         })
         .collect()
+}
+
+/// CPUs that forward are in the interface's file, those of other threads in the container's variables. Each is a mask, a
+/// list, or a list in parentheses.
+fn vrouter(machine: &Machine<'_>) -> Vec<Claim> {
+    let remedy =
+        "quietwire partition render --for vrouter; CPU_LIST of ifcfg-vhost0 is CPU_CORE_MASK of it";
+    let files: [(&str, &[&'static str]); 2] = [
+        (VHOST0, &["CPU_LIST"]),
+        (
+            VROUTER,
+            &[
+                "CPU_CORE_MASK",
+                "SERVICE_CORE_MASK",
+                "DPDK_CTRL_THREAD_MASK",
+            ],
+        ),
+    ];
+    let mut claims = Vec::new();
+    for (file, keys) in files {
+        let text = machine.text(file).unwrap_or_default();
+        for (key, value) in values(&text, keys) {
+            let wanted = match key {
+                "CPU_LIST" | "CPU_CORE_MASK" => Wanted::Forwarding,
+                _ => Wanted::NotIsolated,
+            };
+            let value = value.trim_matches(['\'', '"']);
+            claims.push(claim("vrouter", file, key, value, wanted, remedy));
+        }
+    }
+    claims
 }
 
 /// Values of `key = value` lines, the last of each.

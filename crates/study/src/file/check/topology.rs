@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use quietwire_base::Idle;
 use quietwire_switch::config::rules::RuleFile;
 
-use super::super::Idle;
 use super::super::locate::At;
 use super::super::locate::At::{Index, Key};
 use super::super::study_file::{Case, StudyFile};

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use quietwire_base::Idle;
 use quietwire_host::cpu::CpuList;
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::{ElementPlace, Encapsulation, OwnImage, Program};
 use serde::{Deserialize, Serialize};
 
-use super::super::{Idle, Link, Mode, Switch, Topology};
+use super::super::{Link, Mode, Switch, Topology};
 
 /// `[device]`: the device under test and its links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

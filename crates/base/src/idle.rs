@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a forwarding thread does without frames.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a forwarding thread does when no frame has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Idle {
+    /// Polls again at once.
+    #[default]
+    Poll,
+    /// Yields the CPU to other threads (sched_yield(2)) after some empty polls.
+    Yield,
+    /// Sleeps for some 50 µs (clock_nanosleep(2)) after some empty polls.
+    Sleep,
+    /// Sleeps until a receive interrupt.
+    Interrupt,
+}
+
+/// A text that is no [`Idle`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownIdle(String);
+
+impl fmt::Display for UnknownIdle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = Idle::ALL.map(Idle::name).join(", ");
+        write!(f, "unknown idle behaviour '{}' (available: {all})", self.0)
+    }
+}
+
+impl std::error::Error for UnknownIdle {}
+
+impl Idle {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Poll, Self::Yield, Self::Sleep, Self::Interrupt];
+
+    /// Its name in files and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Yield => "yield",
+            Self::Sleep => "sleep",
+            Self::Interrupt => "interrupt",
+        }
+    }
+
+    /// What it does, for help texts.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Poll => "Poll again at once",
+            Self::Yield => "Yield the CPU to other threads after some empty polls",
+            Self::Sleep => "Sleep for some 50 µs after some empty polls",
+            Self::Interrupt => "Sleep until a receive interrupt (not supported by the switch)",
+        }
+    }
+}
+
+impl FromStr for Idle {
+    type Err = UnknownIdle;
+
+    fn from_str(name: &str) -> Result<Self, UnknownIdle> {
+        let found = Self::ALL.into_iter().find(|idle| idle.name() == name);
+        found.ok_or_else(|| UnknownIdle(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_its_name() {
+        for idle in Idle::ALL {
+            assert_eq!(idle.name().parse(), Ok(idle));
+        }
+        let error = "nap".parse::<Idle>().unwrap_err().to_string();
+        assert!(
+            error.contains("'nap'") && error.contains("interrupt"),
+            "{error}"
+        );
+    }
+}
