@@ -241,7 +241,15 @@ fn every_description_of_traffic_in_the_guide_makes_sense() {
     assert!(descriptions.len() >= 5);
     for description in descriptions {
         let traffic = Traffic::parse(&description, Path::new("tester.md"));
-        assert!(traffic.is_ok(), "{traffic:?}: {description}");
+        let traffic = traffic.unwrap_or_else(|error| panic!("{error}: {description}"));
+        let Some(sizes) = &traffic.sizes else {
+            continue;
+        };
+        let smallest = sizes.sequence().into_iter().min();
+        assert!(
+            smallest >= Some(traffic.frame_size_min()),
+            "frames of {smallest:?} octets do not hold the headers: {description}"
+        );
     }
 }
 
