@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -267,13 +268,30 @@ fn a_memif_peer_whose_eventfds_are_other_files_is_refused() {
     let others = Others::new();
     scene.withstands(|| {
         for (name, file) in others.all() {
-            for c2s in [true, false] {
+            for wrong in [true, false] {
                 let peer = memif::Peer::begun(&scene.path("v.sock"));
-                let memory = memory(memif::REGION);
+                let (memory, event) = (memory(memif::REGION), memif::event());
                 let region = memif::add_region(0, memif::REGION);
                 assert_eq!(peer.ask(&region, &[memory.as_raw_fd()]), Some(memif::ACK));
-                peer.send(&memif::add_ring(c2s, 0, 0, 0, memif::LOG2), &[file]);
-                peer.is_refused(name);
+                for (c2s, place) in [(true, 0), (false, memif::RING)] {
+                    memory
+                        .write_all_at(&memif::COOKIE.to_le_bytes(), place)
+                        .unwrap();
+                    let wake = if c2s == wrong {
+                        file
+                    } else {
+                        event.as_raw_fd()
+                    };
+                    let ring = memif::add_ring(c2s, 0, 0, place as u32, memif::LOG2);
+                    assert_eq!(peer.ask(&ring, &[wake]), Some(memif::ACK), "{name}");
+                }
+                // The port never waits for the ring that the client fills, and closes what it got for that.
+                let answer = peer.ask(&memif::message(memif::CONNECT, &[]), &[]);
+                assert_eq!(
+                    answer == Some(memif::CONNECTED),
+                    wrong,
+                    "{name}: {answer:?}"
+                );
             }
         }
     });
