@@ -3,6 +3,8 @@
 //! also when it is killed. Wants root and two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "labs/crossed.rs"]
+mod crossed;
 #[path = "labs/guests.rs"]
 mod guests;
 
