@@ -57,7 +57,7 @@ test: ## Lint, build and run every test; ends with what ran and what did not
 
 test-labs: ## Bring up all topologies with guests, and whatever else takes minutes, and check them
 	@scripts/build-l3fwd
-	cargo test --workspace --test labs --test guests --locked -- --ignored --nocapture
+	cargo test --workspace --test labs --test guests --test self_test --locked -- --ignored --nocapture
 
 test-hardware: ## Tests that require hardware or a kernel that few machines have; each says which
 	cargo test --workspace --lib --test host --locked --no-fail-fast -- --ignored

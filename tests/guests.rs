@@ -176,7 +176,11 @@ fn network_functions_bring_every_frame_back() {
             panic!("{kind:?}: {error}\n{}", guest.console().unwrap());
         });
         assert!(!started.commands.is_empty());
-        let frames = rig.every_frame_comes_back(&format!("{kind:?}"), traffic);
+        let carrier = match kind {
+            VnfKind::LinuxRouter(_) | VnfKind::LinuxBridge => Carrier::Kernel,
+            _ => Carrier::SharedMemory,
+        };
+        let frames = rig.every_frame_comes_back(&format!("{kind:?}"), carrier, traffic);
         // Statistics of testpmd are a second old.
         let mut counted = Vec::new();
         let all = wait_until(DEADLINE, || {

@@ -4,11 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const BAD_INPUT: i32 = 2;
 const FAILED: i32 = 1;
@@ -547,6 +548,174 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
         "{reasons}"
     );
     assert!(result["health"]["overrun_ns"].as_u64().unwrap() > 1_000_000_000);
+}
+
+/// The places of a device that sends what it received 300 ms later, between the tester's two ports: the switch, which drops what the
+/// tester's ring has no room for, and the process that holds the frames.
+struct Delaying {
+    switch: Running,
+    device: Running,
+}
+
+/// How long the device holds a frame, microseconds: longer than the tester is stopped.
+const HELD_US: u64 = 300_000;
+
+impl Delaying {
+    fn start(place: &Place) -> Self {
+        let uri =
+            |name: &str, role: &str| format!("memif:{}?role={role}", place.path(name).display());
+        let mut command = place.quietwire(&["switch", "run", "--huge-pages", "never"]);
+        command.args(["--memory-mib", "128", "--idle", "yield"]);
+        for name in ["t0", "t1", "d0", "d1"] {
+            command.args(["--port", &format!("{name}={}", uri(name, "server"))]);
+        }
+        command.args(["--cross-connect", "t0,d0", "--cross-connect", "t1,d1"]);
+        command.arg("--control-socket").arg(place.path("control"));
+        command.stderr(File::create(place.path("switch-said")).unwrap());
+        let mut switch = Running(command.stdout(Stdio::null()).spawn().unwrap());
+        switch.until("it has its ports", |_| {
+            ["t0", "t1", "d0", "d1", "control"]
+                .iter()
+                .all(|name| place.path(name).exists())
+        });
+        let options = json!({
+            "ports": [uri("d0", "client"), uri("d1", "client")],
+            "cpu": 0,
+            "ring-size": 1024,
+            "frame-size-max": 1518,
+            "memory-mib": 128,
+            "uses-huge-pages": false,
+        });
+        let mut command = place.quietwire(&["tester", "self-test-device", &options.to_string()]);
+        command.stderr(File::create(place.path("device-said")).unwrap());
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut replies = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut ready = || assert_eq!(replies.next().unwrap().unwrap(), "\"ready\"");
+        ready();
+        let script = json!({ "seed": 1, "delay_us": HELD_US, "rules": [] });
+        let begin = json!({ "begin": { "trial": 1, "script": script } });
+        writeln!(child.stdin.as_mut().unwrap(), "{begin}").unwrap();
+        ready();
+        Self {
+            switch,
+            device: Running(child),
+        }
+    }
+
+    /// A counter of one port of the switch.
+    fn count(&self, place: &Place, port: &str, key: &str) -> u64 {
+        let show = ["switch", "show", "ports", "--json", "--control-socket"];
+        let mut command = place.quietwire(&show);
+        let output = command.arg(place.path("control")).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let ports: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let port = ports
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["name"] == port);
+        let place = format!("/{key}");
+        port.unwrap().pointer(&place).unwrap().as_u64().unwrap()
+    }
+}
+
+#[test]
+fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
+    let place = Place::new();
+    let out = place.path("out.json");
+    let mut device = Delaying::start(&place);
+    let mut command = place.quietwire(&["generate", "--rate", "20k", "--direction", "one-way"]);
+    for name in ["t0", "t1"] {
+        let uri = format!("memif:{}?role=client", place.path(name).display());
+        command.args(["--port", &uri]);
+    }
+    // The ring is full after 13 ms.
+    command.args(["--receive-ring-size", "256", "--duration", "6s"]);
+    command.args(["--warm-up", "0s", "--drain", "1s", "--json"]);
+    command.args(["--memory-mib", "64", "--no-huge", "--isolation", "none"]);
+    command.stdout(File::create(&out).unwrap());
+    command.stderr(File::create(place.path("said")).unwrap());
+    let mut running = Running(command.spawn().unwrap());
+    // So many frames are more than those of the preparation.
+    running.until("frames come back", |_| {
+        device.count(&place, "t1", "tx_frames") > 4000
+    });
+    running.signal("STOP");
+    let (before, held) = (device.count(&place, "t1", "tx_full"), Instant::now());
+    running.until("the ring is full", |_| {
+        held.elapsed() > Duration::from_millis(30) && device.count(&place, "t1", "tx_full") > before
+    });
+    running.signal("CONT");
+    let began = Instant::now();
+    let status = loop {
+        assert!(began.elapsed() < DEADLINE, "it never ended");
+        match running.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let said = fs::read_to_string(place.path("said")).unwrap();
+    assert_eq!(status.code(), Some(FAILED), "{said}");
+    let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    let lost = result["lost_frames"].as_u64().unwrap();
+    assert!(lost > 0, "{result}");
+    // The switch and the device lost no frame: all of them found the tester's ring full.
+    assert_eq!(device.count(&place, "t1", "tx_full"), lost, "{result}");
+    let reasons = result["validity"]["reasons"].as_array().unwrap();
+    let reason = reasons.iter().find(|reason| {
+        let text = reason["text"].as_str().unwrap();
+        text.contains("lost frames found its receive rings full")
+    });
+    let reason = reason.unwrap_or_else(|| panic!("{result}"));
+    // The host may have stalled the tester longer than it was stopped.
+    let gap = |key: &str| result["health"][key].as_u64().unwrap();
+    let is_hosts = gap("longest_host_gap_ns") * 2 >= gap("longest_gap_ns");
+    let cause = if is_hosts {
+        "host-stall"
+    } else {
+        "receive-gap"
+    };
+    assert_eq!(reason["cause"], cause, "{result}");
+    // They were running all the time.
+    for running in [&mut device.switch, &mut device.device] {
+        assert!(matches!(running.0.try_wait(), Ok(None)));
+    }
+}
+
+#[test]
+fn a_search_without_a_result_fails_with_the_cause_and_the_remedy() {
+    let place = Place::new();
+    for (method, of) in [
+        ("single-run", " for NDR"),
+        ("mlrsearch", " for NDR"),
+        ("soak", ""),
+        ("loss-sweep", ""),
+        ("forwarding-rate-at-max-load", ""),
+    ] {
+        let output = place.ended(&["measure", method, "--tester", "sim:invalid=1"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(FAILED), "{method}: {said}");
+        for part in [
+            &format!("quietwire: no result{of}: the tester failed in "),
+            "because the simulated tester failed in this trial",
+            "--cpus, --realtime-priority",
+            "--set trials.invalid-repeats=N",
+        ] {
+            assert!(said.contains(part), "{method}: no '{part}' in: {said}");
+        }
+    }
+    // A tester that fails now and then is no reason.
+    let output = place.ended(&[
+        "measure",
+        "single-run",
+        "--tester",
+        "sim:invalid=0.05,seed=3",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]

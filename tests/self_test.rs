@@ -62,52 +62,100 @@ fn measured(case: &Value, name: &str) -> u64 {
         .unwrap()
 }
 
+/// A fault, the figure of the ledger that shows it, and the tester's figure that has to be the same.
+type Expected = (&'static str, &'static str, Option<&'static str>);
+
+const FAULTS: [Expected; 8] = [
+    ("loss", "lost", Some("lost_frames")),
+    ("duplicate", "copies", Some("duplicate_frames")),
+    ("reorder", "reordered", Some("reordered_frames")),
+    ("delay", "forwarded", Some("received_frames")),
+    ("stall", "stalls", None),
+    ("damage", "damaged", Some("damaged_frames")),
+    ("late-duplicate", "copies", Some("duplicate_frames")),
+    ("misdirect", "misdirected", None),
+];
+
+/// Frames that the full ring of the device refused: it never received them.
+fn refused(case: &Value) -> u64 {
+    let offered: u64 = (0..2)
+        .map(|port| measured(case, &format!("port {port} offered_frames")))
+        .sum();
+    offered - in_ledger(case, "received")
+}
+
+/// Runs these faults at a rate. Returns those that were not proven, each with the reasons. What differs fails.
+fn not_proven(rate: &str, faults: &[Expected]) -> Vec<(Expected, Value)> {
+    let mut command = self_test(&["--rate", rate, "--frame-size", "64"]);
+    command.args(["--duration", "500ms", "--json"]);
+    for (fault, _, _) in faults {
+        command.args(["--fault", fault]);
+    }
+    let output = command.output().unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    check_exit(&output, &result);
+    let cases = result["cases"].as_array().unwrap();
+    assert!(cases.iter().any(|case| case["name"] == "none"));
+    for case in cases {
+        let verdict = &case["verdict"];
+        match verdict["state"].as_str().unwrap() {
+            "agrees" => {}
+            "not-proven" => {
+                let reasons = verdict["reasons"].as_array().unwrap();
+                assert!(!reasons.is_empty(), "{case}");
+                assert!(reasons.iter().all(|it| !it.as_str().unwrap().is_empty()));
+            }
+            _ => panic!("{case}"),
+        }
+    }
+    let mut open = Vec::new();
+    for (fault, key, figure) in faults {
+        let case = cases.iter().find(|case| case["name"] == *fault).unwrap();
+        if case["verdict"]["state"] != "agrees" {
+            open.push(((*fault, *key, *figure), case["verdict"]["reasons"].clone()));
+            continue;
+        }
+        assert!(in_ledger(case, key) > 0, "{case}");
+        if let Some(figure) = figure {
+            let refused = if *figure == "lost_frames" {
+                refused(case)
+            } else {
+                0
+            };
+            assert_eq!(
+                in_ledger(case, key) + refused,
+                measured(case, figure),
+                "{case}"
+            );
+        }
+    }
+    open
+}
+
 #[test]
 fn the_tester_counts_what_the_device_did() {
-    // The fault, the figure of the ledger that shows it, and the tester's figure that has to be the same.
-    let faults = [
-        ("loss", "lost", Some("lost_frames")),
-        ("duplicate", "copies", Some("duplicate_frames")),
-        ("reorder", "reordered", Some("reordered_frames")),
-        ("delay", "forwarded", Some("received_frames")),
-        ("stall", "stalls", None),
-        ("damage", "damaged", Some("damaged_frames")),
-        ("late-duplicate", "copies", Some("duplicate_frames")),
-        ("misdirect", "misdirected", None),
-    ];
-    let mut open = faults.to_vec();
+    let mut open = FAULTS.to_vec();
+    let mut why = Vec::new();
     for _ in 0..ATTEMPTS {
-        let mut command = self_test(&["--rate", "100k", "--frame-size", "64"]);
-        command.args(["--duration", "500ms", "--json"]);
-        for (fault, _, _) in &open {
-            command.args(["--fault", fault]);
-        }
-        let output = command.output().unwrap();
-        let result: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
-        check_exit(&output, &result);
-        let cases = result["cases"].as_array().unwrap();
-        assert!(cases.iter().any(|case| case["name"] == "none"));
-        for case in cases {
-            assert_ne!(case["verdict"]["state"], "differs", "{case}");
-        }
-        open.retain(|(fault, key, figure)| {
-            let case = cases.iter().find(|case| case["name"] == *fault).unwrap();
-            if case["verdict"]["state"] != "agrees" {
-                return true;
-            }
-            assert!(in_ledger(case, key) > 0, "{case}");
-            if let Some(figure) = figure {
-                // What the device refused is lost as well.
-                assert!(in_ledger(case, key) <= measured(case, figure), "{case}");
-            }
-            false
-        });
+        why = not_proven("100k", &open);
+        open = why.iter().map(|(expected, _)| *expected).collect();
         if open.is_empty() {
             return;
         }
     }
-    panic!("not proven: {open:?}");
+    panic!("not proven: {why:?}");
+}
+
+/// A machine that is too slow or too busy for a rate proves nothing at it, and the verdict says why. What is proven is exact.
+#[test]
+#[ignore = "needs two CPUs without other work; make test-labs runs it"]
+fn the_tester_counts_what_the_device_did_at_1_and_10_mpps() {
+    for rate in ["1M", "10M"] {
+        for ((fault, _, _), reasons) in not_proven(rate, &FAULTS) {
+            println!("{rate} frames per second, {fault}: not proven: {reasons}");
+        }
+    }
 }
 
 #[test]

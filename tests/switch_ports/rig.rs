@@ -69,12 +69,10 @@ impl Carrier {
     }
 }
 
-/// Whether the tester itself may have lost frames of a trial. Of the reasons that make a trial invalid, only these can.
-pub(crate) fn is_testers_own_loss(result: &Value) -> bool {
-    let reasons = result["validity"]["reasons"].to_string();
-    let own = ["the tester was held up", "the tester's own ports dropped"];
-    own.iter().any(|part| reasons.contains(part))
-}
+#[path = "../own_loss.rs"]
+mod own_loss;
+
+pub(crate) use own_loss::is_testers_own_loss;
 
 /// Runs `quietwire generate … --json` until a valid trial lost no frame. In shared memory, the first lost frame is a failure.
 /// Where the kernel carries frames, three trials may lose some. A trial is repeated if the tester had no time for it: the

@@ -118,9 +118,10 @@ fn checked(results: &StudyResults) -> (Summary, String) {
     (Summary::of(results).unwrap(), page)
 }
 
-fn lower_median(mut values: Vec<f64>) -> f64 {
+fn median_of(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) / 2]
+    let count = values.len();
+    f64::midpoint(values[(count - 1) / 2], values[count / 2])
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn rates_are_those_recomputed_from_the_trials() {
             assert_eq!(held.len(), 3);
             let rate = goal.rate_pps.as_ref().unwrap();
             assert_eq!(rate.values, held);
-            assert_eq!(rate.median, lower_median(held));
+            assert_eq!(rate.median, median_of(held));
             if rate.median > 1e6 {
                 assert!(page.contains(&format!(">{:.2}</td>", rate.median / 1e6)));
             }
@@ -230,7 +231,7 @@ fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
         let seen = case.highest_load.as_ref().unwrap();
         let achieved = sweep().map(|(_, trial)| trial.result.achieved_rate_pps);
         assert_eq!(seen.offered_pps, achieved.fold(0.0, f64::max));
-        assert_eq!(seen.forwarding_pps.median, lower_median(forwarded));
+        assert_eq!(seen.forwarding_pps.median, median_of(forwarded));
         assert_eq!(case.sweep.len(), loads);
         for point in &case.sweep {
             let losses: Vec<f64> = sweep()
@@ -238,7 +239,7 @@ fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
                 .map(|(_, trial)| trial.result.loss_ratio)
                 .collect();
             let median = point.loss_ratio.as_ref().unwrap().median;
-            assert_eq!(median, lower_median(losses));
+            assert_eq!(median, median_of(losses));
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::account::PortTotals;
 use crate::engine::{LoopHealth, Timetable};
 use crate::lane::{Lane, Sent, TX_BURST};
 use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
+use crate::pacer::Pacer;
 use crate::seen::Seen;
 use crate::tester::peer_of;
 use crate::trial::{FlowResult, Misdirected, PortResult, TesterHealth, Trial, TrialResult};
@@ -24,7 +25,12 @@ pub(crate) struct LaneResult {
     pub(crate) slices: Option<Slices>,
     scheduled: u64,
     unsent: u64,
+    /// Frames sent late.
+    late: u64,
     offered: u64,
+    missed_at_most: u64,
+    /// Frames of the low-rate stream that were left out or sent late.
+    low_rate_missed: u64,
     link_losses: u64,
     /// Offered frames of each flow, that of the low-rate stream last; empty where nothing was sent.
     offered_of_flow: Vec<u64>,
@@ -44,6 +50,9 @@ impl LaneResult {
             unsent: offer.unsent(),
             scheduled: offer.schedule.map_or(0, |schedule| schedule.frames),
             offered: offer.frames(),
+            late: lane.pacer.as_ref().map_or(0, Pacer::late),
+            missed_at_most: lane.missed_at_most(),
+            low_rate_missed: lane.low_rate_missed(),
             link_losses: lane.link_losses(),
             seen: lane.seen,
             sent: lane.sent,
@@ -119,8 +128,8 @@ pub(crate) fn assemble(
 ) -> Result<TrialResult, String> {
     let hz = times.ticks_per_second as f64;
     let sum = |part: fn(&LaneResult) -> u64| lanes.iter().map(part).sum::<u64>();
-    // Latency of the frames that were not sent is not known.
-    let unsent_ratio = ratio(sum(|l| l.unsent), sum(|l| l.scheduled));
+    // The latency of frames that were not sent is unknown. That of frames sent late lacks the time for which they were late.
+    let missed_ratio = ratio(sum(|l| l.unsent + l.late), sum(|l| l.scheduled));
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
     let flows = Flows::of(lanes, names.len(), |port| home_of(trial, port, paired));
@@ -150,8 +159,8 @@ pub(crate) fn assemble(
         stale_frames: flows.stale,
         achieved_rate_pps: rate(offered),
         forwarding_rate_pps: rate(received),
-        latency: latency(lanes).summary()?.withheld_beyond(unsent_ratio),
-        variation: variation(lanes)?.withheld_beyond(unsent_ratio),
+        latency: latency(lanes).summary()?.withheld_beyond(missed_ratio),
+        variation: variation(lanes)?.withheld_beyond(missed_ratio),
         low_rate: low_rate(lanes, times.low_rate_pps)?,
         ports: names
             .iter()
@@ -161,6 +170,7 @@ pub(crate) fn assemble(
             .collect(),
         health: TesterHealth {
             unsent_frames: unsent,
+            late_frames: sum(|lane| lane.late),
             pacing_miss_ratio: ratio(unsent, scheduled),
             excess_frames: flows.all.iter().map(excess).sum(),
             phantom_frames: flows.phantoms + sum(|lane| lane.seen.unknown),
@@ -262,15 +272,19 @@ fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, Strin
             .filter_map(|lane| lane.offered_of_flow.last())
             .copied()
     };
+    // Frames sent late are among those offered, so that the ratio is rather too high.
+    let missed = lanes.iter().map(|lane| lane.low_rate_missed).sum();
+    let missed_ratio = ratio(missed, offered().sum::<u64>() + missed);
+    let variation = DelayVariation {
+        ipdv: ipdv.summary(pairs(offered()).saturating_sub(ipdv.samples()))?,
+        pdv: pdv.summary()?,
+    };
     Ok(LowRateStreams {
         rate_pps,
         offered_frames: offered().sum(),
         received_frames: all.len() as u64,
-        latency: latency.summary()?,
-        variation: DelayVariation {
-            ipdv: ipdv.summary(pairs(offered()).saturating_sub(ipdv.samples()))?,
-            pdv: pdv.summary()?,
-        },
+        latency: latency.summary()?.withheld_beyond(missed_ratio),
+        variation: variation.withheld_beyond(missed_ratio),
     })
 }
 
@@ -418,7 +432,7 @@ fn health(
         check_cycles: ratio(sum(|sent| sent.check_ticks), sum(|sent| sent.checked)),
         longest_gap_ns: scale.ns(most(|thread| thread.longest_gap)),
         longest_host_gap_ns: scale.ns(most(|thread| thread.longest_host_gap)),
-        missed_at_most_frames: sum(|sent| sent.missed_at_most),
+        missed_at_most_frames: lanes.iter().map(|lane| lane.missed_at_most).sum(),
         gaps_over_100us: threads.iter().map(|thread| thread.gaps_over_100us).sum(),
         gap_time_ns: scale.ns(threads.iter().map(|thread| thread.gap_ticks).sum()),
         burst_gaps: gaps.summary()?,

@@ -136,8 +136,12 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
     } else {
         times.drain_end
     };
-    drain(lanes, drain_end, signals);
-    lanes.iter_mut().for_each(Lane::look_at_link);
+    drain(lanes, drain_end, signals, &mut health);
+    for lane in lanes.iter_mut() {
+        // What arrived in time is received even if the thread was held up until the end.
+        lane.end();
+        lane.look_at_link();
+    }
     health.aborted = signals.is_aborted();
     health.ended = cycles::now();
     health
@@ -172,7 +176,7 @@ fn learn(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
         let mut done = true;
         for lane in lanes.iter_mut() {
             done &= lane.learning_turn();
-            lane.receive();
+            lane.receive(cycles::now());
         }
         if done || cycles::now() >= times.learning_end || signals.is_aborted() {
             break;
@@ -180,6 +184,8 @@ fn learn(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     }
     for lane in lanes {
         lane.give_up();
+        // What came between trials is no part of this one.
+        lane.empty_ring();
     }
 }
 
@@ -192,7 +198,7 @@ fn settle(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     let wake = times.warm_up_start.saturating_sub(spare);
     while cycles::now() < wake && !signals.is_aborted() {
         for lane in lanes.iter_mut() {
-            lane.receive();
+            lane.receive(cycles::now());
         }
         std::thread::sleep(std::time::Duration::from_micros(PAUSE_US));
     }
@@ -218,7 +224,7 @@ fn offer(
         let (mut done, mut is_busy) = (true, false);
         for lane in lanes.iter_mut() {
             is_busy |= lane.transmit();
-            is_busy |= lane.receive();
+            is_busy |= lane.receive(last);
             done &= lane.is_done();
         }
         let now = cycles::now();
@@ -230,7 +236,8 @@ fn offer(
         if gap > long_gap {
             health.gaps_over_100us += 1;
             health.gap_ticks += gap;
-            lanes.iter_mut().for_each(|lane| lane.was_away(gap, now));
+            // Before anything else is sent.
+            lanes.iter_mut().for_each(Lane::empty_ring);
         }
         if now >= next_look {
             next_look = now + look_interval;
@@ -245,10 +252,18 @@ fn offer(
     }
 }
 
-fn drain(lanes: &mut [Lane<'_>], end: u64, signals: Signals<'_>) {
-    while cycles::now() < end && !signals.is_aborted() {
-        for lane in lanes.iter_mut() {
-            lane.receive();
+fn drain(lanes: &mut [Lane<'_>], end: u64, signals: Signals<'_>, health: &mut LoopHealth) {
+    let mut last = cycles::now();
+    loop {
+        let now = cycles::now();
+        health.longest_host_gap = health.longest_host_gap.max(now - last);
+        if now >= end || signals.is_aborted() {
+            return;
         }
+        for lane in lanes.iter_mut() {
+            lane.receive(now);
+        }
+        last = cycles::now();
+        health.longest_gap = health.longest_gap.max(last - now);
     }
 }

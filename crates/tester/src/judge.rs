@@ -128,7 +128,7 @@ fn of_receiving(result: &TrialResult) -> Vec<InvalidReason> {
             "the tester did not receive for up to {:.3} ms, and up to {} of the {} lost frames found its receive rings full (use larger rings, \
              or leave the tester's CPU to it)",
             health.longest_gap_ns as f64 / 1e6,
-            health.missed_at_most_frames,
+            health.missed_at_most_frames.min(result.lost_frames),
             result.lost_frames
         )));
     }
@@ -220,7 +220,7 @@ mod tests {
                     result.health.longest_gap_ns = 2_500_000;
                 },
                 InvalidCause::ReceiveGap,
-                "for up to 2.500 ms, and up to 7 of the 5 lost",
+                "for up to 2.500 ms, and up to 5 of the 5 lost",
             ),
             (
                 |result| result.offered_frames = 0,

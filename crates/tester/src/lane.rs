@@ -5,6 +5,7 @@ use std::path::Path;
 
 use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, TxQueue, cycles};
 
+use crate::backlog::{Backlog, Ring};
 use crate::clock::ticks_per_second;
 use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
@@ -33,13 +34,15 @@ pub(crate) struct Role {
     pub(crate) has_low_rate: bool,
     /// Frames of a burst that are the lane's.
     pub(crate) burst: u64,
+    /// Frames per second that the lane receives if the device loses none; `None` if the trial has no rate.
+    pub(crate) arrival_rate_pps: Option<f64>,
 }
 
 /// What the rings of a port are like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rings {
-    /// Descriptors of a receive ring.
-    pub(crate) receive_size: u16,
+    /// The receive ring.
+    pub(crate) receive: Ring,
     /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
     pub(crate) drops_when_full: bool,
 }
@@ -58,10 +61,10 @@ pub(crate) struct Lane<'port> {
     pub(crate) writer: Writer,
     pub(crate) pacer: Option<Pacer>,
     low_rate: LowRate,
-    /// When the current part of the trial began, ticks.
-    began: u64,
-    /// Frames that the receive ring holds.
-    receive_ring_size: u64,
+    /// What the receive ring may have had no room for.
+    backlog: Backlog,
+    /// Receive turns that empty a full ring.
+    turns_of_ring: u64,
     tx_burst: Burst,
     rx_burst: Burst,
     pub(crate) seen: Seen,
@@ -120,6 +123,8 @@ impl<'port> Link<'port> {
 pub(crate) struct LowRate {
     next: u64,
     interval: u64,
+    /// Frames that were due and left out, or sent late.
+    missed: u64,
 }
 
 impl Default for LowRate {
@@ -128,6 +133,7 @@ impl Default for LowRate {
         Self {
             next: u64::MAX,
             interval: 0,
+            missed: 0,
         }
     }
 }
@@ -141,13 +147,16 @@ impl LowRate {
         Self {
             next: start,
             interval: ((ticks_per_second as f64 / rate_pps) as u64).max(1),
+            missed: 0,
         }
     }
 
-    /// Goes on to the next one after `now`: what a stall made late is left out, so that frames stay apart.
-    fn advance(&mut self, now: u64) {
+    /// Goes on to the next one after `now`: what a stall made late is left out, so that frames stay apart. The one sent now
+    /// may be late as well.
+    fn advance(&mut self, now: u64, is_late: bool) {
         let passed = now.saturating_sub(self.next) / self.interval;
         self.next += (passed + 1) * self.interval;
+        self.missed += passed + u64::from(is_late);
     }
 }
 
@@ -158,8 +167,6 @@ pub(crate) struct Sent {
     pub(crate) late_bursts: u64,
     pub(crate) refused: u64,
     pub(crate) no_buffers: u64,
-    /// Frames that may have found the receive ring full, because the tester did not receive.
-    pub(crate) missed_at_most: u64,
     /// When the latest burst left; 0 before the first.
     pub(crate) last_tick: u64,
     /// Ticks spent on making frames, without the driver's part.
@@ -198,8 +205,8 @@ impl<'port> Lane<'port> {
             writer,
             pacer: None,
             low_rate: LowRate::default(),
-            began: 0,
-            receive_ring_size: u64::from(rings.receive_size),
+            backlog: Backlog::new(rings.receive, role.arrival_rate_pps, ticks_per_second()),
+            turns_of_ring: rings.receive.frames() / (RX_BURST * RX_BURSTS_A_TURN) as u64 + 1,
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
             seen,
@@ -213,7 +220,7 @@ impl<'port> Lane<'port> {
         self.low_rate = low_rate;
         self.writer.begin(epoch);
         self.sent = Sent::default();
-        self.began = pacer.start();
+        self.backlog.begin(pacer.start());
         self.pacer = self.role.transmits.then_some(pacer);
     }
 
@@ -247,7 +254,7 @@ impl<'port> Lane<'port> {
             return true;
         }
         if of_low_rate {
-            self.low_rate.advance(now);
+            self.low_rate.advance(now, due.late_frames > 0);
             self.writer.write_low_rate(&mut self.tx_burst, now);
         } else {
             self.writer.write(&mut self.tx_burst, now);
@@ -274,12 +281,13 @@ impl<'port> Lane<'port> {
         true
     }
 
-    /// Receives what has come; true when something has.
+    /// Receives what has come; true when something has. `before` is a tick not later than now.
     #[inline(always)]
-    pub(crate) fn receive(&mut self) -> bool {
+    pub(crate) fn receive(&mut self, before: u64) -> bool {
         for turn in 0..RX_BURSTS_A_TURN {
             let received = self.rx.receive(&mut self.rx_burst, RX_BURST);
             if received == 0 {
+                self.saw_empty(before);
                 return turn > 0;
             }
             // Frames of shared memory were copied by this CPU just now and are in its cache.
@@ -291,31 +299,49 @@ impl<'port> Lane<'port> {
             self.rx_burst.free();
             self.sent.check_ticks += cycles::now().saturating_sub(now);
             self.sent.checked += received as u64;
+            self.backlog.take(received as u64);
             if received < RX_BURST {
+                self.saw_empty(before);
                 return true;
             }
         }
         true
     }
 
-    /// Takes note of a time of `gap` ticks, until `now`, in which nothing was received, and empties the receive ring before
-    /// anything else is sent.
-    ///
-    /// At the rate at which frames came before, the ring has been full from some moment on: what came then was lost by the
-    /// tester, even if the device dropped it.
-    #[cold]
-    pub(crate) fn was_away(&mut self, gap: u64, now: u64) {
-        let before = now.saturating_sub(self.began).saturating_sub(gap);
-        if before > 0 {
-            let came = self.sent.checked as f64 / before as f64 * gap as f64;
-            let room = self.receive_ring_size.saturating_sub(RX_BURST as u64);
-            self.sent.missed_at_most += (came as u64).saturating_sub(room);
+    /// Takes note that the receive ring is empty.
+    #[inline(always)]
+    fn saw_empty(&mut self, before: u64) {
+        if self.backlog.may_have_been_full() {
+            self.backlog.end_row(cycles::now(), self.sent.checked);
         }
-        for _ in 0..self.receive_ring_size / (RX_BURST * RX_BURSTS_A_TURN) as u64 {
-            if !self.receive() {
+        self.backlog.begin_row(before);
+    }
+
+    /// Receives until the ring is empty, or as many frames as it holds were received.
+    #[cold]
+    pub(crate) fn empty_ring(&mut self) {
+        for _ in 0..self.turns_of_ring {
+            self.receive(cycles::now());
+            if self.backlog.is_empty() {
                 break;
             }
         }
+    }
+
+    /// Ends the receiving.
+    pub(crate) fn end(&mut self) {
+        self.empty_ring();
+        self.saw_empty(cycles::now());
+    }
+
+    /// Returns the most frames of this part of the trial that may have found the receive ring full.
+    pub(crate) fn missed_at_most(&self) -> u64 {
+        self.backlog.missed_at_most()
+    }
+
+    /// Returns the frames of the low-rate stream that were left out or sent late.
+    pub(crate) fn low_rate_missed(&self) -> u64 {
+        self.low_rate.missed
     }
 
     /// Looks whether the port still has its link.
@@ -350,5 +376,22 @@ impl<'port> Lane<'port> {
         }
         self.tx.send(&mut self.tx_burst);
         self.tx_burst.is_empty() && self.writer.learning_frames_left() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_rate_stream_counts_what_a_stall_left_out_or_made_late() {
+        // Every 100 ticks from 1000 on.
+        let mut stream = LowRate::new(10.0, 1000, 1000);
+        stream.advance(1000, false);
+        stream.advance(1199, false);
+        assert_eq!((stream.next, stream.missed), (1200, 0));
+        // Those of 1300 and 1400 are left out, and that of 1200 is late.
+        stream.advance(1450, true);
+        assert_eq!((stream.next, stream.missed), (1500, 3));
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod account;
 mod assemble;
+mod backlog;
 mod calibration;
 mod checksums;
 mod clock;

@@ -67,6 +67,18 @@ impl Pace {
     }
 }
 
+impl Pace {
+    /// The highest rate, frames per second; none without a schedule.
+    pub(crate) fn highest_rate_pps(self) -> Option<f64> {
+        match self {
+            Self::Step {
+                rate_pps, then_pps, ..
+            } => Some(rate_pps.max(then_pps)),
+            _ => self.rate_pps(),
+        }
+    }
+}
+
 /// Parts of `frames` for lanes with these shares, the nearest whole numbers that add up to it.
 pub(crate) fn dealt(frames: u64, shares: &[f64]) -> Vec<u64> {
     let all: f64 = shares.iter().sum();
@@ -97,7 +109,13 @@ pub(crate) struct Due {
     pub(crate) frames: u64,
     /// True when the first of them was due more than one burst ago.
     pub(crate) late: bool,
+    /// Those of them that are sent late: with a burst that is late, to make good what is owed, or more than [`LATE_US`] after
+    /// they were due.
+    pub(crate) late_frames: u64,
 }
+
+/// A frame sent so long after it was due is late however few frames that is, microseconds.
+const LATE_US: u64 = 100;
 
 /// When frames are due that have times of their own.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,6 +169,10 @@ pub(crate) struct Pacer {
     /// Ticks after the start from which on another rate holds, and that rate, frames per tick.
     then: Option<(u64, f64)>,
     catch_up: u64,
+    /// A frame sent so many ticks after it was due is late.
+    late_after: u64,
+    /// Frames sent late.
+    late: u64,
     /// Frames that are due together.
     together: u64,
     /// Times instead of a rate.
@@ -204,6 +226,8 @@ impl Pacer {
             } else {
                 catch_up
             },
+            late_after: ticks_per_second / 1_000_000 * LATE_US,
+            late: 0,
             together: 1,
             times: None,
             offered: 0,
@@ -243,39 +267,68 @@ impl Pacer {
             return Due {
                 frames: 0,
                 late: false,
+                late_frames: 0,
             };
         };
-        // Frame 0 is due at the start, hence the one.
         let due = if self.is_unpaced {
             (self.offered + burst).min(self.scheduled)
-        } else if let Some(times) = &self.times {
-            times.due(elapsed).min(self.scheduled)
-        } else if self.is_patient {
+        } else if self.is_patient && self.times.is_none() {
             self.due_in_patience(elapsed)
         } else {
-            let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
-            let due = if self.together == 1 {
-                due + 1
-            } else {
-                (due / self.together + 1) * self.together
-            };
-            due.min(self.scheduled)
+            self.due_within(elapsed)
         };
-        let done = self.offered + self.unsent;
-        let mut behind = due.saturating_sub(done);
+        let mut made_good = 0;
+        let mut behind = due.saturating_sub(self.offered + self.unsent);
         if behind > self.catch_up {
             self.unsent += behind - self.catch_up;
             behind = self.catch_up;
             (self.owed_since, self.made_good) = (now, 0);
         } else if self.unsent != 0 && self.together == 1 && self.times.is_none() {
-            behind += self.make_good(now, burst.saturating_sub(behind));
+            made_good = self.make_good(now, burst.saturating_sub(behind));
         }
-        let frames = behind.min(burst);
+        let frames = (behind + made_good).min(burst);
+        let late = behind >= 2 * burst.max(self.together);
+        let late_frames = if late {
+            frames
+        } else if frames > 0 {
+            // What is made good was owed before, and is no frame of those behind.
+            let next = self.offered + self.unsent + made_good;
+            made_good + self.late_from(next, elapsed).min(frames - made_good)
+        } else {
+            0
+        };
         self.offered += frames;
+        self.late += late_frames;
         Due {
             frames,
-            late: behind >= 2 * burst.max(self.together),
+            late,
+            late_frames,
         }
+    }
+
+    /// Frames of a schedule that are due within so many ticks. Frame 0 is due at the start, hence the one.
+    #[inline(always)]
+    fn due_within(&self, elapsed: u64) -> u64 {
+        if let Some(times) = &self.times {
+            return times.due(elapsed).min(self.scheduled);
+        }
+        let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
+        let due = if self.together == 1 {
+            due + 1
+        } else {
+            (due / self.together + 1) * self.together
+        };
+        due.min(self.scheduled)
+    }
+
+    /// Frames from `next` on that were due more than [`LATE_US`] ago. Where the schedule moves, none.
+    #[inline(always)]
+    fn late_from(&self, next: u64, elapsed: u64) -> u64 {
+        if self.is_unpaced || self.is_patient {
+            return 0;
+        }
+        let then = elapsed.checked_sub(self.late_after + 1);
+        then.map_or(0, |then| self.due_within(then).saturating_sub(next))
     }
 
     /// What is due of a schedule that moves on when the tester was held up.
@@ -338,6 +391,12 @@ impl Pacer {
     #[cfg(test)]
     pub(crate) fn offered(&self) -> u64 {
         self.offered
+    }
+
+    /// Frames sent late so far (see [`Due::late_frames`]).
+    #[must_use]
+    pub(crate) fn late(&self) -> u64 {
+        self.late
     }
 
     /// Frames struck from the schedule so far.
@@ -524,7 +583,8 @@ mod tests {
                 pacer.due(now, 32),
                 Due {
                     frames: 32,
-                    late: false
+                    late: false,
+                    late_frames: 0
                 }
             );
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Eal, Mempool};
 
+use crate::backlog::Ring;
 use crate::checksums::Checksums;
 use crate::clock::ticks_per_second;
 use crate::conduct::{Addressing, Course};
@@ -56,7 +57,10 @@ impl<'a> Room<'a> {
         let handle = &port.port.handle;
         let rings = Rings {
             // A peer may have decided otherwise.
-            receive_size: handle.ring_sizes().0.unwrap_or(self.receive_ring_size),
+            receive: Ring::new(
+                handle.ring_sizes().0.unwrap_or(self.receive_ring_size),
+                self.trial.frame_size_largest(),
+            ),
             drops_when_full: port.drops_when_full,
         };
         let pairs = port.port.rx.iter_mut().zip(&mut port.port.tx);
@@ -72,6 +76,9 @@ impl<'a> Room<'a> {
                 transmits: self.course.senders.has(index),
                 has_low_rate: queue == 0,
                 burst: 0,
+                arrival_rate_pps: self
+                    .arrival_rate_pps(index)
+                    .map(|rate_pps| rate_pps / f64::from(queues)),
             };
             Ok(Lane::new(
                 self.eal,
@@ -93,6 +100,23 @@ impl<'a> Room<'a> {
             Some(program) => program.flows(),
             None => u32::from(self.trial.flows),
         }
+    }
+
+    /// The port whose frames count at a port.
+    fn source_of(&self, index: usize) -> usize {
+        if self.trial.reflected {
+            index
+        } else {
+            peer_of(index, self.paired)
+        }
+    }
+
+    /// The highest rate of the frames that count at a port, frames per second; `None` if the trial has no rate.
+    fn arrival_rate_pps(&self, index: usize) -> Option<f64> {
+        let share = self
+            .trial
+            .share_of_port(self.source_of(index), self.course.senders.count());
+        Some(self.course.pace.highest_rate_pps()? * share)
     }
 
     /// The highest rate that a single flow may have, frames per second.
@@ -119,11 +143,7 @@ impl<'a> Room<'a> {
         let marks = Marks {
             place,
             flows: flows + 1,
-            source: if self.trial.reflected {
-                index
-            } else {
-                peer_of(index, self.paired)
-            },
+            source: self.source_of(index),
             window: window_for(self.flow_rate_pps(), self.ports * (flows + 1)),
             checksums,
             pattern,

@@ -91,6 +91,10 @@ pub struct TesterHealth {
     pub unsent_frames: u64,
     /// `unsent_frames` over the frames of the schedule: by how much the rate was missed.
     pub pacing_miss_ratio: f64,
+    /// Frames sent late: more than 100 microseconds or two bursts after they were due, or to make good a pause. Their latency begins
+    /// when they were sent.
+    #[serde(default)]
+    pub late_frames: u64,
     /// Bursts that started later than one burst time after their due time.
     pub late_bursts: u64,
     /// All bursts sent.

@@ -72,21 +72,24 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     }
 }
 
-/// Refuses a result in which the search for a goal ended without a rate.
+/// Refuses a result in which the search for a goal ended without a rate, or all trials are invalid.
 fn check_found(results: &StudyResults) -> Result<()> {
     let summary = Summary::of(results)?;
     let cases = summary.sizes.iter().flat_map(|size| &size.cases);
     let mut goals = cases.flat_map(|case| &case.goals);
-    let Some(goal) = goals.find(|goal| goal.outcomes.contains(&SearchOutcome::TesterFailed)) else {
-        return Ok(());
-    };
     let trials = || results.steps.iter().flat_map(|step| &step.trials);
+    let has_valid = trials().any(|trial| trial.result.is_valid());
+    let failed = goals.find(|goal| goal.outcomes.contains(&SearchOutcome::TesterFailed));
+    let of = match failed {
+        Some(goal) => format!(" for {}", goal.name),
+        None if has_valid || trials().next().is_none() => return Ok(()),
+        None => String::new(),
+    };
     let invalid = || trials().filter_map(|trial| trial.result.validity.text());
     let latest = invalid().next_back();
     Err(CheckFailed(format!(
-        "no result for {}: the tester failed in {} of {} trials, the last time because {}; give it a CPU of its own and real-time priority \
+        "no result{of}: the tester failed in {} of {} trials, the last time because {}; give it a CPU of its own and real-time priority \
          (--cpus, --realtime-priority), or more attempts (--set trials.invalid-repeats=N)",
-        goal.name,
         invalid().count(),
         trials().count(),
         latest.as_deref().unwrap_or("of an unknown reason"),

@@ -71,7 +71,7 @@ fn threads(size: &SizeSummary) -> Markup {
                         th scope="col" { "Thread" }
                         th.num scope="col" { "Seen on CPU" }
                         th.num scope="col" { "Running" }
-                        th.num scope="col" { "Displaced a second, middle trial" }
+                        th.num scope="col" { "Displaced a second, median" }
                         th.num scope="col" { "at most" }
                         th.num scope="col" { "Moved, all trials" }
                     }
@@ -118,7 +118,7 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
                             th scope="col" { "Case" }
                             th.num scope="col" { "Threads" }
                             th.num scope="col" { "CPUs" }
-                            th.num scope="col" { "Share, middle trial" }
+                            th.num scope="col" { "Share, median" }
                             th.num scope="col" { "least" }
                             th.num scope="col" { "most" }
                             @if has_network { th.num scope="col" { "Sent through the device, Mpps" } }

@@ -66,7 +66,7 @@ fn table(size: &SizeSummary) -> Markup {
                     th.num scope="col" { "trials" }
                     th.num scope="col" { "% of " (baseline) }
                     th.num.first scope="col" { "of all" }
-                    th.num scope="col" { "middle trial" }
+                    th.num scope="col" { "median of trials" }
                     th.num scope="col" { "% of " (baseline) }
                 }
             }

@@ -42,7 +42,7 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
                             th.num scope="col" { "Trials" }
                             th.num scope="col" { "Invalid" }
                             th.num scope="col" { "Rate missed by, worst valid trial" }
-                            th.num scope="col" { "Longest gap, middle trial" }
+                            th.num scope="col" { "Longest gap, median" }
                             th.num scope="col" { "Longest gap of all" }
                             th.num scope="col" { "Gaps over 100" (format::THIN) "µs" }
                             th.num scope="col" { "Received and dropped" }

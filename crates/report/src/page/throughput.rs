@@ -65,7 +65,7 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
             p.lead {
                 (found(results)) ", " (words::frames(size))
                 @if both { ", summed over both directions" }
-                ". Bars are the middle of the rounds, dots the single rounds."
+                ". Bars are medians of the rounds, dots the single rounds."
                 @if let Some(tries) = best_of(results) {
                     " A rate was given up only once " (tries) " trials in a row had lost too much."
                 }
@@ -276,7 +276,7 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
             h2 { "Loss against offered load" }
             @if has_points {
                 p.lead {
-                    "Every valid trial is a dot; the line joins the middle of the rounds at each load of the sweep. Left: all losses. "
+                    "Every valid trial is a dot; the line joins the medians of the rounds at each load of the sweep. Left: all losses. "
                     "Right: those up to 0.01" (THIN) "%; a line that leaves at the top loses more."
                 }
                 (legend(size.cases.iter().map(|case| case.name.as_str())))

@@ -340,7 +340,7 @@ fn spread(size: &SizeSummary) -> Option<String> {
     let name = &size.cases.first()?.goals.get(index)?.name;
     (!wide.is_empty()).then(|| {
         format!(
-            "Rounds differ: {name} ranges over {} Mpps, and the middle one is told.",
+            "Rounds differ: {name} ranges over {} Mpps (median shown).",
             wide.join(", ")
         )
     })

@@ -6,7 +6,8 @@ use serde::Serialize;
 /// Values of several rounds or repeats.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one; of an even number the lower of the two, so that it is one that was seen.
+    /// The median: the value in the middle, of an even number of values the mean of the two in the middle. Such a mean need not be a value
+    /// that was measured; [`Self::values`] are.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -21,17 +22,55 @@ impl Spread {
     pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
-        let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+        let [lower, upper] = middle(&sorted)?;
         Some(Self {
-            median,
+            median: f64::midpoint(lower, upper),
             min: *sorted.first()?,
             max: *sorted.last()?,
             values,
         })
     }
+
+    /// Returns true if a lower limit of this value is a lower limit of the median as well.
+    pub(crate) fn depends_on(&self, limit: f64) -> bool {
+        let mut sorted = self.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        middle(&sorted).is_some_and(|[_, upper]| limit <= upper)
+    }
+}
+
+/// The two values in the middle, which are one and the same of an odd number of values.
+fn middle(sorted: &[f64]) -> Option<[f64; 2]> {
+    let lower = sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    let upper = sorted.get(sorted.len() / 2)?;
+    Some([*lower, *upper])
 }
 
 /// `value` in percent of `base`, where that means something.
 pub(crate) fn percent_of(value: f64, base: f64) -> Option<f64> {
     (base > 0.0).then(|| value / base * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_of_values_is_the_mean_of_the_two_in_the_middle() {
+        let median = |values: &[f64]| Spread::of(values.to_vec()).map(|spread| spread.median);
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[7.0]), Some(7.0));
+        assert_eq!(median(&[9.0, 1.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[9.0, 1.0, 4.0, 2.0]), Some(3.0));
+    }
+
+    #[test]
+    fn a_median_depends_on_limits_up_to_the_upper_of_the_two_in_the_middle() {
+        let even = Spread::of(vec![9.0, 1.0, 4.0, 2.0]).unwrap();
+        let depends = [1.0, 2.0, 4.0, 9.0].map(|limit| even.depends_on(limit));
+        assert_eq!(depends, [true, true, true, false]);
+        let odd = Spread::of(vec![9.0, 1.0, 4.0]).unwrap();
+        assert_eq!([4.0, 9.0].map(|limit| odd.depends_on(limit)), [true, false]);
+    }
 }

@@ -134,12 +134,10 @@ fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
     let Searched { outcomes, readings } = searched;
     let rates = outcomes.iter().filter_map(|outcome| outcome.counted_rate());
     let rate_pps = Spread::of(rates.collect());
-    let is_limit = |outcome: &SearchOutcome, median: f64| matches!(outcome, SearchOutcome::AtLeast { rate_pps } if *rate_pps <= median);
-    let is_lower_limit_only = rate_pps.as_ref().is_some_and(|rate| {
-        outcomes
-            .iter()
-            .any(|outcome| is_limit(outcome, rate.median))
-    });
+    let is_limit = |outcome: &SearchOutcome, rate: &Spread| matches!(outcome, SearchOutcome::AtLeast { rate_pps } if rate.depends_on(*rate_pps));
+    let is_lower_limit_only = rate_pps
+        .as_ref()
+        .is_some_and(|rate| outcomes.iter().any(|outcome| is_limit(outcome, rate)));
     GoalSummary {
         name: goal.name.clone(),
         loss_ratio: goal.loss_ratio,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Published {
-    /// What was published: its title, or its authors and subject where no title is known.
+    /// What was published: its title, or its authors and subject where no title is known. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Where it was published, on what it was measured and how.
@@ -26,10 +26,10 @@ pub struct Published {
 pub struct PublishedFigure {
     /// The configuration, as it was published.
     pub configuration: String,
-    /// The published number in its own terms, and whether it is a loss, a gain or what is left: `a loss of 81 %`.
+    /// The published number in its own terms, and whether it is a loss, a gain or what is left: `a loss of 81 %`. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantity: Option<String>,
-    /// Where it stands in the source: page, section, table or chart, as far as known.
+    /// Where it stands in the source: page, section, table or chart, or that this is unknown. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// Throughput over that of the other configuration: 0.6 for 60 %.

@@ -802,13 +802,33 @@ fn topologies_that_make_no_sense_are_told() {
 }
 
 #[test]
-fn published_figures_have_ratios_and_cases() {
-    let with = |figure: &str| {
+fn published_figures_have_ratios_cases_and_say_where_they_stand() {
+    let of = |title: &str, figure: &str| {
         let published = format!(
-            "[published]\nsource = \"s\"\ndiffers = \"d\"\n[[published.figure]]\nconfiguration = \"c\"\n{figure}\n[[case]]\nname = \"quiet\""
+            "[published]\n{title}\nsource = \"s\"\ndiffers = \"d\"\n[[published.figure]]\nconfiguration = \"c\"\n{figure}\n[[case]]\nname = \"quiet\""
         );
         parse(&SMALL.replacen("[[case]]\nname = \"quiet\"", &published, 1))
     };
+    let (title, quantity, place) = ("title = \"t\"", "quantity = \"q\"", "place = \"p\"");
+    let with = |figure: &str| of(title, &format!("{quantity}\n{place}\n{figure}"));
+    let whole = format!("{quantity}\n{place}\ncase = \"noisy\"\nthroughput = 0.6");
+    for (title, figure, says) in [
+        ("", whole.clone(), "published: it has no title"),
+        ("title = \" \"", whole.clone(), "published: it has no title"),
+        (
+            title,
+            whole.replace(quantity, ""),
+            "published.figure[0]: it has no quantity",
+        ),
+        (
+            title,
+            whole.replace(place, ""),
+            "published.figure[0]: it has no place",
+        ),
+    ] {
+        let error = of(title, &figure).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
     let file = with("case = \"noisy\"\nthroughput = 0.6\nround-trip = [1.5, 1.6]").unwrap();
     let figure = &file.published.unwrap().figures[0];
     assert_eq!(figure.round_trip.unwrap().bounds(), [1.5, 1.6]);

@@ -4,6 +4,7 @@
 use super::*;
 use crate::checksums::Checksums;
 use crate::frame::{Epoch, Signature};
+use crate::latency::Sample;
 use crate::pacer::Pace;
 use crate::seen::Marks;
 use crate::trial::{Directions, FrameSizes, IpVersion};
@@ -74,6 +75,9 @@ fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
         scheduled: offered.iter().sum(),
         unsent: 0,
         offered: offered.iter().sum(),
+        late: 0,
+        missed_at_most: 0,
+        low_rate_missed: 0,
         link_losses: 0,
         offered_of_flow: offered.to_vec(),
     }
@@ -327,13 +331,13 @@ fn low_rate_streams_are_told_together() {
 }
 
 #[test]
-fn percentiles_among_the_frames_that_were_not_sent_are_withheld() {
-    let kept = |unsent| {
+fn percentiles_among_the_frames_that_were_not_sent_in_time_are_withheld() {
+    let kept = |unsent, late| {
         let mut lanes = lanes();
         lanes[0].seen.latency.record(1000, 200_000);
         lanes[0].seen.delays.ipdv.record(5, 200_000);
         (lanes[0].scheduled, lanes[0].unsent) = (100, unsent);
-        (lanes[1].scheduled, lanes[1].unsent) = (100, 0);
+        (lanes[1].scheduled, lanes[1].late) = (100, late);
         let result = assembled(&lanes);
         let some = |percentiles: [Option<u64>; 5]| percentiles.map(|it| it.is_some());
         let ipdv = result.variation.ipdv.percentiles();
@@ -347,9 +351,34 @@ fn percentiles_among_the_frames_that_were_not_sent_are_withheld() {
         );
         some(result.latency.percentiles())
     };
-    assert_eq!(kept(0), [true; 5]);
+    assert_eq!(kept(0, 0), [true; 5]);
     // One part in a hundred of the whole schedule.
-    assert_eq!(kept(2), [true, true, false, false, false]);
+    for (unsent, late) in [(2, 0), (0, 2), (1, 1)] {
+        assert_eq!(kept(unsent, late), [true, true, false, false, false]);
+    }
+}
+
+#[test]
+fn percentiles_among_the_low_rate_frames_that_were_not_sent_in_time_are_withheld() {
+    let kept = |missed| {
+        let mut lanes = lanes();
+        for sequence in 0..20 {
+            lanes[0].seen.samples.add(Sample {
+                port: 1,
+                sequence,
+                delay_ns: 1000,
+            });
+        }
+        lanes[0].offered_of_flow[1] = 5;
+        lanes[1].offered_of_flow[1] = 15;
+        lanes[1].low_rate_missed = missed;
+        let latency = assembled(&lanes).low_rate.latency;
+        latency.percentiles().map(|it| it.is_some())
+    };
+    // Twenty samples bear the 50th percentile. As many missed are half of the stream.
+    assert_eq!(kept(0), [true, false, false, false, false]);
+    assert_eq!(kept(19), [true, false, false, false, false]);
+    assert_eq!(kept(20), [false; 5]);
 }
 
 #[test]
@@ -412,13 +441,13 @@ fn the_tester_tells_how_well_it_did() {
         lane.sent = Sent {
             bursts: 7 * by,
             late_bursts: 2 * by,
-            missed_at_most: 5 * by,
             generate_ticks: 350 * by,
             check_ticks: 900 * by,
             checked: 30 * by,
             last_tick: END + 100_000_000 * by,
             ..Sent::default()
         };
+        (lane.missed_at_most, lane.late) = (5 * by, 3 * by);
         lane.sent.gaps.record(1000 * by, 2);
     }
     let threads = [
@@ -444,7 +473,7 @@ fn the_tester_tells_how_well_it_did() {
         .unwrap()
         .health;
     assert_eq!((health.bursts, health.late_bursts), (77, 22));
-    assert_eq!(health.missed_at_most_frames, 55);
+    assert_eq!((health.missed_at_most_frames, health.late_frames), (55, 33));
     // Cycles for each of 35 frames offered and 330 received.
     assert_eq!((health.generate_cycles, health.check_cycles), (110.0, 30.0));
     // Two ticks a nanosecond.

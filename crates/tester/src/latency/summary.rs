@@ -97,11 +97,11 @@ pub struct LowRateStreams {
     pub variation: DelayVariation,
 }
 
-/// For each of [`PERCENTILES`], whether it lies in the part of the schedule that was not sent, which is 0 to 1. The frames that the
-/// tester left out are those that would have waited longest.
-fn beyond_sent(unsent_ratio: f64) -> [bool; PERCENTILES.len()] {
+/// For each of [`PERCENTILES`], whether it lies in the part of the schedule that was not sent in time, which is 0 to 1. The frames that the
+/// tester left out or sent late are those that would have waited longest.
+fn beyond_sent(missed_ratio: f64) -> [bool; PERCENTILES.len()] {
     // A hair less than exact, so that 1 % reaches the 99th in floating point as well.
-    PERCENTILES.map(|percentile| unsent_ratio >= 1.0 - percentile / 100.0 - 1e-9)
+    PERCENTILES.map(|percentile| missed_ratio >= 1.0 - percentile / 100.0 - 1e-9)
 }
 
 /// Takes note of the percentiles that a summary withholds: it has samples enough for them.
@@ -128,9 +128,9 @@ fn withhold<T>(
 }
 
 impl LatencySummary {
-    /// Without the percentiles that lie in the part of the schedule that was not sent, `unsent_ratio` of it.
-    pub(crate) fn withheld_beyond(mut self, unsent_ratio: f64) -> Self {
-        withhold(self.percentiles_mut(), beyond_sent(unsent_ratio));
+    /// Without the percentiles that lie in the part of the schedule that was not sent in time, `missed_ratio` of it.
+    pub(crate) fn withheld_beyond(mut self, missed_ratio: f64) -> Self {
+        withhold(self.percentiles_mut(), beyond_sent(missed_ratio));
         self
     }
 
@@ -184,8 +184,8 @@ impl LatencySummary {
 
 impl SignedSummary {
     /// See [`LatencySummary::withheld_beyond`].
-    pub(crate) fn withheld_beyond(mut self, unsent_ratio: f64) -> Self {
-        withhold(self.percentiles_mut(), beyond_sent(unsent_ratio));
+    pub(crate) fn withheld_beyond(mut self, missed_ratio: f64) -> Self {
+        withhold(self.percentiles_mut(), beyond_sent(missed_ratio));
         self
     }
 
@@ -247,10 +247,10 @@ impl SignedSummary {
 
 impl DelayVariation {
     /// See [`LatencySummary::withheld_beyond`].
-    pub(crate) fn withheld_beyond(self, unsent_ratio: f64) -> Self {
+    pub(crate) fn withheld_beyond(self, missed_ratio: f64) -> Self {
         Self {
-            ipdv: self.ipdv.withheld_beyond(unsent_ratio),
-            pdv: self.pdv.withheld_beyond(unsent_ratio),
+            ipdv: self.ipdv.withheld_beyond(missed_ratio),
+            pdv: self.pdv.withheld_beyond(missed_ratio),
         }
     }
 

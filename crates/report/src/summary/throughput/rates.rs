@@ -20,7 +20,7 @@ pub struct GoalSummary {
     /// The rates found, frames per second, as they were achieved. A round in which no rate held counts as zero; one that the tester failed, or
     /// that was not ended, does not count. None without rounds that count.
     pub rate_pps: Option<Spread>,
-    /// True when the highest rate of all held in the round of the median or one above it, so that the median may be
+    /// True when the highest rate of all held in a round of the median or one below it, so that the median may be
     /// too low: "at least".
     pub is_lower_limit_only: bool,
     /// The median in percent of the first case's.

@@ -6,20 +6,43 @@ use super::super::study_file::StudyFile;
 use super::super::{PublishedFigure, Ratio};
 use super::limits::{Checked, fault};
 
-/// Every figure has a ratio, and a case that there is or a reason why there is none.
+/// What was published has a title. Every figure says what the published number is and where it stands, has a ratio, and a case that there is
+/// or a reason why there is none.
 pub(super) fn published(file: &StudyFile) -> Checked {
     let Some(published) = &file.published else {
         return Ok(());
     };
+    if is_missing(published.title.as_ref()) {
+        return fault(
+            &[Key("published")],
+            "it has no title; give that of the source, or its authors and subject",
+        );
+    }
     for (index, known) in published.figures.iter().enumerate() {
         figure(file, known, index)?;
     }
     Ok(())
 }
 
+fn is_missing(text: Option<&String>) -> bool {
+    text.is_none_or(|text| text.trim().is_empty())
+}
+
 fn figure(file: &StudyFile, figure: &PublishedFigure, index: usize) -> Checked {
     let at = |key| [Key("published"), Key("figure"), Index(index), Key(key)];
     let whole = &at("configuration")[..3];
+    if is_missing(figure.quantity.as_ref()) {
+        return fault(
+            whole,
+            "it has no quantity; give the published number, and whether it is a loss, a gain or what is left",
+        );
+    }
+    if is_missing(figure.place.as_ref()) {
+        return fault(
+            whole,
+            "it has no place; give page, section, table or chart of the source, or say that it is unknown",
+        );
+    }
     if figure.throughput.is_none() && figure.round_trip.is_none() {
         return fault(whole, "it has no ratio; give throughput or round-trip");
     }

@@ -7,7 +7,11 @@ const HZ: u64 = 1_000_000;
 const EVERY_TICK: Pace = Pace::Rate(1e6);
 
 fn due(frames: u64, late: bool) -> Due {
-    Due { frames, late }
+    Due {
+        frames,
+        late,
+        late_frames: if late { frames } else { 0 },
+    }
 }
 
 /// Sends all that is due at an instant, 32 frames at a time.
@@ -241,4 +245,72 @@ fn a_closed_schedule_has_what_is_left_unsent() {
         (pacer.offered(), pacer.unsent(), pacer.scheduled()),
         (32, 368, 400)
     );
+}
+
+#[test]
+fn a_frame_is_late_more_than_100_us_or_two_bursts_after_it_was_due() {
+    // A frame every 50 us, of which no 64 are ever behind.
+    let mut pacer = Pacer::new(Pace::Rate(20_000.0), 0, HZ, HZ, 512);
+    let late = |pacer: &mut Pacer, now| {
+        let due = pacer.due(now, 32);
+        assert!(!due.late);
+        (due.frames, due.late_frames)
+    };
+    assert_eq!(late(&mut pacer, 100), (3, 0));
+    // Those of 150 and 200 us; the one of 250 us is just in time.
+    assert_eq!(late(&mut pacer, 350), (5, 2));
+    assert_eq!((late(&mut pacer, 351), pacer.late()), ((0, 0), 2));
+    // Ten in a row, and those of 400 to 750 us are late.
+    assert_eq!(late(&mut pacer, 851), (10, 8));
+    assert_eq!(pacer.late(), 10);
+    // A frame every tick: 64 behind are late as a whole, and what is left of them is not.
+    let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 512);
+    assert_eq!(pacer.due(63, 32).late_frames, 32);
+    assert_eq!(pacer.due(63, 32).late_frames, 0);
+    assert_eq!(pacer.late(), 32);
+}
+
+#[test]
+fn what_is_made_good_is_late_and_what_is_due_beside_it_is_not() {
+    let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 8);
+    // 100 frames are due: 92 are owed, and of the 8 sent none is late.
+    let due = pacer.due(99, 32);
+    assert_eq!((due.frames, due.late_frames, pacer.unsent()), (8, 0, 92));
+    // 500 ticks at 0.2 % make one good.
+    (100..599).for_each(|now| assert_eq!(pacer.due(now, 32).late_frames, 0));
+    let due = pacer.due(599, 32);
+    assert_eq!((due.frames, due.late_frames, pacer.unsent()), (2, 1, 91));
+    assert_eq!(pacer.late(), 1);
+}
+
+#[test]
+fn without_a_schedule_no_frame_is_late() {
+    for pace in [Pace::Unpaced, Pace::Burst(1000)] {
+        let mut pacer = Pacer::new(pace, 0, HZ, HZ, 512);
+        assert_eq!(pacer.due(5000, 32), due(32, false));
+        assert_eq!(pacer.late(), 0);
+    }
+    // What is late moves this schedule.
+    let spread = Pace::Spread {
+        frames: 100,
+        rate_pps: 1e6,
+    };
+    let mut pacer = Pacer::new(spread, 0, HZ, HZ, 512);
+    assert_eq!(pacer.due(5000, 64), due(32, false));
+    // Frames with times of their own: at 0 and 500 us.
+    let times = Arc::new(Times::new(&[0, 500_000], 1_000_000, 1.0, HZ));
+    let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 512).by_times(Some(times), 1000);
+    assert_eq!(pacer.due(600, 32).late_frames, 1);
+}
+
+#[test]
+fn the_highest_rate_is_that_of_the_higher_step() {
+    let step = |rate_pps, then_pps| Pace::Step {
+        rate_pps,
+        after_s: 5.0,
+        then_pps,
+    };
+    let rates = [step(8.0, 4.0), step(4.0, 8.0), Pace::Rate(8.0)].map(Pace::highest_rate_pps);
+    assert_eq!(rates, [Some(8.0); 3]);
+    assert_eq!(Pace::Unpaced.highest_rate_pps(), None);
 }
