@@ -78,6 +78,7 @@ impl Bench {
             ports,
             seconds,
             more: &more,
+            connect: None,
         }
         .rate()
     }

@@ -43,6 +43,15 @@ const fn link(kind: Kind, queues: u16, is_packed: bool) -> Link {
         kind,
         queues,
         is_packed,
+        is_client: false,
+    }
+}
+
+/// With the switch as the client: builds before version 0.2.0 serve one ring a direction only.
+const fn client(queues: u16) -> Link {
+    Link {
+        is_client: true,
+        ..link(Kind::Memif, queues, false)
     }
 }
 
@@ -65,7 +74,7 @@ const CASES: [Case; 8] = [
     case("memif, cross-connect", MEMIF, CROSS_CONNECT, &[]),
     case(
         "memif with 4 queues, cross-connect",
-        link(Kind::Memif, 4, false),
+        client(4),
         CROSS_CONNECT,
         &["--flows", "4"],
     ),
@@ -121,10 +130,12 @@ impl Bench<'_> {
         self.runs += 1;
         let directory = self.directory.join(self.runs.to_string());
         let switch = Switch::of_build(binary, &directory, case.link, 2, case.switch_options);
+        let connect = || switch.connect();
         let rate = Load {
             ports: [0, 1].map(|port| switch.tester_uri(port)),
             seconds: self.options.seconds(),
             more: case.tester_options,
+            connect: case.link.is_client.then_some(&connect as &dyn Fn()),
         }
         .rate();
         run.add(point, Figure::ForwardedPps, Some(rate));

@@ -71,6 +71,7 @@ impl Bench<'_> {
             ports,
             seconds,
             more,
+            connect: None,
         }
         .offer()
     }

@@ -130,6 +130,7 @@ fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: f64) -> f64 {
         ports,
         seconds,
         more: &more,
+        connect: None,
     };
     load.rate()
 }

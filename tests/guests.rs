@@ -40,6 +40,7 @@ use quietwire_lab::guest::{Accelerator, AcceleratorChoice, Guest, Image, acceler
 use quietwire_lab::{Lab, LabOptions, NeighbourPlace, NeighbourSpec};
 
 use rig::{DEADLINE, Rig, alone, image, spec};
+use switches::Carrier;
 
 #[test]
 fn whether_guests_boot_under_kvm_is_found_out_once() {

@@ -118,6 +118,12 @@ const fn of_builds(case: &'static str) -> Goal {
     rate("builds", case, this, that, 0.98)
 }
 
+/// A frame takes this build at most so many times the cycles of the other.
+const fn cycles_of_builds(name: &'static str, case: &'static str, wanted: f64) -> Goal {
+    let (this, that) = ((case, "this build"), (case, "other build"));
+    cycles("builds", name, this, that, wanted)
+}
+
 /// A figure of the tester by itself that is at most so much.
 const fn paced(name: &'static str, case: &'static str, figure: Figure, wanted: f64) -> Goal {
     let of = (case, "quietwire's tester");
@@ -206,6 +212,13 @@ pub(crate) const GOALS: &[Goal] = &[
     of_builds("vhost-user with 4 queues, cross-connect"),
     of_builds("vhost-user with packed rings, cross-connect"),
     of_builds("vhost-user with packed rings and 4 queues, cross-connect"),
+    cycles_of_builds("memif: cycles a frame", "memif, cross-connect", 0.8),
+    cycles_of_builds("memif with 4 queues: cycles a frame", "memif with 4 queues, cross-connect", 1.0),
+    cycles_of_builds("vhost-user: cycles a frame", "vhost-user, cross-connect", 1.0),
+    cycles_of_builds("vhost-user with 4 queues: cycles a frame", "vhost-user with 4 queues, cross-connect", 1.0),
+    cycles_of_builds("vhost-user with packed rings: cycles a frame", "vhost-user with packed rings, cross-connect", 1.0),
+    cycles_of_builds("vhost-user with packed rings and 4 queues: cycles a frame",
+        "vhost-user with packed rings and 4 queues, cross-connect", 1.0),
     cycles("builds", "vhost-user, packed rings: cycles a frame", ("vhost-user with packed rings, cross-connect", "this build"),
         ("vhost-user, cross-connect", "this build"), 1.1),
     cycles("builds", "vhost-user, packed rings, 4 queues: cycles a frame",

@@ -232,6 +232,8 @@ pub(crate) struct Load<'a> {
     pub(crate) ports: [String; 2],
     pub(crate) seconds: f64,
     pub(crate) more: &'a [&'a str],
+    /// Called once the tester has started: connects a device that is the client of the tester's ports.
+    pub(crate) connect: Option<&'a dyn Fn()>,
 }
 
 impl Load<'_> {
@@ -270,7 +272,14 @@ impl Load<'_> {
         command.args(["--isolation", "none"]);
         command.args(["--ring-size", RING_SIZE, "--warm-up", "200ms"]);
         command.args(["--duration", &format!("{:.0}ms", self.seconds * 1e3)]);
-        command.args(self.more).output().expect("the tester runs")
+        command.args(self.more);
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let tester = command.spawn().expect("the tester starts");
+        if let Some(connect) = self.connect {
+            connect();
+        }
+        tester.wait_with_output().expect("the tester runs")
     }
 
     /// Frames forwarded a second.

@@ -11,7 +11,7 @@ use super::{DEVICE_CPU, TESTER_CPU};
 
 /// Of the tester, and more than that.
 pub(crate) const TESTER_PRIORITY: &str = "50";
-const HELPERS_PRIORITY: &str = "60";
+pub(crate) const HELPERS_PRIORITY: &str = "60";
 /// Of forwarding threads. At real-time priority they would leave the kernel's own threads on their CPU no time.
 const NICE: &str = "-20";
 const THIRD_CPU: &str = "2";

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::placement::{helper_cpu, place_threads};
+use super::placement::{HELPERS_PRIORITY, helper_cpu, place_threads};
 use super::record::Side;
 use super::{DEADLINE, DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, log_into, wait_until};
 
@@ -36,10 +36,11 @@ impl Kind {
         }
     }
 
-    pub(crate) fn tester_uri(self, socket: &Path) -> String {
+    pub(crate) fn tester_uri(self, socket: &Path, role: &str) -> String {
+        let socket = socket.display();
         match self {
-            Self::Memif => format!("memif:{}?role=client", socket.display()),
-            Self::VhostUser => format!("virtio-user:{}?role=client", socket.display()),
+            Self::Memif => format!("memif:{socket}?role={role}"),
+            Self::VhostUser => format!("virtio-user:{socket}?role={role}"),
         }
     }
 }
@@ -52,6 +53,8 @@ pub(crate) struct Link {
     pub(crate) queues: u16,
     /// Packed rings: with vhost-user only.
     pub(crate) is_packed: bool,
+    /// The switch is the client, of memif ports that the tester serves: its ports are added by [`Switch::connect`].
+    pub(crate) is_client: bool,
 }
 
 impl Link {
@@ -61,6 +64,16 @@ impl Link {
             kind,
             queues: 1,
             is_packed: false,
+            is_client: false,
+        }
+    }
+
+    /// The role of the switch's ports in the protocol, and of the tester's.
+    fn roles(self) -> [&'static str; 2] {
+        if self.is_client {
+            ["client", "server"]
+        } else {
+            ["server", "client"]
         }
     }
 
@@ -68,24 +81,26 @@ impl Link {
         let socket = socket.display();
         let queues = self.queues;
         match self.kind {
-            Kind::Memif => format!("memif:{socket}?role=server&queues={queues}"),
+            Kind::Memif => {
+                let [role, _] = self.roles();
+                format!("memif:{socket}?role={role}&queues={queues}")
+            }
             Kind::VhostUser => format!("vhost:{socket}?queues={queues}"),
         }
     }
 
     fn tester_uri(self, socket: &Path) -> String {
         let packed = if self.is_packed { "&packed=on" } else { "" };
-        format!(
-            "{}&queues={}{packed}",
-            self.kind.tester_uri(socket),
-            self.queues
-        )
+        let [_, role] = self.roles();
+        let uri = self.kind.tester_uri(socket, role);
+        format!("{uri}&queues={}{packed}", self.queues)
     }
 }
 
 /// A switch that runs until the value is dropped.
 pub(crate) struct Switch {
     _running: Running,
+    binary: PathBuf,
     directory: PathBuf,
     link: Link,
 }
@@ -111,11 +126,13 @@ impl Switch {
         let helper = helper_cpu();
         command.args(["--service-cpus", helper, "--control-cpus", helper]);
         command.args(["--rx-ring-size", RING_SIZE, "--tx-ring-size", RING_SIZE]);
-        command.args(more);
-        for number in 0..ports {
-            let socket = directory.join(format!("p{number}.sock"));
-            let port = format!("p{number}={}", link.device_uri(&socket));
-            command.args(["--port", &port]);
+        if !link.is_client {
+            command.args(more);
+            for number in 0..ports {
+                let socket = directory.join(format!("p{number}.sock"));
+                let port = format!("p{number}={}", link.device_uri(&socket));
+                command.args(["--port", &port]);
+            }
         }
         command.arg("--control-socket");
         command.arg(directory.join("control.sock"));
@@ -125,11 +142,12 @@ impl Switch {
         let control = directory.join("control.sock");
         wait_until("the switch answers", DEADLINE, || {
             running.assert_alive(&log);
-            control.exists() && command_of(&control, &["show", "threads"])
+            control.exists() && command_of(binary, &control, &["show", "threads"])
         });
         place_threads(&running.pid());
         Self {
             _running: running,
+            binary: binary.to_owned(),
             directory: directory.to_owned(),
             link,
         }
@@ -139,6 +157,23 @@ impl Switch {
     pub(crate) fn tester_uri(&self, port: usize) -> String {
         let socket = self.directory.join(format!("p{port}.sock"));
         self.link.tester_uri(&socket)
+    }
+
+    /// Connects two ports to each other and to the tester, which has started and serves their sockets.
+    pub(crate) fn connect(&self) {
+        for port in ["p0", "p1"] {
+            // Of an attempt before: the tester has served new sockets since.
+            self.urgent_command(&["del", "port", port]);
+        }
+        for port in ["p0", "p1"] {
+            let socket = self.directory.join(format!("{port}.sock"));
+            wait_until("the tester listens", DEADLINE, || socket.exists());
+            let uri = self.link.device_uri(&socket);
+            let added = self.urgent_command(&["add", "port", port, &uri]);
+            assert!(added, "{port}");
+        }
+        let joined = self.urgent_command(&["add", "cross-connect", "p0", "p1"]);
+        assert!(joined, "the cross-connect");
     }
 
     pub(crate) fn control_socket(&self) -> PathBuf {
@@ -188,12 +223,23 @@ impl Switch {
 
     /// `quietwire switch …`; false where it failed.
     pub(crate) fn command(&self, arguments: &[&str]) -> bool {
-        command_of(&self.control_socket(), arguments)
+        command_of(&self.binary, &self.control_socket(), arguments)
+    }
+
+    /// The same at the helpers' priority: it gets a CPU while the tester and the forwarding thread poll.
+    fn urgent_command(&self, arguments: &[&str]) -> bool {
+        let mut command = Command::new("chrt");
+        command.args(["-f", HELPERS_PRIORITY]).arg(&self.binary);
+        succeeds(command, &self.control_socket(), arguments)
     }
 }
 
-fn command_of(control: &Path, arguments: &[&str]) -> bool {
-    let mut command = Command::new(QUIETWIRE);
+fn command_of(binary: &Path, control: &Path, arguments: &[&str]) -> bool {
+    succeeds(Command::new(binary), control, arguments)
+}
+
+/// `quietwire switch …` by a command that begins with the program.
+fn succeeds(mut command: Command, control: &Path, arguments: &[&str]) -> bool {
     command.arg("switch").args(arguments);
     command.arg("--control-socket").arg(control);
     command.stdout(Stdio::null()).stderr(Stdio::null());

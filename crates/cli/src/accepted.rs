@@ -120,9 +120,8 @@ fn planned(request: &str) -> Option<Plan> {
 
 fn check(plan: &Plan, request: &str) {
     let text = &Target::Quietwire.render(plan)[0].text;
-    let told = |error: String| panic!("{error}:\n{text}\nfor\n{request}");
     let settings = Settings::parse(Path::new("switch.toml"), text)
-        .unwrap_or_else(|error| told(error.to_string()));
+        .unwrap_or_else(|error| panic!("{error}:\n{text}\nfor\n{request}"));
     let ports = settings.ports.clone().unwrap_or_default();
     for (port, nic) in ports.iter().zip(&plan.nics) {
         let queues = usize::from(port.rx_queues.unwrap());
@@ -142,7 +141,7 @@ fn check(plan: &Plan, request: &str) {
     let online: CpuList = "0-63".parse().unwrap();
     let switch = settings
         .plan(&online)
-        .unwrap_or_else(|error| told(error.to_string()));
+        .unwrap_or_else(|error| panic!("{error}:\n{text}\nfor\n{request}"));
     let idle = match plan.idle {
         Idle::Interrupt => Idle::Sleep,
         idle => idle,

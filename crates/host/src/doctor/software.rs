@@ -212,20 +212,19 @@ fn guests(machine: &Machine) -> Check {
                 .into_iter()
                 .any(|directory| machine.is_executable(&Path::new(directory).join(command)))
     };
-    let (found, absent): (Vec<(&str, &str)>, Vec<(&str, &str)>) = GUEST_COMMANDS
+    let absent: Vec<(&str, &str)> = GUEST_COMMANDS
         .into_iter()
-        .partition(|(command, _)| is_there(command));
-    let listed = |commands: &[(&str, &str)], name: fn(&(&str, &str)) -> String| {
-        commands.iter().map(name).collect::<Vec<String>>()
-    };
+        .filter(|(command, _)| !is_there(command))
+        .collect();
     if absent.is_empty() {
-        let commands = listed(&found, |(command, _)| (*command).to_owned());
+        let commands = GUEST_COMMANDS.map(|(command, _)| command);
         return Check::ok(NAME, commands.join(", "));
     }
-    let commands = listed(&absent, |(command, package)| {
-        format!("{command} ({package})")
-    });
-    let packages = listed(&absent, |(_, package)| (*package).to_owned());
+    let commands: Vec<String> = absent
+        .iter()
+        .map(|(command, package)| format!("{command} ({package})"))
+        .collect();
+    let packages: Vec<&str> = absent.iter().map(|(_, package)| *package).collect();
     Check::warning(
         NAME,
         format!(

@@ -212,6 +212,10 @@ pub trait Queue {
     /// Shows the driver all chains that were used.
     fn publish(&mut self);
 
+    /// Asks the processor to load as many further descriptors as were read last: they come in while other rings are worked on.
+    /// For rings whose driver made them available long before, and does not write there now.
+    fn prefetch_waiting(&self) {}
+
     /// Returns true if the driver wants a notification of what was published since the last call. Waits until what was
     /// written has reached the cache: costs less some time after [`Self::publish`].
     fn wants_notification(&mut self) -> bool;

@@ -332,6 +332,7 @@ impl<Q: Queue> Ring for RingSender<Q> {
     #[inline]
     fn commit(&mut self) {
         self.queue.publish();
+        self.queue.prefetch_waiting();
     }
 
     #[inline]
