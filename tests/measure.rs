@@ -618,8 +618,9 @@ impl Delaying {
             .unwrap()
             .iter()
             .find(|it| it["name"] == port);
-        let place = format!("/{key}");
-        port.unwrap().pointer(&place).unwrap().as_u64().unwrap()
+        let port = port.unwrap();
+        let counter = port.get(key).or_else(|| port["drops"].get(key));
+        counter.unwrap().as_u64().unwrap()
     }
 }
 

@@ -539,6 +539,7 @@ fn remedies_name_what_applying_leaves_alone() {
     }
     // A set within another is not one that applying changes.
     made.write("sys/fs/cgroup/system.slice/own/cgroup.procs", "20");
+    made.write("sys/fs/cgroup/system.slice/own/cpuset.cpus", "");
     let checks = made.spoilt(
         "sys/fs/cgroup/system.slice/own/cpuset.cpus.effective",
         "1,3",
