@@ -583,7 +583,7 @@ impl Delaying {
             "cpu": 0,
             "ring-size": 1024,
             "frame-size-max": 1518,
-            "memory-mib": 128,
+            "memory-mib": 256,
             "uses-huge-pages": false,
         });
         let mut command = place.quietwire(&["tester", "self-test-device", &options.to_string()]);
