@@ -99,7 +99,7 @@ impl Drop for Forwarder {
             if !handle.is_finished()
                 && let Err(error) = self.line.ask(Order::End)
             {
-                // With the stop flag set it ends without an answer.
+                // With the stop flag set it may end without an answer.
                 tracing::debug!("{error}");
             }
             handle.thread().unpark();

@@ -167,7 +167,7 @@ impl Line {
     /// Gives an order and waits for the reply.
     ///
     /// # Errors
-    /// [`SwitchError::Thread`] when the thread does not answer in time.
+    /// [`SwitchError::Thread`] if the thread does not answer in time, or has ended.
     pub(crate) fn ask(&mut self, order: Order) -> Result<Reply, SwitchError> {
         self.orders
             .push(order)
@@ -176,6 +176,11 @@ impl Line {
         loop {
             match self.replies.pop() {
                 Ok(reply) => return Ok(reply),
+                // It may have answered just before.
+                Err(_) if self.replies.is_abandoned() => {
+                    let last = self.replies.pop();
+                    return last.map_err(|_| self.ended());
+                }
                 Err(_) if Instant::now() >= deadline => {
                     return Err(self.silent("it does not answer"));
                 }
@@ -184,10 +189,47 @@ impl Line {
         }
     }
 
+    fn ended(&self) -> SwitchError {
+        SwitchError::Thread {
+            name: self.name.clone(),
+            what: "it has ended".to_owned(),
+        }
+    }
+
     fn silent(&self, what: &str) -> SwitchError {
         SwitchError::Thread {
             name: self.name.clone(),
             what: format!("{what}; this is a fault of the switch, or its CPU is taken away"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_ended_is_not_waited_for() {
+        let (mut line, mailbox) = line("qw-fwd-1");
+        let began = Instant::now();
+        let thread = std::thread::spawn(move || {
+            let mailbox = mailbox;
+            // It ends without a look at its orders, as one that the stop flag ends.
+            while mailbox.orders.is_empty() && began.elapsed() < PATIENCE {
+                std::thread::yield_now();
+            }
+        });
+        let error = line.ask(Order::End).unwrap_err();
+        thread.join().unwrap();
+        assert!(error.to_string().contains("it has ended"), "{error}");
+    }
+
+    #[test]
+    fn the_last_answer_of_a_thread_arrives() {
+        let (mut line, mut mailbox) = line("qw-fwd-1");
+        mailbox.replies.push(Reply::Done).unwrap();
+        drop(mailbox);
+        let reply = line.ask(Order::End);
+        assert!(matches!(reply, Ok(Reply::Done)), "{reply:?}");
     }
 }
