@@ -222,14 +222,14 @@ fn fill(entry: &Entry, near: Near<'_>, from: &[u8]) -> Option<u32> {
 /// in registers.
 #[inline(never)]
 fn fill_next(queue: &mut impl Queue, near: Near<'_>, from: &[u8]) -> bool {
-    let mut is_first = true;
-    let count = queue.complete_written(|entry| {
-        if !std::mem::take(&mut is_first) {
-            return None;
-        }
-        fill(entry, near, from)
-    });
-    count > 0
+    let written = queue
+        .entries()
+        .first()
+        .and_then(|entry| fill(entry, near, from));
+    if let Some(written) = written {
+        queue.complete(written);
+    }
+    written.is_some()
 }
 
 /// Returns the same octets, borrowed for less long.
