@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -489,6 +489,18 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
+
+    /// Waits until it has ended by itself.
+    fn ended(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            assert!(began.elapsed() < DEADLINE, "it never ended");
+            match self.0.try_wait().unwrap() {
+                Some(status) => return status,
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
 }
 
 impl Drop for Running {
@@ -526,14 +538,7 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
         held.elapsed() > Duration::from_secs(2)
     });
     running.signal("CONT");
-    let began = Instant::now();
-    let status = loop {
-        assert!(began.elapsed() < DEADLINE, "it never ended");
-        match running.0.try_wait().unwrap() {
-            Some(status) => break status,
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
+    let status = running.ended();
     let said = fs::read_to_string(place.path("said")).unwrap();
     assert_eq!(status.code(), Some(FAILED), "{said}");
     assert_eq!(
@@ -651,14 +656,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
         held.elapsed() > Duration::from_millis(30) && device.count(&place, "t1", "tx_full") > before
     });
     running.signal("CONT");
-    let began = Instant::now();
-    let status = loop {
-        assert!(began.elapsed() < DEADLINE, "it never ended");
-        match running.0.try_wait().unwrap() {
-            Some(status) => break status,
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
+    let status = running.ended();
     let said = fs::read_to_string(place.path("said")).unwrap();
     assert_eq!(status.code(), Some(FAILED), "{said}");
     let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();

@@ -46,7 +46,7 @@ fn cross_switch(directory: &Path) {
     }
 }
 
-/// The check fails, and tells of each flow that it came out at the other chain.
+/// The check fails, and reports for each flow the port of the other chain where it came out.
 fn assert_crossed(labs: &Labs, state: &Value) {
     let output = labs.trial(state);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -52,7 +52,7 @@ impl Drop for Steered {
     }
 }
 
-/// A CPU set that somebody else made, with these CPUs; gone with this value.
+/// A CPU set of another program, with these CPUs. Removed when this value is dropped.
 struct Foreign(PathBuf);
 
 impl Foreign {

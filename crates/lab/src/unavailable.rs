@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why an element cannot be had.
+//! The reason why an element is unavailable.
 
-/// Why a program cannot be had on this machine.
+/// The reason why a program is unavailable on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unavailable because {0}")]
 pub struct Unavailable(pub String);

@@ -215,7 +215,7 @@ impl Tester {
     }
 
     /// Sends a little, over and over, until something comes out of every port that the trial's frames are for; says whether it
-    /// did. Some devices make themselves ready only when somebody is there. Frames for another port count: a device that sends
+    /// did. Some devices become ready only when a peer is connected. Frames for another port count: a device that sends
     /// these is ready, and a trial tells what is wrong with it. Of the trial, frames and rate count.
     ///
     /// # Errors

@@ -206,11 +206,7 @@ fn drivers(machine: &Machine) -> Check {
 fn guests(machine: &Machine) -> Check {
     const NAME: &str = "guests";
     let is_there = |command: &str| {
-        let system = SYSTEM_DIRECTORIES.iter();
-        machine.command(command).is_some()
-            || system
-                .into_iter()
-                .any(|directory| machine.is_executable(&Path::new(directory).join(command)))
+        machine.command(command).is_some() || system_directory(machine, command).is_some()
     };
     let absent: Vec<(&str, &str)> = GUEST_COMMANDS
         .into_iter()
@@ -235,6 +231,13 @@ fn guests(machine: &Machine) -> Check {
     .mend(format!("apt-get install {}", packages.join(" ")))
 }
 
+/// Returns the directory of a command that may not be on the PATH of users.
+fn system_directory(machine: &Machine, command: &str) -> Option<&'static str> {
+    SYSTEM_DIRECTORIES
+        .into_iter()
+        .find(|directory| machine.is_executable(&Path::new(directory).join(command)))
+}
+
 fn find(machine: &Machine, command: &Command) -> Check {
     let Command {
         name,
@@ -245,10 +248,7 @@ fn find(machine: &Machine, command: &Command) -> Check {
     if let Some(path) = machine.command(name) {
         return Check::ok(name, path.display().to_string());
     }
-    let hidden = SYSTEM_DIRECTORIES
-        .iter()
-        .find(|directory| machine.is_executable(&Path::new(directory).join(name)));
-    match hidden {
+    match system_directory(machine, name) {
         Some(directory) => Check::new(
             name,
             *absent,

@@ -87,7 +87,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    /// Where whoever starts there enlists.
+    /// Directories of the CPU sets that processes join when they start there.
     pub(super) fn lists(&self) -> Vec<PathBuf> {
         let class = self.class.map(Path::to_owned);
         class

@@ -12,12 +12,12 @@ use crate::error::LabError;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
-/// How one program is had, connected, asked and ended.
+/// A program that forwards: how the lab starts, connects, queries and stops it.
 pub(crate) trait Forwarder: std::fmt::Debug {
     /// Its version as it says itself.
     ///
     /// # Errors
-    /// Why it cannot be had here.
+    /// The reason why the program is unavailable here.
     fn probe(&self) -> Result<String, Unavailable>;
 
     /// Starts it, and waits until it answers. Programs that take ports and what they forward when they start take all of it

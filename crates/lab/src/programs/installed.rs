@@ -25,7 +25,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Why a program that is not on the search path cannot be had.
+/// Returns the reason why a program that is not in PATH is unavailable.
 pub(super) fn not_installed(program: &str, how: &str) -> Unavailable {
     Unavailable(format!("{program} is not installed; {how}"))
 }

@@ -51,7 +51,7 @@ pub enum LinkKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encapsulation {
-    /// Ethernet only is looked at; the payload happens to be IPv4.
+    /// Devices read the Ethernet header only. The payload is IPv4.
     #[default]
     L2,
     /// IPv4.

@@ -131,7 +131,7 @@ impl Wiring {
     }
 }
 
-/// Order in which elements are started: whoever makes sockets before those that connect to them.
+/// Order in which elements are started: those that make sockets before those that connect to them.
 pub(super) fn rank(role: Role) -> u8 {
     match role {
         Role::Switch | Role::Relay => 0,
