@@ -25,6 +25,7 @@ mod spawn;
 mod state_directory;
 mod stop;
 mod supervised;
+mod switch_command;
 mod thread;
 pub mod topology;
 mod unavailable;

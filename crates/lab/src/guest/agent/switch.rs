@@ -5,12 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::Idle;
+use quietwire_dpdk::HugePages;
+use quietwire_host::CpuList;
 use serde_json::{Value, json};
 
 use super::function::{Cpus, Function, Machine, Process};
 use super::ports::Port;
 use super::protocol::{PortCounters, Routing, Vnf, VnfKind};
 use crate::guest::lines::Lines;
+use crate::switch_command::SwitchCommand;
 
 /// This very program.
 const PROGRAM: &str = "/proc/self/exe";
@@ -37,7 +41,7 @@ pub(super) fn start(
     let text = configuration(&machine.ports, vnf)?;
     fs::write(&config, text).map_err(|error| format!("writing {}: {error}", config.display()))?;
     let program = fs::read_link(PROGRAM).map_err(|error| format!("{PROGRAM}: {error}"))?;
-    let words = command(&program, &config, &control, vnf, cpus);
+    let words = command(program, config, control.clone(), vnf, cpus).words();
     let process =
         Process::spawn(&words, &log)?.wait_until_up(|| ask(&control, "ports").map(|_| ()))?;
     Ok(Box::new(Switch {
@@ -47,34 +51,34 @@ pub(super) fn start(
     }))
 }
 
-fn command(program: &Path, config: &Path, control: &Path, vnf: &Vnf, cpus: &Cpus) -> Vec<String> {
-    let forwarding = cpus.forwarding.to_string();
-    let others = cpus.control.0.to_string();
-    let mut words = vec![
-        program.display().to_string(),
-        "switch".to_owned(),
-        "run".to_owned(),
-    ];
-    let mut option = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
-    option("--config", &config.display().to_string());
-    option("--control-socket", &control.display().to_string());
-    option("--forwarding-cpus", &forwarding);
-    option("--huge-pages", "require");
-    option("--memory-mib", &MEMORY_MIB.to_string());
-    option("--frame-size-max", &vnf.frame_size_max.to_string());
-    if cpus.are_apart {
-        option("--service-cpus", &others);
-        option("--control-cpus", &others);
-    } else {
-        // Its other threads have to run there as well.
-        option("--pinning", "none");
+fn command(
+    program: PathBuf,
+    config: PathBuf,
+    control: PathBuf,
+    vnf: &Vnf,
+    cpus: &Cpus,
+) -> SwitchCommand {
+    let others = CpuList::from_iter([cpus.control]);
+    let others = cpus.are_apart.then_some(others);
+    SwitchCommand {
+        program,
+        control_socket: control,
+        config: Some(config),
+        forwarding_cpus: cpus.forwarding.clone(),
+        service_cpus: others.clone(),
+        control_cpus: others,
+        // Its other threads have to run on the CPUs that forward as well, where there are no others.
+        is_pinned: (!cpus.are_apart).then_some(false),
+        idle: match (vnf.shares_cpus, cpus.are_apart) {
+            (true, _) => Some(Idle::Sleep),
+            (false, false) => Some(Idle::Yield),
+            (false, true) => None,
+        },
+        huge_pages: Some(HugePages::Require),
+        memory_mib: Some(MEMORY_MIB),
+        frame_size_max: Some(vnf.frame_size_max),
+        ..SwitchCommand::default()
     }
-    if vnf.shares_cpus {
-        option("--idle", "sleep");
-    } else if !cpus.are_apart {
-        option("--idle", "yield");
-    }
-    words
 }
 
 fn configuration(ports: &[Port], vnf: &Vnf) -> Result<String, String> {
@@ -308,6 +312,39 @@ mod tests {
         for wrong in ["port = 1", "a b"] {
             configuration(&ports(), &vnf(VnfKind::Switch(wrong.to_owned()))).unwrap_err();
         }
+    }
+
+    #[test]
+    fn threads_have_cpus_of_their_own_where_there_are_several() {
+        let options = |all: &str, shares_cpus: bool| {
+            let cpus = Cpus::of(&all.parse().unwrap(), None).unwrap();
+            let vnf = Vnf {
+                shares_cpus,
+                ..vnf(VnfKind::CrossConnect)
+            };
+            let [program, config, control] = ["/q", "/c", "/s"].map(PathBuf::from);
+            command(program, config, control, &vnf, &cpus)
+                .words()
+                .join(" ")
+        };
+        let apart = options("0-2", false);
+        for part in [
+            "--forwarding-cpus 1-2",
+            "--service-cpus 0",
+            "--control-cpus 0",
+        ] {
+            assert!(apart.contains(part), "{apart}");
+        }
+        assert!(
+            !apart.contains("--pinning") && !apart.contains("--idle"),
+            "{apart}"
+        );
+        assert!(options("0-2", true).contains("--idle sleep"));
+        let one = options("0", false);
+        for part in ["--forwarding-cpus 0", "--pinning none", "--idle yield"] {
+            assert!(one.contains(part), "{one}");
+        }
+        assert!(!one.contains("--service-cpus"), "{one}");
     }
 
     #[test]
