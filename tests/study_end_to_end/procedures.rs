@@ -199,7 +199,7 @@ fn a_device_that_dies_in_the_midst_of_a_trial_ends_the_study_with_a_message() {
         sleep(Duration::from_millis(20));
     }
     let lab = place.path("lab").display().to_string();
-    kill(process_with(&["switch", "--exit-with-parent", &lab]).unwrap());
+    kill(process_with(&["switch", "--control-socket", &lab]).unwrap());
     let (code, said) = ended(child, &said);
     assert_eq!(code, Some(1), "{said}");
     assert!(

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
+use crate::error::LabError;
 use crate::guest::GuestRecord;
-use crate::topology::{ElementPlace, Encapsulation, Forwarding, OwnImage, Program};
+use crate::spawn::last_words;
+use crate::topology::{ElementPlace, Encapsulation, Forwarding, OwnImage, Program, SwitchSettings};
 
 pub(crate) use context::{ElementContext, Process, run};
 
@@ -36,6 +38,10 @@ pub(crate) struct Plan {
     pub(crate) ports: Vec<PortPlan>,
     /// Between which ports it forwards.
     pub(crate) joins: Vec<[usize; 2]>,
+    /// Ports at which only what a bridge floods comes out.
+    pub(crate) monitors: Vec<usize>,
+    /// Ports for neighbours that send through it, [`NEIGHBOUR_PORTS`]: two or none.
+    pub(crate) neighbour_ports: Vec<PortPlan>,
     pub(crate) forwarding: Forwarding,
     pub(crate) encapsulation: Encapsulation,
     /// IP destinations of each of the tester's ports.
@@ -52,6 +58,36 @@ pub(crate) struct Plan {
     pub(crate) rules: Option<String>,
     /// Of a guest: what it boots, where that is the user's own.
     pub(crate) image: Option<OwnImage>,
+    /// Of quietwire's switch: settings in place of the usual ones.
+    pub(crate) settings: Option<SwitchSettings>,
+}
+
+/// Names of ports for neighbours.
+pub(crate) const NEIGHBOUR_PORTS: [&str; 2] = ["n0", "n1"];
+
+impl Plan {
+    /// CPUs that its processes may use; none for those of this process.
+    pub(crate) fn affinity(&self) -> Option<CpuList> {
+        let settings = self.settings.as_ref();
+        let is_kept = settings.is_none_or(|settings| settings.is_pinned);
+        is_kept.then(|| self.cpus.union(&self.rest))
+    }
+
+    /// Sockets that it makes for its ports.
+    pub(crate) fn own_sockets(&self) -> impl Iterator<Item = &Path> {
+        let ports = self.ports.iter().chain(&self.neighbour_ports);
+        ports.filter_map(|port| port.attachment.own_socket())
+    }
+
+    /// An error of this element, with the end of its log.
+    pub(crate) fn failed(&self, what: String) -> LabError {
+        LabError::Device {
+            name: self.name.clone(),
+            what,
+            log: last_words(&self.directory.join("log")),
+            command: String::new(),
+        }
+    }
 }
 
 /// What a port of an element is, on its side.

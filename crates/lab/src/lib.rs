@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lab: devices under test (one adapter a file), their neighbours, the CPU sets that keep them apart, and the
-//! way back: everything made is journalled first and undone at the end, at an interrupt, and by [`clean`] after a kill.
+//! The lab: devices under test, their neighbours, the CPU sets that keep them apart, and the way back: everything made is
+//! journalled first and undone at the end, at an interrupt, and by [`clean`] after a kill.
+//!
+//! A device under test is a [`topology`]; a switch alone is one of a single element. [`up`] brings it up, element by element, each
+//! by the one trait that all programs implement. A [`Lab`] does so case by case, within what a study wants around the device.
 //!
 //! Judges no results and knows no packets.
 
-mod adapters;
 mod around;
 mod clean;
 mod control;
 mod counts;
 mod cycles;
-mod device;
 mod element;
 mod error;
 mod guard;
@@ -31,18 +32,16 @@ pub mod topology;
 mod unavailable;
 pub mod up;
 
-pub use adapters::Places;
 pub use around::{IsolationRecord, IsolationRequest, RunningIsolation, TESTER_PRIORITY};
 pub use clean::{CleanReport, clean};
 pub use counts::RunningSwitch;
 pub use cycles::CycleCount;
-pub use device::{DeviceSpec, ForwardingMode};
 pub use error::{Fault, LabError};
 pub use guard::clean_when_orphaned;
 pub use isolation::{
     Applied, IsolationCase, IsolationLevel, IsolationPart, Setup, isolation_cases,
 };
-pub use lab::{Begun, Case, Entered, Lab, LabOptions};
+pub use lab::{Begun, Case, Lab, LabOptions};
 pub use neighbours::{
     AtWork, Intensity, NeighbourKind, NeighbourPlace, NeighbourSpec, NetworkNeighbour, Placement,
     neighbour_kinds,

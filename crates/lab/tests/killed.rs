@@ -9,7 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use common::{DEADLINE, machine, options, partitioned, sets_of, state_of_machine};
+use common::{
+    DEADLINE, device_pid, enter, machine, options, partitioned, sets_of, state_of_machine,
+};
 use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_lab::{Lab, clean};
 
@@ -20,13 +22,14 @@ const TEST: &str = "a_killed_lab_is_undone_by_another_process_and_only_once";
 /// Brings up all that there is, says so, and waits for its end.
 fn be_the_victim(directory: &Path) {
     let (forwarding, others) = machine();
-    let mut lab = Lab::open(options(directory, "works")).unwrap();
+    let options = options(directory, "works");
+    let mut lab = Lab::open(options.clone()).unwrap();
     lab.reserve_huge_pages(8).unwrap();
     lab.allow_realtime(&others, &forwarding.union(&others))
         .unwrap();
-    let entered = lab.enter(&partitioned(&forwarding, &others)).unwrap();
+    let _begun = enter(&mut lab, &options, &partitioned(&forwarding, &others)).unwrap();
     let up = directory.join("up");
-    fs::write(up.with_extension("new"), entered.device_pid.to_string()).unwrap();
+    fs::write(up.with_extension("new"), device_pid(&lab).to_string()).unwrap();
     fs::rename(up.with_extension("new"), &up).unwrap();
     wait_until(DEADLINE, || false);
 }

@@ -9,11 +9,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{DEADLINE, machine, options, partitioned, sets_of, state_of_machine};
+use common::{
+    DEADLINE, device_pid, enter, machine, options, partitioned, sets_of, state_of_machine,
+};
 use quietwire_host::CpuList;
 use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::allowed_cpus;
-use quietwire_lab::{Fault, ForwardingMode, Lab, LabError};
+use quietwire_lab::topology::Forwarding;
+use quietwire_lab::{Fault, Lab, LabError};
 
 /// There is one machine.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -41,20 +44,23 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let options = options(directory.path(), "works");
     let state = options.state_directory.clone();
-    let mut lab = Lab::open(options).unwrap();
+    let mut lab = Lab::open(options.clone()).unwrap();
     let case = partitioned(&forwarding, &others);
     for round in 0..2 {
-        let entered = lab.enter(&case).unwrap();
-        assert_eq!(entered.tester_uris.len(), 2);
-        assert!(entered.tester_uris[1].contains("p1.sock?role=client&id=0"));
-        let roles: Vec<&str> = entered.threads.iter().map(|t| t.role.as_str()).collect();
+        let begun = enter(&mut lab, &options, &case).unwrap();
+        let up = lab.device().unwrap().state();
+        let uris = up.tester.uris();
+        assert_eq!(uris.len(), 2);
+        assert!(uris[1].contains("l1.sock?role=client&id=0"), "{uris:?}");
+        let threads = up.elements[0].threads.iter();
+        let roles: Vec<&str> = threads.map(|thread| thread.role.as_str()).collect();
         for role in ["forwarding", "service", "control"] {
             assert!(roles.contains(&role), "{roles:?}");
         }
         // Device, neighbours and the rest, each in a set of its own.
         let sets = sets_of(std::process::id());
         assert_eq!(sets.len(), 3, "round {round}: {sets:?}");
-        assert!(entered.confined.unwrap().moved > 0);
+        assert!(begun.confined.unwrap().moved > 0);
         assert_eq!(
             allowed_cpus(Path::new("/"), number(std::process::id())).as_ref(),
             Some(&others)
@@ -72,15 +78,15 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
             let intensity = lab.intensity_since(&at_work).unwrap();
             intensity.threads == neighbours.len() && intensity.cpu_time_s > 0.0
         }));
-        let counters = lab.counters().unwrap().unwrap();
-        assert_eq!(counters["p0"]["rx_frames"], 3);
-        let device = ProcessId::of(number(entered.device_pid)).unwrap();
+        let counters = lab.device().unwrap().counters();
+        assert_eq!(counters["S"]["p0"]["rx_frames"], 3);
+        let device = ProcessId::of(device_pid(&lab)).unwrap();
         lab.leave().unwrap();
         assert!(!device.is_alive());
         assert!(sets_of(std::process::id()).is_empty());
         assert_eq!(state_of_machine(), before);
     }
-    assert!(lab.counters().unwrap().is_none());
+    assert!(lab.device().is_none());
     lab.down().unwrap();
     let left: Vec<_> = fs::read_dir(state)
         .unwrap()
@@ -95,13 +101,15 @@ fn a_lab_that_is_dropped_with_a_case_up_undoes_it() {
     let (forwarding, others) = machine();
     let before = state_of_machine();
     let directory = tempfile::tempdir().unwrap();
-    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let options = options(directory.path(), "works");
+    let mut lab = Lab::open(options.clone()).unwrap();
     lab.allow_realtime(&others, &others.union(&forwarding))
         .unwrap();
-    let entered = lab.enter(&partitioned(&forwarding, &others)).unwrap();
+    let _begun = enter(&mut lab, &options, &partitioned(&forwarding, &others)).unwrap();
     assert_eq!(state_of_machine()[1].trim(), "-1");
+    let device = device_pid(&lab);
     drop(lab);
-    assert_eq!(ProcessId::of(number(entered.device_pid)), None);
+    assert_eq!(ProcessId::of(device), None);
     assert!(sets_of(std::process::id()).is_empty());
     assert_eq!(state_of_machine(), before);
 }
@@ -111,17 +119,18 @@ fn a_device_or_neighbours_that_die_are_told() {
     let _alone = alone();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
-    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let options = options(directory.path(), "works");
+    let mut lab = Lab::open(options.clone()).unwrap();
     let case = partitioned(&forwarding, &others);
-    let entered = lab.enter(&case).unwrap();
-    let device = ProcessId::of(number(entered.device_pid)).unwrap();
+    let _begun = enter(&mut lab, &options, &case).unwrap();
+    let device = ProcessId::of(device_pid(&lab)).unwrap();
     device.end(DEADLINE).unwrap();
     // Its first thread may have ended before the others.
     assert!(wait_until(DEADLINE, || matches!(
         lab.check(),
         Err(LabError::Device { .. })
     )));
-    lab.enter(&case).unwrap();
+    let _begun = enter(&mut lab, &options, &case).unwrap();
     lab.check().unwrap();
     let set = sets_of(std::process::id()).remove(1);
     let first: i32 = fs::read_to_string(set.join("cgroup.procs"))
@@ -142,19 +151,21 @@ fn a_device_is_restarted_and_forgets_where_it_was() {
     let (forwarding, others) = machine();
     let before = state_of_machine();
     let directory = tempfile::tempdir().unwrap();
-    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let options = options(directory.path(), "works");
+    let mut lab = Lab::open(options.clone()).unwrap();
     let no_case = lab.restart_device().unwrap_err().to_string();
     assert!(no_case.contains("no case is up"), "{no_case}");
     assert!(lab.forget_addresses().is_err());
     let mut case = partitioned(&forwarding, &others);
-    case.device.mode = ForwardingMode::Bridge;
-    case.device.ports = 3;
-    let entered = lab.enter(&case).unwrap();
-    assert_eq!(entered.tester_uris.len(), 3);
-    let first = ProcessId::of(number(entered.device_pid)).unwrap();
-    let second = lab.restart_device().unwrap();
+    case.forwarding = Forwarding::Bridge;
+    case.has_monitor = true;
+    let _begun = enter(&mut lab, &options, &case).unwrap();
+    assert_eq!(lab.device().unwrap().state().tester.uris().len(), 3);
+    let first = ProcessId::of(device_pid(&lab)).unwrap();
+    lab.restart_device().unwrap();
     assert!(!first.is_alive());
-    let second = ProcessId::of(number(second)).unwrap();
+    let second = ProcessId::of(device_pid(&lab)).unwrap();
+    assert_ne!(second, first);
     assert!(second.is_alive());
     lab.check().unwrap();
     lab.forget_addresses().unwrap();
@@ -175,14 +186,16 @@ fn a_device_that_does_not_come_back_or_forget_says_why() {
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
     let case = partitioned(&forwarding, &others);
-    let mut lab = Lab::open(options(directory.path(), "starts-once")).unwrap();
-    lab.enter(&case).unwrap();
+    let starts_once = options(directory.path(), "starts-once");
+    let mut lab = Lab::open(starts_once.clone()).unwrap();
+    let _begun = enter(&mut lab, &starts_once, &case).unwrap();
     let error = lab.restart_device().unwrap_err().to_string();
     assert!(error.contains("no memory for the mempool"), "{error}");
     assert!(matches!(lab.check(), Err(LabError::Device { .. })));
     lab.down().unwrap();
-    let mut lab = Lab::open(options(directory.path(), "keeps")).unwrap();
-    lab.enter(&case).unwrap();
+    let keeps = options(directory.path(), "keeps");
+    let mut lab = Lab::open(keeps.clone()).unwrap();
+    let _begun = enter(&mut lab, &keeps, &case).unwrap();
     let error = lab.forget_addresses().unwrap_err().to_string();
     assert!(error.contains("the table is stuck"), "{error}");
     lab.down().unwrap();
@@ -197,21 +210,21 @@ fn what_does_not_come_up_says_why_and_is_undone() {
     let directory = tempfile::tempdir().unwrap();
     let case = partitioned(&forwarding, &others);
 
-    let mut lab = Lab::open(options(directory.path(), "dies")).unwrap();
-    let error = lab.enter(&case).unwrap_err();
+    let dies = options(directory.path(), "dies");
+    let mut lab = Lab::open(dies.clone()).unwrap();
+    let error = enter(&mut lab, &dies, &case).unwrap_err();
     assert_eq!(error.fault(), Fault::Failed);
     let text = error.to_string();
-    for part in ["quietwire", "no memory for the mempool", "switch run"] {
+    for part in ["device 'S'", "no memory for the mempool", "switch run"] {
         assert!(text.contains(part), "{text}");
     }
     lab.down().unwrap();
 
-    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let works = options(directory.path(), "works");
+    let mut lab = Lab::open(works.clone()).unwrap();
     let mut nonsense = case.clone();
-    if let Some(neighbours) = &mut nonsense.neighbours {
-        neighbours.stressors = vec!["--no-such-stressor 1".to_owned()];
-    }
-    let text = lab.enter(&nonsense).unwrap_err().to_string();
+    nonsense.neighbours.stressors = vec!["--no-such-stressor 1".to_owned()];
+    let text = enter(&mut lab, &works, &nonsense).unwrap_err().to_string();
     assert!(text.contains("no-such-stressor"), "{text}");
     lab.down().unwrap();
     assert!(sets_of(std::process::id()).is_empty());
@@ -223,16 +236,17 @@ fn a_device_that_only_says_it_is_pinned_is_found_out() {
     let _alone = alone();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
-    let mut lab = Lab::open(options(directory.path(), "strays")).unwrap();
+    let options = options(directory.path(), "strays");
+    let mut lab = Lab::open(options.clone()).unwrap();
     let mut case = partitioned(&forwarding, &others);
-    let text = lab.enter(&case).unwrap_err().to_string();
+    let text = enter(&mut lab, &options, &case).unwrap_err().to_string();
     assert!(
         text.contains("(forwarding) may use CPUs") && text.contains(&forwarding.to_string()),
         "{text}"
     );
     // Where pinning was not asked for, nothing is wrong with it.
-    case.device.pinned = false;
-    lab.enter(&case).unwrap();
+    case.settings.is_pinned = false;
+    let _begun = enter(&mut lab, &options, &case).unwrap();
     lab.down().unwrap();
 }
 
@@ -241,15 +255,19 @@ fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
     let _alone = alone();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
-    let mut lab = Lab::open(options(directory.path(), "works")).unwrap();
+    let options = options(directory.path(), "works");
+    let mut lab = Lab::open(options.clone()).unwrap();
     let case = partitioned(&forwarding, &others);
     let absent: CpuList = "8000".parse().unwrap();
-    let mut wrong = [case.clone(), case.clone(), case.clone()];
-    wrong[0].device.forwarding_cpus = absent;
-    wrong[1].device.service_cpus = forwarding.clone();
-    wrong[2].rest_cpus = Some(forwarding.union(&others));
+    let mut wrong = [case.clone(), case.clone(), case.clone(), case.clone()];
+    wrong[0].case.roles.forwarding = absent;
+    wrong[1].case.roles.service = forwarding.clone();
+    wrong[2].case.rest_cpus = Some(forwarding.union(&others));
+    // Pinned, with nothing kept off its CPUs.
+    wrong[3].case.rest_cpus = None;
+    wrong[3].settings.service_cpus = forwarding.clone();
     for case in &wrong {
-        let error = lab.enter(case).unwrap_err();
+        let error = enter(&mut lab, &options, case).unwrap_err();
         assert_eq!(error.fault(), Fault::BadInput, "{error}");
         assert!(sets_of(std::process::id()).is_empty());
     }

@@ -4,9 +4,10 @@
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::Plan;
+use quietwire_lab::topology::{Assignment, Graph, SWITCH, TESTER, TopologyError, assign};
 use quietwire_lab::{Placement, Setup};
 
-use crate::file::{Case, NeighboursIn, StudyFile};
+use crate::file::{Case, Device, NeighboursIn, StudyFile};
 
 /// What a case asks of a machine that can have it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +24,9 @@ impl Arrangement {
     /// # Errors
     /// Why the machine cannot have the case, in a clause.
     pub(crate) fn of(file: &StudyFile, case: &Case, machine: &Inventory) -> Result<Self, String> {
-        Self::of_setup(case, machine, &setup(file))
+        let online = machine.cpus_online.clone().unwrap_or_default();
+        let setup = setup(file, case, &online).map_err(|error| error.to_string())?;
+        Self::of_setup(case, machine, &setup)
     }
 
     /// What a case asks of a machine on which the CPUs have these roles.
@@ -61,17 +64,58 @@ impl Arrangement {
     }
 }
 
-/// Who has which CPUs by the study file.
-pub(crate) fn setup(file: &StudyFile) -> Setup {
-    let device = &file.device;
-    Setup {
-        forwarding: device.forwarding_cpus.clone(),
-        apparatus: device
-            .service_cpus
-            .union(&device.control_cpus)
-            .union(&file.tester.cpu),
-        ports: device.ports.clone(),
+/// Who has which CPUs: the tester the one that the file gives it, quietwire's switch alone all forwarding CPUs; of what is
+/// compared, elements have those of `[device] cpus`, and the others one each of the forwarding CPUs.
+pub(crate) fn assignment(
+    file: &StudyFile,
+    device: &Device,
+    graph: &Graph,
+    online: &CpuList,
+) -> Result<Assignment, TopologyError> {
+    let mut asked = device.cpus.clone();
+    asked.insert(TESTER.to_owned(), file.tester.cpu.clone());
+    if !file.runs_in_topologies() {
+        asked.insert(SWITCH.to_owned(), device.forwarding_cpus.clone());
     }
+    let named = asked
+        .values()
+        .fold(CpuList::new(), |all, cpus| all.union(cpus));
+    let usable = if device.forwarding_cpus.is_empty() {
+        online.clone()
+    } else {
+        named.union(&device.forwarding_cpus)
+    };
+    let mut assignment = assign(graph, &usable, &asked)?;
+    let others = device.service_cpus.union(&device.control_cpus);
+    let taken = assignment
+        .elements
+        .iter()
+        .fold(CpuList::new(), |all, cpus| all.union(cpus));
+    let left = online.difference(&taken);
+    if !others.is_empty() {
+        assignment.rest = others;
+    } else if !left.is_empty() {
+        assignment.rest = left;
+    }
+    Ok(assignment)
+}
+
+/// Who has which CPUs in a case, as isolation and neighbours have to know it.
+pub(crate) fn setup(
+    file: &StudyFile,
+    case: &Case,
+    online: &CpuList,
+) -> Result<Setup, TopologyError> {
+    let device = file.device_of(case);
+    let given = assignment(file, &device, &device.graph()?, online)?;
+    // The tester is the first.
+    let forwarding = given.elements.iter().skip(1);
+    let forwarding = forwarding.fold(CpuList::new(), |all, cpus| all.union(cpus));
+    Ok(Setup {
+        apparatus: given.rest.union(&file.tester.cpu).difference(&forwarding),
+        forwarding,
+        ports: device.ports,
+    })
 }
 
 fn placement(neighbours: NeighboursIn) -> Option<Placement> {

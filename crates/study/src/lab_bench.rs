@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real [`Bench`]: a lab with the device and its neighbours, the tester in this process, the monitor beside it.
+//! The real [`Bench`]: a lab with the device, which is a topology, and its neighbours, the tester in this process, the monitor
+//! beside it.
 
 mod application;
 mod demand;
 mod elements;
 mod error;
 mod functions;
-mod subject;
+mod look;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,8 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::up::check_none_up;
 use quietwire_lab::{
-    Applied, Case, DeviceSpec, Fault, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
-    NeighbourSpec, Place, Setup, Stop, TESTER_PRIORITY,
+    Applied, Case, Fault, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, Place, Setup,
+    Stop, TESTER_PRIORITY,
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -29,18 +30,17 @@ use quietwire_tester::{
 };
 use serde_json::{Value, json};
 
-use crate::arrangement::Arrangement;
+use crate::arrangement::{Arrangement, setup};
 use crate::bench::{
     ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured,
     Seen,
 };
 use crate::executor::act;
-use crate::file::{ApplicationPlan, FrameSize, Mode, NeighboursIn, StudyFile, Switch};
+use crate::file::{ApplicationPlan, FrameSize, NeighboursIn, StudyFile, Switch};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
 use crate::run::frames;
-use demand::{addresses, frame_size_max, memory_mib, neighbours};
-use subject::{LabDevice, Look, NotAlone, Subject, told};
-use topology::UpDevice;
+use demand::{frame_size_max, memory_mib, neighbours};
+use look::{LabDevice, Look, told};
 
 pub use elements::ElementActivity;
 pub use error::LabBenchError;
@@ -52,8 +52,6 @@ pub(crate) use topology::unavailable;
 pub struct LabBench {
     tester: Option<Tester>,
     eal: Eal,
-    /// The device of the case that is up.
-    subject: Option<Subject>,
     lab: Lab,
     file: StudyFile,
     options: LabOptions,
@@ -70,9 +68,6 @@ pub struct LabBench {
 
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u32 = 2;
-/// Ports of the device, and where addresses are looked for: there a third one sees what is flooded.
-const PORTS: u8 = 2;
-const PORTS_WITH_MONITOR: u8 = 3;
 const LINK_DEADLINE: Duration = Duration::from_secs(15);
 
 impl LabBench {
@@ -89,7 +84,7 @@ impl LabBench {
         check_neighbours(file, &online)?;
         let machine = Inventory::read(Path::new("/"));
         let has_partition = |case: &crate::Case| {
-            let arranged = topology::arrangement(file, case, &machine);
+            let arranged = Arrangement::of(file, case, &machine);
             arranged.is_ok_and(|arranged| arranged.partition.is_some())
         };
         let partitions = file.cases.iter().any(has_partition);
@@ -120,7 +115,6 @@ impl LabBench {
         Ok(Self {
             tester: None,
             eal,
-            subject: None,
             lab,
             file: file.clone(),
             options,
@@ -145,23 +139,6 @@ impl LabBench {
         left.and(down.map_err(LabBenchError::from))
     }
 
-    fn case(&self, spec: &CaseSpec) -> Result<Case, LabBenchError> {
-        let arranged = Arrangement::of(&self.file, &spec.case, &self.machine)
-            .map_err(LabBenchError::Unavailable)?;
-        // As files of earlier versions have it.
-        let is_apart = spec.case.partition == Some(true);
-        let away = || {
-            let forwarding = &self.file.device.forwarding_cpus;
-            self.online().difference(forwarding)
-        };
-        Ok(Case {
-            device: self.device(spec),
-            neighbours: arranged.neighbours.map(|cpus| self.neighbours(spec, cpus)),
-            rest_cpus: is_apart.then(away),
-            partition: arranged.partition,
-        })
-    }
-
     fn online(&self) -> CpuList {
         self.machine.cpus_online.clone().unwrap_or_default()
     }
@@ -175,34 +152,6 @@ impl LabBench {
     fn isolation_parts(&self, spec: &CaseSpec, setup: &Setup) -> Option<Vec<IsolationPart>> {
         let isolation = spec.case.isolation()?;
         isolation.parts_on(&self.machine, Some(setup)).ok()
-    }
-
-    fn device(&self, spec: &CaseSpec) -> DeviceSpec {
-        let device = &self.file.device;
-        DeviceSpec {
-            mode: match device.mode {
-                Mode::CrossConnect => ForwardingMode::CrossConnect,
-                Mode::Bridge => ForwardingMode::Bridge,
-            },
-            forwarding_cpus: device.forwarding_cpus.clone(),
-            service_cpus: device.service_cpus.clone(),
-            control_cpus: device.control_cpus.clone(),
-            rx_ring_size: device.rx_ring_size,
-            tx_ring_size: device.tx_ring_size,
-            idle: device.idle.name().to_owned(),
-            pinned: spec.case.is_pinned(),
-            huge_pages: self.file.tester.huge_pages_mib > 0,
-            memory_mib: memory_mib(&self.file),
-            frame_size_max: frame_size_max(&self.file),
-            mac_addresses_max: device
-                .max_entries
-                .unwrap_or_else(|| addresses(&self.file).saturating_mul(2).max(65_536)),
-            ports: if self.file.looks_for_addresses() {
-                PORTS_WITH_MONITOR
-            } else {
-                PORTS
-            },
-        }
     }
 
     /// The highest rate worth asking for: what tester and device reach together without a schedule, lowered until
@@ -229,24 +178,21 @@ impl LabBench {
     }
 
     fn do_deed(&mut self, action: &Action, frames: &Trial) -> Result<Seen, LabBenchError> {
-        let (Some(tester), Some(subject)) = (&mut self.tester, &mut self.subject) else {
+        let lab = &mut self.lab;
+        let Some(tester) = &mut self.tester else {
             return Err(LabBenchError::NoCase);
         };
-        subject.check(&mut self.lab)?;
+        lab.check()?;
         leave_cpu();
-        let at_work = self.lab.neighbours_at_work()?;
-        let before = Look::take(subject, &self.lab)?;
-        let observation = if let Subject::Alone(entered) = subject {
-            let lab = &mut self.lab;
-            act(tester, &mut LabDevice { lab, entered }, action, frames)?
-        } else {
-            let done = || act(tester, &mut NotAlone, action, frames);
-            self.place.enter(done)??
-        };
+        let at_work = lab.neighbours_at_work()?;
+        let before = Look::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
+        let done = || act(tester, &mut LabDevice(&mut *lab), action, frames);
+        let observation = self.place.enter(done)??;
         // After a restart it is another process.
-        let after = Look::take(subject, &self.lab)?;
-        subject.check(&mut self.lab)?;
-        let activity = told(&self.lab, subject, (&before, &after), at_work)?;
+        let after = Look::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
+        lab.check()?;
+        let device = lab.device().ok_or(LabBenchError::NoCase)?;
+        let activity = told(lab, device, (&before, &after), at_work)?;
         Ok(Seen {
             observation,
             activity,
@@ -254,19 +200,21 @@ impl LabBench {
     }
 
     fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {
-        let (Some(tester), Some(subject)) = (&mut self.tester, &mut self.subject) else {
+        self.lab.check()?;
+        leave_cpu();
+        let lab = &self.lab;
+        let (Some(tester), Some(device)) = (&mut self.tester, lab.device()) else {
             return Err(LabBenchError::NoCase);
         };
-        subject.check(&mut self.lab)?;
-        leave_cpu();
-        let at_work = self.lab.neighbours_at_work()?;
-        let frames = subject.frames(&self.lab);
-        let before = Look::take(subject, &self.lab)?;
+        let at_work = lab.neighbours_at_work()?;
+        let frames = device.frames();
+        let before = Look::take(device)?;
         let mut result = self.place.enter(|| tester.run(trial))??;
-        let after = Look::take(subject, &self.lab)?;
-        result.account_for(&subject.layout(), &frames, &subject.frames(&self.lab));
-        subject.check(&mut self.lab)?;
-        let activity = told(&self.lab, subject, (&before, &after), at_work)?;
+        let after = Look::take(device)?;
+        result.account_for(&device.layout(), &frames, &device.frames());
+        self.lab.check()?;
+        let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
+        let activity = told(&self.lab, device, (&before, &after), at_work)?;
         Ok(Measured { result, activity })
     }
 
@@ -274,22 +222,17 @@ impl LabBench {
     /// neighbour of such a case is on; others run wherever they like.
     fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationSeen, LabBenchError> {
         self.tester = None;
-        let (Some(Subject::Topology(device)), Some(spec)) = (&mut self.subject, &self.entered)
-        else {
+        let (Some(device), Some(spec)) = (self.lab.device_mut(), &self.entered) else {
             return Err(LabBenchError::NoCase);
         };
         let online = self.machine.cpus_online.clone().unwrap_or_default();
         let cpus = if spec.case.is_pinned() {
-            topology::setup(&self.file, &spec.case, &online)?.forwarding
+            setup(&self.file, &spec.case, &online)?.forwarding
         } else {
             online
         };
         let seen = device.with_ends(|ends| application::measure(plan, ends, &cpus))??;
-        let (uris, place) = (device.uris(&self.file), device.place()?);
-        let preparation = device.preparation();
-        let stop = self.stop.clone();
-        let tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
-        self.tester = Some(tester);
+        self.open_tester_at_device()?;
         Ok(seen)
     }
 
@@ -297,11 +240,7 @@ impl LabBench {
         let size = self.file.traffic.frame_sizes.first().copied();
         self.frames = Some(frames(&self.file, &spec.case, size.unwrap_or_default()));
         self.entered = Some(spec.clone());
-        let entered = if self.file.runs_in_topologies() {
-            self.enter_topology(spec)
-        } else {
-            self.enter_alone(spec)
-        };
+        let entered = self.set_up(spec);
         // The device's side is undone with the case when the tester's cannot be opened.
         if entered.is_err() {
             self.leave()?;
@@ -309,57 +248,71 @@ impl LabBench {
         entered
     }
 
-    fn enter_alone(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
-        let case = self.case(spec)?;
-        let entered = self.lab.enter(&case)?;
-        let uris = entered.tester_uris.clone();
-        let record = json!({
-            "commands": &entered.commands,
-            "isolation": spec.case.isolation,
-            "isolation_parts": self.isolation_parts(spec, &crate::arrangement::setup(&self.file)),
-            "neighbours_cpus": case.neighbours.as_ref().map(|neighbours| &neighbours.cpus),
-            "threads": &entered.threads,
-            "confined": entered.confined.as_ref().map(|confined| json!({
-                "moved_tasks": confined.moved,
-                "bound_kernel_threads": confined.bound,
-            })),
-            "tester": self.tester_record(&uris),
-        });
-        self.subject = Some(Subject::Alone(Box::new(entered)));
-        let tester = self.next_tester(&uris, Preparation::default())()?;
-        self.tester = Some(tester);
-        Ok(record)
-    }
-
-    fn enter_topology(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
+    /// What keeps others away first, then the device, the tester at its ports, and the neighbours.
+    fn set_up(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
         let online = self.online();
-        let setup = topology::setup(&self.file, &spec.case, &online)?;
+        let setup = setup(&self.file, &spec.case, &online)?;
         let arranged = Arrangement::of_setup(&spec.case, &self.machine, &setup)
             .map_err(LabBenchError::Unavailable)?;
-        let cpus = setup.forwarding.union(&setup.apparatus);
-        let begun = self.lab.begin_beside(arranged.partition.as_ref(), &cpus)?;
-        let set = begun.device_set.clone();
-        let device = UpDevice::up(&self.file, spec, &self.options, &online, set, &self.stop)?;
-        let (uris, place) = (device.uris(&self.file), device.place()?);
-        let (lab, preparation) = (device.record(), device.preparation());
-        self.subject = Some(Subject::Topology(Box::new(device)));
-        let stop = self.stop.clone();
-        let mut tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
-        if let Some(frames) = &self.frames {
-            place.enter(|| topology::wait_until_through(&mut tester, frames, &stop))??;
-        }
-        self.place = place;
-        self.tester = Some(tester);
+        // As files of earlier versions have it.
+        let is_apart = spec.case.partition == Some(true);
+        let begun = self.lab.begin(&Case {
+            roles: topology::roles(&self.file, &setup),
+            rest_cpus: is_apart.then(|| online.difference(&setup.forwarding)),
+            partition: arranged.partition,
+        })?;
+        let mut commands = begun.commands;
+        let options = topology::options(&self.file, spec, &self.options, &online, &self.stop)?;
+        let state = self.lab.bring_up(&options)?.state();
+        let record = serde_json::to_value(state).unwrap_or(Value::Null);
+        let of_elements = state.elements.iter();
+        commands.extend(of_elements.flat_map(|element| element.commands.iter().cloned()));
+        let uris = topology::uris(state, &self.file);
+        self.open_tester_at_device()?;
+        self.wait_until_through()?;
         let neighbours = arranged.neighbours.map(|cpus| self.neighbours(spec, cpus));
-        let commands = self.lab.join_beside(begun, neighbours.as_ref())?;
+        if let Some(neighbours) = &neighbours {
+            commands.extend(self.lab.start_neighbours(neighbours)?);
+        }
         Ok(json!({
             "commands": commands,
             "isolation": spec.case.isolation,
             "isolation_parts": self.isolation_parts(spec, &setup),
             "neighbours_cpus": neighbours.as_ref().map(|neighbours| &neighbours.cpus),
-            "lab": lab,
+            "confined": begun.confined.as_ref().map(|confined| json!({
+                "moved_tasks": confined.moved,
+                "bound_kernel_threads": confined.bound,
+            })),
+            "lab": record,
             "tester": self.tester_record(&uris),
         }))
+    }
+
+    /// Opens a tester where the device's ports are, for as long as the case is up.
+    fn open_tester_at_device(&mut self) -> Result<(), LabBenchError> {
+        let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
+        let state = device.state();
+        let uris = topology::uris(state, &self.file);
+        let place = Place::of(state.tester.namespace.as_deref())?;
+        let preparation = topology::preparation(state);
+        let stop = self.stop.clone();
+        let tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
+        self.place = place;
+        self.tester = Some(tester);
+        Ok(())
+    }
+
+    /// Waits until frames come through. A port that only sees what is flooded has none to wait for: quietwire's switch alone, which
+    /// may have it, forwards as soon as it is connected.
+    fn wait_until_through(&mut self) -> Result<(), LabBenchError> {
+        let (Some(tester), Some(frames)) = (&mut self.tester, &self.frames) else {
+            return Ok(());
+        };
+        if self.file.looks_for_addresses() {
+            return Ok(());
+        }
+        let (place, stop) = (&self.place, &self.stop);
+        place.enter(|| topology::wait_until_through(tester, frames, stop))?
     }
 
     /// Opens the next tester. It needs nothing of the bench, so that it can be done elsewhere.
@@ -402,13 +355,7 @@ impl LabBench {
         self.frames = None;
         self.entered = None;
         self.place = Place::Here;
-        // What is around the device last: it may be in the CPU set of a partition.
-        let down = match self.subject.take() {
-            Some(Subject::Topology(device)) => device.down(),
-            Some(Subject::Alone(_)) | None => Ok(()),
-        };
-        let left = self.lab.leave();
-        Ok(down.and(left)?)
+        Ok(self.lab.leave()?)
     }
 }
 
@@ -467,9 +414,9 @@ impl Bench for LabBench {
     }
 
     fn consoles(&mut self) -> Result<BTreeMap<String, String>, BenchError> {
-        match &self.subject {
-            Some(Subject::Topology(device)) => Ok(device.consoles()?),
-            Some(Subject::Alone(_)) | None => Ok(BTreeMap::new()),
+        match self.lab.device() {
+            Some(device) => Ok(device.state().consoles()?),
+            None => Ok(BTreeMap::new()),
         }
     }
 

@@ -47,8 +47,27 @@ impl Process {
         self.child.id()
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// An error when it has ended.
+    pub(crate) fn check(&mut self) -> Result<(), LabError> {
+        self.check_as("died")
+    }
+
+    /// An error when it has ended; `how` tells of it.
+    fn check_as(&mut self, how: &str) -> Result<(), LabError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failed(format!("{how}, with {status}"))),
+            Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
+        }
+    }
+
+    /// Kills it, without a chance to say goodbye.
+    pub(crate) fn kill(&mut self) -> Result<(), LabError> {
+        self.child
+            .kill()
+            .and_then(|()| self.child.wait())
+            .map(|_| ())
+            .map_err(|error| self.failed(format!("could not be killed: {error}")))
     }
 
     /// Asks it to end, and does not wait for that.
@@ -58,9 +77,15 @@ impl Process {
 
     /// Asks it to end, and makes it.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        spawn::stop(&mut self.child, STOP_PATIENCE)
-            .map(|_| ())
-            .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+        match spawn::stop(&mut self.child, STOP_PATIENCE) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let name = &self.name;
+                tracing::warn!("the device '{name}' did not stop when asked, and was killed");
+                Ok(())
+            }
+            Err(error) => Err(self.failed(format!("could not be stopped: {error}"))),
+        }
     }
 
     fn failed(&self, what: String) -> LabError {
@@ -112,8 +137,8 @@ impl<'a> ElementContext<'a> {
         fs::create_dir_all(path).map_err(io_error(path, "making the directory"))
     }
 
-    /// Starts a program of an element where the element is, on the element's CPUs and those of the rest. It is killed by the
-    /// kernel when this process is.
+    /// Starts a program of an element where the element is, on the CPUs that it may use. It is killed by the kernel when this
+    /// process is.
     pub(crate) fn spawn(
         &mut self,
         plan: &Plan,
@@ -128,8 +153,10 @@ impl<'a> ElementContext<'a> {
         if plan.namespace.is_some() {
             inner.extend(SHOWING.map(str::to_owned));
         }
-        let cpus = plan.cpus.union(&plan.rest).to_string();
-        inner.extend(["taskset".to_owned(), "--cpu-list".to_owned(), cpus]);
+        if let Some(cpus) = plan.affinity() {
+            inner.extend(["taskset", "--cpu-list"].map(str::to_owned));
+            inner.push(cpus.to_string());
+        }
         if !environment.is_empty() {
             inner.push("env".to_owned());
             inner.extend(
@@ -168,27 +195,32 @@ impl<'a> ElementContext<'a> {
         plan: &Plan,
         processes: &mut [Process],
         what: &str,
+        look: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), LabError> {
+        self.wait_within(UP_DEADLINE, plan, processes, what, look)
+    }
+
+    /// As [`Self::wait_until`], for not longer than that.
+    pub(crate) fn wait_within(
+        &self,
+        limit: Duration,
+        plan: &Plan,
+        processes: &mut [Process],
+        what: &str,
         mut look: impl FnMut() -> Result<(), String>,
     ) -> Result<(), LabError> {
         let began = Instant::now();
         loop {
             for process in processes.iter_mut() {
-                if !process.is_running() {
-                    return Err(process.failed("ended at once".to_owned()));
-                }
+                process.check_as("ended at once")?;
             }
             let Err(why) = look() else { return Ok(()) };
             self.stop.check()?;
-            if began.elapsed() >= UP_DEADLINE {
-                let what = format!("did not {what} in {} s: {why}", UP_DEADLINE.as_secs());
+            if began.elapsed() >= limit {
+                let what = format!("did not {what} in {} s: {why}", limit.as_secs());
                 return Err(match processes.last() {
                     Some(process) => process.failed(what),
-                    None => LabError::Device {
-                        name: plan.name.clone(),
-                        what,
-                        log: String::new(),
-                        command: String::new(),
-                    },
+                    None => plan.failed(what),
                 });
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -23,7 +23,7 @@ impl Lab {
         cpus: &CpuList,
         pids: &[i32],
     ) -> Result<Vec<String>, LabError> {
-        self.begin()?;
+        self.open_case()?;
         let begun = self.isolate_around(partition, cpus, pids);
         self.or_leave(begun)
     }
@@ -34,12 +34,11 @@ impl Lab {
         cpus: &CpuList,
         pids: &[i32],
     ) -> Result<Vec<String>, LabError> {
-        let (_, tag) = self.make_room()?;
         let sets = Cpusets::find(Path::new("/"))?;
         let journal = &mut being_entered(&mut self.running)?.journal;
         let residents = sets.note_residents(journal, pids)?;
         let mut commands = Vec::new();
-        let set = self.isolate(partition, cpus, &tag, TasksOnUndo::Return, &mut commands)?;
+        let set = self.isolate(partition, cpus, TasksOnUndo::Return, &mut commands)?;
         let journal = &mut being_entered(&mut self.running)?.journal;
         set.receive(journal, &residents)?;
         commands.push(format!(

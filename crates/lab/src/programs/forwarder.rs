@@ -12,8 +12,11 @@ use crate::error::LabError;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
+/// Why a device cannot be asked for what only quietwire's switch can.
+const NOT_QUIETWIRE: &str = "only quietwire's switch can be asked for that";
+
 /// A program that forwards: how the lab starts, connects, queries and stops it.
-pub(crate) trait Forwarder: std::fmt::Debug {
+pub(crate) trait Forwarder: std::fmt::Debug + Send {
     /// Its version as it says itself.
     ///
     /// # Errors
@@ -66,6 +69,23 @@ pub(crate) trait Forwarder: std::fmt::Debug {
         Ok(None)
     }
 
+    /// Kills it and starts it again with the same command (RFC 6201, section 4.2). What it takes while it runs, it is to be given
+    /// again.
+    ///
+    /// # Errors
+    /// It cannot be restarted so, or did not come up again.
+    fn restart(&mut self, plan: &Plan, _context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        Err(plan.failed(format!("cannot be restarted: {NOT_QUIETWIRE}")))
+    }
+
+    /// Empties its table of addresses.
+    ///
+    /// # Errors
+    /// Why it does not.
+    fn forget_addresses(&self, _plan: &Plan) -> Result<(), String> {
+        Err(NOT_QUIETWIRE.to_owned())
+    }
+
     /// Its threads with their roles.
     ///
     /// # Errors
@@ -86,9 +106,12 @@ pub(crate) trait Forwarder: std::fmt::Debug {
         self.processes().iter().map(Process::pid).collect()
     }
 
-    /// Whether all its processes run.
-    fn is_running(&mut self) -> bool {
-        self.processes().iter_mut().all(Process::is_running)
+    /// Looks whether all its processes run.
+    ///
+    /// # Errors
+    /// What has ended.
+    fn check(&mut self) -> Result<(), LabError> {
+        self.processes().iter_mut().try_for_each(Process::check)
     }
 
     /// The guest that it is in.

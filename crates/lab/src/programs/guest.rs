@@ -507,10 +507,8 @@ impl Forwarder for InGuest {
         self.guest.iter().map(Guest::pid).collect()
     }
 
-    fn is_running(&mut self) -> bool {
-        self.guest
-            .as_mut()
-            .is_none_or(|guest| guest.check().is_ok())
+    fn check(&mut self) -> Result<(), LabError> {
+        self.guest.as_mut().map_or(Ok(()), Guest::check)
     }
 
     fn guest(&self) -> Option<GuestSide> {

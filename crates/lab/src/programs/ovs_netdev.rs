@@ -41,12 +41,7 @@ impl Forwarder for OvsNetdev {
     fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         self.0.program(plan, context)?;
         // Its main thread forwards. The others keep to what the process was given.
-        let pid = self.0.daemon_pid().map_err(|what| LabError::Device {
-            name: plan.name.clone(),
-            what,
-            log: String::new(),
-            command: String::new(),
-        })?;
+        let pid = self.0.daemon_pid().map_err(|what| plan.failed(what))?;
         let (cpus, pid) = (plan.cpus.to_string(), pid.to_string());
         context.run(&["taskset", "--cpu-list", "--pid", &cpus, &pid])?;
         Ok(())

@@ -2,26 +2,31 @@
 //! This project's own switch, as a switch or as a VNF.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, Idle};
+use quietwire_dpdk::HugePages;
+use quietwire_host::threads::{ThreadCpus, threads_of};
 use quietwire_tester::account::ElementCounts;
 use serde_json::{Value, json};
 
 use super::forwarder::Forwarder;
 use super::installed::first_line;
 use super::networks::{router_mac, routing};
-use crate::adapters::quietwire::cycles;
 use crate::control::ask;
 use crate::counts::of_switch;
 use crate::cycles::CycleCount;
-use crate::element::{ElementContext, Plan, Process};
+use crate::element::{ElementContext, NEIGHBOUR_PORTS, Plan, Process};
 use crate::error::{LabError, io_error};
+use crate::switch_command::SwitchCommand;
 use crate::thread::DeviceThread;
-use crate::topology::Forwarding;
+use crate::topology::{Forwarding, SwitchSettings};
 use crate::unavailable::Unavailable;
 
 /// Memory for frames, MiB, for each pair of ports.
-const MEMORY_MIB: usize = 48;
+const MEMORY_MIB: u32 = 48;
+/// How long it may take until its threads are where they belong: libraries make some while it comes up.
+const PINNED_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Quietwire {
@@ -37,44 +42,145 @@ impl Quietwire {
         }
     }
 
-    fn command(&self, plan: &Plan) -> Vec<String> {
-        let mut command = vec![
-            self.binary.display().to_string(),
-            "switch".to_owned(),
-            "run".to_owned(),
-        ];
-        let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
-        for (index, port) in plan.ports.iter().enumerate() {
-            option("--port", format!("p{index}={}", port.attachment.uri()));
+    fn command(&self, plan: &Plan) -> SwitchCommand {
+        let mut command = SwitchCommand {
+            program: self.binary.clone(),
+            control_socket: control_socket(plan),
+            ports: ports(plan),
+            config: plan.program.routes().then(|| routes_file(plan)),
+            rules: plan.rules.is_some().then(|| rules_file(plan)),
+            forwarding_cpus: plan.cpus.clone(),
+            ..SwitchCommand::default()
+        };
+        if !plan.program.routes() {
+            join(plan, &mut command);
         }
-        if plan.program.routes() {
-            option("--config", routes_file(plan).display().to_string());
-        }
-        if plan.rules.is_some() {
-            option("--rules", rules_file(plan).display().to_string());
-        }
-        let joins = plan.joins.iter().filter(|_| !plan.program.routes());
-        for (index, [from, to]) in joins.enumerate() {
-            let pair = format!("p{from},p{to}");
-            match plan.forwarding {
-                Forwarding::CrossConnect => option("--cross-connect", pair),
-                Forwarding::Bridge => option("--bridge", format!("b{index}={pair}")),
+        match &plan.settings {
+            Some(settings) => set(settings, plan.forwarding, &mut command),
+            None => {
+                command.service_cpus = Some(plan.rest.clone());
+                command.control_cpus = Some(plan.rest.clone());
+                // Where CPUs are shared, whoever has nothing to do lets the others go on.
+                command.idle = Some(if plan.is_shared {
+                    Idle::Sleep
+                } else {
+                    Idle::Poll
+                });
+                let pairs = plan.ports.len().div_ceil(2).max(1);
+                command.memory_mib = Some(MEMORY_MIB * u32::try_from(pairs).unwrap_or(u32::MAX));
             }
         }
-        option("--forwarding-cpus", plan.cpus.to_string());
-        option("--service-cpus", plan.rest.to_string());
-        option("--control-cpus", plan.rest.to_string());
-        // Where CPUs are shared, whoever has nothing to do lets the others go on.
-        let idle = if plan.is_shared { "sleep" } else { "poll" };
-        option("--idle", idle.to_owned());
-        let pairs = plan.ports.len().div_ceil(2).max(1);
-        option("--memory-mib", (MEMORY_MIB * pairs).to_string());
-        option(
-            "--control-socket",
-            control_socket(plan).display().to_string(),
-        );
         command
     }
+
+    /// Looks for itself whether every thread keeps to the CPUs of its role, instead of taking the switch's word.
+    fn wait_until_pinned(
+        &mut self,
+        plan: &Plan,
+        context: &ElementContext<'_>,
+    ) -> Result<(), LabError> {
+        let is_pinned = |settings: &&SwitchSettings| settings.is_pinned;
+        let Some(settings) = plan.settings.as_ref().filter(is_pinned) else {
+            return Ok(());
+        };
+        let Some(pid) = self.processes.last().map(Process::pid) else {
+            return Ok(());
+        };
+        let what = "keep its threads to their CPUs";
+        context.wait_within(PINNED_DEADLINE, plan, &mut self.processes, what, || {
+            let strays = strays(plan, settings, pid)?;
+            match strays.is_empty() {
+                true => Ok(()),
+                false => Err(strays.join("; ")),
+            }
+        })
+    }
+}
+
+/// Names and URIs of its ports.
+fn ports(plan: &Plan) -> Vec<(String, String)> {
+    let ports = plan.ports.iter().enumerate();
+    let ports = ports.map(|(index, port)| (format!("p{index}"), port.attachment.uri()));
+    let neighbours = NEIGHBOUR_PORTS.iter().zip(&plan.neighbour_ports);
+    let neighbours = neighbours.map(|(name, port)| ((*name).to_owned(), port.attachment.uri()));
+    ports.chain(neighbours).collect()
+}
+
+/// Name of a pair's bridge.
+fn bridge(index: usize) -> String {
+    format!("b{index}")
+}
+
+/// Joins ports in pairs; those for neighbours as the others are, and apart from them. Whatever the first bridge floods comes out
+/// at monitors as well.
+fn join(plan: &Plan, command: &mut SwitchCommand) {
+    let name = |port: &usize| format!("p{port}");
+    let mut pairs: Vec<Vec<String>> = plan
+        .joins
+        .iter()
+        .map(|pair| pair.iter().map(name).collect())
+        .collect();
+    if let Some(first) = pairs.first_mut() {
+        first.extend(plan.monitors.iter().map(name));
+    }
+    if !plan.neighbour_ports.is_empty() {
+        pairs.push(NEIGHBOUR_PORTS.map(str::to_owned).to_vec());
+    }
+    match plan.forwarding {
+        Forwarding::CrossConnect => command.cross_connects = pairs,
+        Forwarding::Bridge => {
+            let named = |(index, ports)| (bridge(index), ports);
+            command.bridges = pairs.into_iter().enumerate().map(named).collect();
+        }
+    }
+}
+
+/// Gives a switch settings of its own.
+fn set(settings: &SwitchSettings, forwarding: Forwarding, command: &mut SwitchCommand) {
+    command.service_cpus = Some(settings.service_cpus.clone());
+    command.control_cpus = Some(settings.control_cpus.clone());
+    command.is_pinned = Some(settings.is_pinned);
+    command.idle = Some(settings.idle);
+    command.huge_pages = Some(match settings.huge_pages {
+        true => HugePages::Auto,
+        false => HugePages::Never,
+    });
+    command.memory_mib = Some(settings.memory_mib);
+    command.frame_size_max = Some(settings.frame_size_max);
+    command.max_entries = (forwarding == Forwarding::Bridge).then_some(settings.mac_addresses_max);
+    command.rx_ring_size = Some(settings.rx_ring_size);
+    command.tx_ring_size = Some(settings.tx_ring_size);
+}
+
+/// Threads that may run on CPUs of another role.
+fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<String>, String> {
+    let named = threads(plan)?;
+    let role_of = |tid| {
+        let thread = named.iter().find(|thread| thread.tid == tid);
+        thread.map_or("control", |thread| thread.role.as_str())
+    };
+    let stray = |thread: &ThreadCpus| {
+        let role = role_of(thread.tid);
+        let wanted = match role {
+            "forwarding" => &plan.cpus,
+            "service" => &settings.service_cpus,
+            _ => &settings.control_cpus,
+        };
+        (!thread.cpus.difference(wanted).is_empty()).then(|| {
+            format!(
+                "thread {} ({role}) may use CPUs {}, and {wanted} was asked for",
+                thread.name, thread.cpus
+            )
+        })
+    };
+    let threads = threads_of(Path::new("/"), pid).map_err(|error| error.to_string())?;
+    Ok(threads.iter().filter_map(stray).collect())
+}
+
+/// Its threads, as it lists them itself.
+fn threads(plan: &Plan) -> Result<Vec<DeviceThread>, String> {
+    let threads = ask(&control_socket(plan), &json!({ "show": "threads" }))?;
+    serde_json::from_value(threads).map_err(|error| error.to_string())
 }
 
 fn routes_file(plan: &Plan) -> PathBuf {
@@ -121,12 +227,13 @@ impl Forwarder for Quietwire {
             let path = rules_file(plan);
             std::fs::write(&path, rules).map_err(io_error(&path, "writing it"))?;
         }
-        let process = context.spawn(plan, "log", &[], &self.command(plan))?;
-        self.processes.push(process);
+        let process = context.spawn(plan, "log", &[], &self.command(plan).words())?;
+        self.processes = vec![process];
         let processes = &mut self.processes;
         context.wait_until(plan, processes, "answer at its control socket", || {
-            ask(&control_socket(plan), &json!({ "show": "threads" })).map(|_| ())
-        })
+            threads(plan).map(|_| ())
+        })?;
+        self.wait_until_pinned(plan, context)
     }
 
     /// Routes to many destinations, in requests of many: a configuration file with as many takes long to be read.
@@ -160,16 +267,37 @@ impl Forwarder for Quietwire {
     }
 
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
-        cycles(&control_socket(plan)).map(Some)
+        let told = ask(&control_socket(plan), &json!({ "show": "cycles" }))?;
+        CycleCount::of_quietwire(&told).map(Some)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         of_switch(&control_socket(plan), deadline)
     }
 
+    fn restart(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.processes.iter_mut().try_for_each(Process::kill)?;
+        for socket in plan.own_sockets() {
+            // One that is left would look like a device that is up.
+            match std::fs::remove_file(socket) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io_error(socket, "removing the killed device's")(error));
+                }
+                _ => {}
+            }
+        }
+        self.start(plan, context)
+    }
+
+    fn forget_addresses(&self, plan: &Plan) -> Result<(), String> {
+        (0..plan.joins.len()).try_for_each(|index| {
+            let flush = json!({ "flush-fdb": { "bridge": bridge(index) } });
+            ask(&control_socket(plan), &flush).map(|_| ())
+        })
+    }
+
     fn threads(&self, plan: &Plan) -> Result<Vec<DeviceThread>, String> {
-        let threads = ask(&control_socket(plan), &json!({ "show": "threads" }))?;
-        serde_json::from_value(threads).map_err(|error| error.to_string())
+        threads(plan)
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
@@ -180,5 +308,149 @@ impl Forwarder for Quietwire {
 
     fn processes(&mut self) -> &mut [Process] {
         &mut self.processes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::plan;
+    use super::*;
+    use crate::element::{Attachment, PortPlan};
+    use crate::topology::Program;
+
+    fn options(plan: &Plan) -> String {
+        let quietwire = Quietwire::new(Path::new("/bin/quietwire"));
+        let words = quietwire.command(plan).words();
+        words[3..].join(" ")
+    }
+
+    /// A switch between two pairs of ports.
+    fn switch(forwarding: Forwarding) -> Plan {
+        let one = plan(Path::new("/lab"));
+        Plan {
+            program: Program::Quietwire,
+            ports: [&one.ports[..], &one.ports[..]].concat(),
+            joins: vec![[0, 1], [2, 3]],
+            forwarding,
+            cpus: "1".parse().unwrap(),
+            rest: "0".parse().unwrap(),
+            is_shared: false,
+            ..one
+        }
+    }
+
+    fn settings() -> SwitchSettings {
+        SwitchSettings {
+            service_cpus: "2".parse().unwrap(),
+            control_cpus: "3".parse().unwrap(),
+            rx_ring_size: 512,
+            tx_ring_size: 2048,
+            idle: Idle::Yield,
+            is_pinned: true,
+            huge_pages: true,
+            memory_mib: 192,
+            frame_size_max: 9018,
+            mac_addresses_max: 1024,
+            has_neighbour_ports: false,
+        }
+    }
+
+    #[test]
+    fn ports_are_joined_in_pairs_on_the_cpus_of_the_topology() {
+        let said = options(&switch(Forwarding::CrossConnect));
+        for part in [
+            "--control-socket /lab/switch.sock",
+            "--port p3=memif:/lab/l1.sock?role=server&id=0",
+            "--cross-connect p0,p1 --cross-connect p2,p3",
+            "--forwarding-cpus 1 --service-cpus 0 --control-cpus 0",
+            "--idle poll",
+            "--memory-mib 96",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(!said.contains("ring-size") && !said.contains("--pinning"));
+        let shared = Plan {
+            is_shared: true,
+            ..switch(Forwarding::Bridge)
+        };
+        let said = options(&shared);
+        assert!(
+            said.contains("--bridge b0=p0,p1 --bridge b1=p2,p3"),
+            "{said}"
+        );
+        assert!(said.contains("--idle sleep"), "{said}");
+        let router = Plan {
+            program: Program::QuietwireRouter,
+            ..switch(Forwarding::CrossConnect)
+        };
+        let said = options(&router);
+        assert!(said.contains("--config /lab/routes.toml"), "{said}");
+        assert!(!said.contains("--cross-connect"), "{said}");
+    }
+
+    #[test]
+    fn settings_take_the_place_of_what_is_usual() {
+        let alone = Plan {
+            settings: Some(settings()),
+            ..switch(Forwarding::Bridge)
+        };
+        let said = options(&alone);
+        for part in [
+            "--forwarding-cpus 1 --service-cpus 2 --control-cpus 3 --pinning roles --idle yield --huge-pages auto",
+            "--memory-mib 192 --frame-size-max 9018 --max-entries 1024 --rx-ring-size 512 --tx-ring-size 2048",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(alone.affinity(), Some("0-1".parse().unwrap()));
+        let free = Plan {
+            settings: Some(SwitchSettings {
+                is_pinned: false,
+                huge_pages: false,
+                ..settings()
+            }),
+            ..switch(Forwarding::CrossConnect)
+        };
+        let said = options(&free);
+        assert!(
+            said.contains("--pinning none --idle yield --huge-pages never"),
+            "{said}"
+        );
+        assert!(!said.contains("--max-entries"), "{said}");
+        assert_eq!(free.affinity(), None);
+    }
+
+    #[test]
+    fn neighbours_have_ports_apart_and_a_monitor_sees_the_first_bridge() {
+        let port = |name: &str| PortPlan {
+            attachment: Attachment::Memif {
+                socket: format!("/lab/{name}.sock").into(),
+                is_server: true,
+            },
+        };
+        let beside = |forwarding| Plan {
+            joins: vec![[0, 1]],
+            ports: ["l0", "l1", "l2"].map(port).to_vec(),
+            monitors: vec![2],
+            neighbour_ports: NEIGHBOUR_PORTS.map(port).to_vec(),
+            ..switch(forwarding)
+        };
+        let bridged = beside(Forwarding::Bridge);
+        let said = options(&bridged);
+        for part in [
+            "--port n0=memif:/lab/n0.sock?role=server&id=0",
+            "--bridge b0=p0,p1,p2 --bridge b1=n0,n1",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let sockets: Vec<_> = bridged.own_sockets().collect();
+        assert_eq!(sockets.len(), 5);
+        let said = options(&Plan {
+            monitors: Vec::new(),
+            ..beside(Forwarding::CrossConnect)
+        });
+        assert!(
+            said.contains("--cross-connect p0,p1 --cross-connect n0,n1"),
+            "{said}"
+        );
     }
 }

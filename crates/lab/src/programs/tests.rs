@@ -28,6 +28,8 @@ pub(crate) fn plan(directory: &Path) -> Plan {
         directory: directory.to_owned(),
         ports: vec![port(0), port(1)],
         joins: vec![[0, 1]],
+        monitors: Vec::new(),
+        neighbour_ports: Vec::new(),
         forwarding: Forwarding::CrossConnect,
         encapsulation: Encapsulation::L2,
         destinations: 1,
@@ -37,6 +39,7 @@ pub(crate) fn plan(directory: &Path) -> Plan {
         namespace: None,
         rules: None,
         image: None,
+        settings: None,
     }
 }
 

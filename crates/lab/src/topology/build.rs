@@ -3,7 +3,7 @@
 
 use super::TopologyError;
 use super::catalog::{Chains, Length, Named, Shape};
-use super::graph::{Element, Fault, Graph, OwnImage, Path, TESTER};
+use super::graph::{Element, Fault, Graph, OwnImage, Path, SWITCH, TESTER};
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
 use super::relay::relayed;
@@ -122,8 +122,14 @@ impl Named {
             graph.elements.len() - 1
         };
         let has_switch = self.shape != Shape::Vnf;
-        let switch =
-            has_switch.then(|| add("S".to_owned(), Role::Switch, parameters.switch, self.switch));
+        let switch = has_switch.then(|| {
+            add(
+                SWITCH.to_owned(),
+                Role::Switch,
+                parameters.switch,
+                self.switch,
+            )
+        });
         let paths: Vec<Path> = (0..chains)
             .map(|chain| {
                 let vnfs: Vec<usize> = (0..length)

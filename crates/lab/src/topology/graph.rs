@@ -8,9 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
+use super::settings::SwitchSettings;
 
 /// Name of the tester, in every topology.
 pub const TESTER: &str = "T";
+/// Name of the switch, in topologies that have names.
+pub const SWITCH: &str = "S";
 
 /// One element.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub struct Element {
     /// Of a guest: what it boots; none for the image that is built for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,
+    /// Of quietwire's switch: settings in place of those that the lab uses otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<SwitchSettings>,
 }
 
 /// An image of the user's own.
@@ -274,6 +280,7 @@ impl Element {
             cpus: None,
             rules: None,
             image: None,
+            settings: None,
         }
     }
 

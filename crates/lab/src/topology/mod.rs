@@ -2,6 +2,7 @@
 //! Topologies: which elements there are, what connects them, who is where and on which CPUs. All of it is data; nothing here
 //! touches the machine.
 
+mod alone;
 mod build;
 mod catalog;
 mod check;
@@ -13,6 +14,7 @@ mod kinds;
 mod partitioned;
 mod program;
 mod relay;
+mod settings;
 mod text;
 
 #[cfg(test)]
@@ -26,10 +28,11 @@ pub use catalog::{CATALOG, Chains, Length, Named, Shape, named};
 pub use cpus::{Assignment, Shared, assign};
 pub use drawing::draw;
 pub use file::read;
-pub use graph::{Element, End, Graph, Join, Link, OwnImage, Part, TESTER};
+pub use graph::{Element, End, Graph, Join, Link, OwnImage, Part, SWITCH, TESTER};
 pub use kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 pub use partitioned::assign_by_plan;
 pub use program::Program;
+pub use settings::SwitchSettings;
 pub use text::describe;
 
 /// Why there is no such topology.

@@ -3,9 +3,10 @@
 
 use quietwire_tester::account::{DeviceLayout, PortAt};
 
-use crate::topology::{End, Graph, Role};
+use crate::topology::{End, Graph, Join, Role};
 
 /// Links, joins and the ports at the tester's. The tester is the first element, and its ports are in the order of the chains.
+/// An element with a port that only sees what is flooded is not joined in pairs.
 pub(super) fn of(graph: &Graph) -> DeviceLayout {
     let at = |end: &End| {
         let element = graph.elements.get(end.element)?;
@@ -20,7 +21,8 @@ pub(super) fn of(graph: &Graph) -> DeviceLayout {
         let [one, other] = &link.ends;
         Some([at(one)?, at(other)?])
     });
-    let joins = graph.joins.iter().filter_map(|join| {
+    let is_in_pairs = |join: &&Join| graph.monitors(join.element).is_empty();
+    let joins = graph.joins.iter().filter(is_in_pairs).filter_map(|join| {
         let [one, other] = join.ports.map(|port| {
             at(&End {
                 element: join.element,
@@ -42,6 +44,20 @@ mod tests {
 
     use super::*;
     use crate::topology::{CATALOG, ElementPlace, Parameters};
+
+    #[test]
+    fn with_a_monitor_nothing_is_joined_in_pairs() {
+        let topology = crate::topology::named("vNet1").unwrap();
+        let graph = topology.graph(&Parameters::default()).unwrap();
+        let at = |port: &str| PortAt::new("S", port);
+        let plain = of(&graph);
+        assert_eq!(plain.joins, [[at("p0"), at("p1")]]);
+        assert_eq!(plain.at_tester, ["p0", "p1"].map(|port| Some(at(port))));
+        let monitored = of(&graph.with_monitor());
+        assert!(monitored.joins.is_empty() && monitored.links.is_empty());
+        let ports = ["p0", "p1", "p2"].map(|port| Some(at(port)));
+        assert_eq!(monitored.at_tester, ports);
+    }
 
     #[test]
     fn every_port_meets_another_and_is_joined_to_one() {

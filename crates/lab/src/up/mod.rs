@@ -3,11 +3,13 @@
 //! its state.
 
 mod cards;
+mod device;
 mod ends;
 mod layout;
 mod options;
 mod place;
 mod registry;
+mod roles;
 mod set;
 mod state;
 #[cfg(test)]
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
+use quietwire_host::cpuset::Cpuset;
 use quietwire_host::process::wait_until;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout};
 
@@ -67,6 +70,16 @@ impl Running {
         outcome
     }
 
+    /// What it is now.
+    fn state(&mut self) -> Result<ElementState, LabError> {
+        ElementState::of(
+            &self.plan,
+            self.forwarder.as_mut(),
+            self.version.clone(),
+            self.commands.clone(),
+        )
+    }
+
     /// All that follows its start.
     fn finish(&mut self, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         self.step(context, |forwarder, plan, context| {
@@ -77,12 +90,14 @@ impl Running {
     }
 }
 
-/// A topology that is up. Dropped, it is taken down.
+/// A topology that is up: the device under test, be it a switch alone or many elements. Dropped, it is taken down.
 #[derive(Debug)]
 pub struct UpLab {
     claim: Option<Claim>,
     running: Vec<Running>,
     state: LabState,
+    /// The CPU set that all its processes are in.
+    set: Option<Cpuset>,
 }
 
 impl UpLab {
@@ -95,12 +110,13 @@ impl UpLab {
         let mut claim = Claim::take(&options.state_directory, &options.name)?;
         let mut running = Vec::new();
         match build(options, &mut claim, &mut running) {
-            Ok(state) => {
+            Ok((state, set)) => {
                 state.write(claim.directory())?;
                 Ok(Self {
                     claim: Some(claim),
                     running,
                     state,
+                    set,
                 })
             }
             Err(error) => {
@@ -126,7 +142,7 @@ impl UpLab {
         let mut dead = Vec::new();
         for running in &mut self.running {
             let name = &running.plan.name;
-            if !running.forwarder.is_running() && !self.state.died.contains(name) {
+            if running.forwarder.check().is_err() && !self.state.died.contains(name) {
                 dead.push(name.clone());
             }
         }
@@ -217,8 +233,9 @@ fn build(
     options: &UpOptions,
     claim: &mut Claim,
     running: &mut Vec<Running>,
-) -> Result<LabState, LabError> {
+) -> Result<(LabState, Option<Cpuset>), LabError> {
     let UpOptions { graph, cpus, .. } = options;
+    roles::check(options)?;
     cards::check(Path::new("/"), graph)?;
     let hypervisor = Hypervisor::of(graph, &options.guests, &options.program)?;
     let forwarders = forwarders(options, hypervisor.as_ref())?;
@@ -227,7 +244,7 @@ fn build(
     let wiring = wiring::Wiring::of(graph, &directory, claim.tag());
     let mut commands = Vec::new();
     let mut context = ElementContext::new(claim.journal(), &mut commands);
-    context.set = set;
+    context.set = set.clone();
     context.stop = options.stop.clone();
     place::make_namespaces(graph, &wiring, &mut context)?;
     place::make_links(graph, &wiring, &mut context)?;
@@ -257,16 +274,11 @@ fn build(
     finish_guests(options, &wiring, running, &mut context)?;
     let mut elements = Vec::new();
     for running in running.iter_mut() {
-        elements.push(ElementState::of(
-            &running.plan,
-            running.forwarder.as_mut(),
-            running.version.clone(),
-            running.commands.clone(),
-        )?);
+        elements.push(running.state()?);
     }
     let mut warnings = cpus.warnings();
     warnings.extend(hypervisor.iter().flat_map(|all| all.warnings(graph)));
-    Ok(LabState {
+    let state = LabState {
         name: options.name.clone(),
         owner: quietwire_host::process::ProcessId::own(),
         graph: graph.clone(),
@@ -275,7 +287,8 @@ fn build(
         tester: wiring.tester(graph),
         elements,
         died: Vec::new(),
-    })
+    };
+    Ok((state, set))
 }
 
 /// An element's number, what forwards in it, and the version of that.
@@ -361,19 +374,12 @@ fn lacking_element(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailab
 }
 
 fn wait_for_sockets(plan: &Plan, stop: &Stop) -> Result<(), LabError> {
-    for port in &plan.ports {
-        let Some(socket) = port.attachment.own_socket() else {
-            continue;
-        };
+    for socket in plan.own_sockets() {
         let is_over = wait_until(SOCKETS_DEADLINE, || socket.exists() || stop.is_wanted());
         stop.check()?;
         if !is_over {
-            return Err(LabError::Device {
-                name: plan.name.clone(),
-                what: format!("made no socket {} in 20 s", socket.display()),
-                log: crate::spawn::last_words(&plan.directory.join("log")),
-                command: String::new(),
-            });
+            let what = format!("made no socket {} in 20 s", socket.display());
+            return Err(plan.failed(what));
         }
     }
     Ok(())

@@ -42,6 +42,18 @@ pub struct TesterSide {
     pub namespace: Option<String>,
     /// URIs of both ports of each chain. None where the tester is outside.
     pub chains: Vec<[String; 2]>,
+    /// URI of the port at which it sees what a bridge floods, where it has one for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<String>,
+}
+
+impl TesterSide {
+    /// URIs of all ports, in order.
+    #[must_use]
+    pub fn uris(&self) -> Vec<String> {
+        let chains = self.chains.iter().flatten();
+        chains.chain(&self.monitor).cloned().collect()
+    }
 }
 
 /// One element of a lab that is up.
@@ -136,15 +148,8 @@ impl ElementState {
         version: String,
         commands: Vec<String>,
     ) -> Result<Self, LabError> {
-        let told = |what: &str| {
-            let (name, what) = (plan.name.clone(), what.to_owned());
-            move |why: String| LabError::Device {
-                name,
-                what: format!("does not tell its {what}: {why}"),
-                log: String::new(),
-                command: String::new(),
-            }
-        };
+        let told =
+            |what: &'static str| move |why| plan.failed(format!("does not tell its {what}: {why}"));
         Ok(Self {
             name: plan.name.clone(),
             program: plan.program,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::options::UpOptions;
 use super::state::TesterSide;
-use crate::element::{Attachment, Plan, PortPlan};
+use crate::element::{Attachment, NEIGHBOUR_PORTS, Plan, PortPlan};
 use crate::programs::FIREWALL_RULES;
 use crate::topology::{Element, ElementPlace, End, Forwarding, Graph, LinkKind, Program, Role};
 
@@ -66,6 +66,8 @@ impl Wiring {
                 .filter(|join| join.element == index)
                 .map(|join| join.ports)
                 .collect(),
+            monitors: graph.monitors(index),
+            neighbour_ports: self.neighbour_ports(element),
             forwarding: match element.role {
                 Role::Relay => Forwarding::CrossConnect,
                 _ => graph.forwarding,
@@ -81,7 +83,23 @@ impl Wiring {
                 element.rules.clone().unwrap_or_else(usual)
             }),
             image: element.image.clone(),
+            settings: element.settings.clone(),
         }
+    }
+
+    /// Ports for neighbours, which are shared memory: none, unless the element is to have some.
+    fn neighbour_ports(&self, element: &Element) -> Vec<PortPlan> {
+        let settings = element.settings.as_ref();
+        if settings.is_none_or(|settings| !settings.has_neighbour_ports) {
+            return Vec::new();
+        }
+        let port = |name: &str| PortPlan {
+            attachment: Attachment::Memif {
+                socket: self.directory.join(format!("{name}.sock")),
+                is_server: true,
+            },
+        };
+        NEIGHBOUR_PORTS.map(port).to_vec()
     }
 
     /// A switch that stands in for the tester at ports that guests have there; none where there are no such ports.
@@ -106,6 +124,7 @@ impl Wiring {
             directory: self.directory.join("stand-in"),
             ports: met.into_iter().map(|(_, plan)| plan).collect(),
             joins: Vec::new(),
+            monitors: Vec::new(),
             cpus: cpus.elements[guest].clone(),
             is_shared: true,
             namespace: None,
@@ -116,17 +135,13 @@ impl Wiring {
     /// Where the tester finds its ports.
     pub(super) fn tester(&self, graph: &Graph) -> TesterSide {
         let is_outside = graph.links.iter().any(|link| link.pci.is_some());
-        let uris = |chain: usize| {
-            let ports = self.ports[0].get(2 * chain..2 * chain + 2)?;
-            Some([ports[0].attachment.uri(), ports[1].attachment.uri()])
-        };
+        let chains = if is_outside { 0 } else { graph.chains.len() };
+        let uri = |port: usize| Some(self.ports[0].get(port)?.attachment.uri());
+        let pair = |chain: usize| Some([uri(2 * chain)?, uri(2 * chain + 1)?]);
         TesterSide {
             namespace: self.namespaces[0].clone(),
-            chains: if is_outside {
-                Vec::new()
-            } else {
-                (0..graph.chains.len()).filter_map(uris).collect()
-            },
+            chains: (0..chains).filter_map(pair).collect(),
+            monitor: uri(2 * graph.chains.len()).filter(|_| !is_outside),
         }
     }
 }

@@ -9,19 +9,28 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::Idle;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpusets;
+use quietwire_host::roles::Roles;
 use quietwire_host::settings::{HUGE_PAGES, REALTIME_RUNTIME};
 use quietwire_host::threads::online_cpus;
-use quietwire_lab::{Case, DeviceSpec, ForwardingMode, LabOptions, NeighbourPlace, NeighbourSpec};
+use quietwire_lab::topology::{Assignment, Forwarding, Graph, Parameters, SwitchSettings, named};
+use quietwire_lab::up::{GuestOptions, UpOptions};
+use quietwire_lab::{Begun, Case, Lab, LabError, LabOptions, NeighbourPlace, NeighbourSpec, Stop};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Speaks the switch's protocol and obeys its options about CPUs; packets it knows nothing of.
+/// Speaks the switch's protocol and obeys its options about CPUs; packets it knows nothing of. It does not care about its
+/// parent's end (PR_SET_PDEATHSIG of prctl(2) is 1).
 const DEVICE: &str = r#"#!/usr/bin/env python3
-import json, os, signal, socket, sys, threading
+import ctypes, json, os, signal, socket, sys, threading
 BEHAVIOUR = "@BEHAVIOUR@"
 args = sys.argv[1:]
+if args == ["--version"]:
+    print("pretender 1")
+    sys.exit()
+ctypes.CDLL(None).prctl(1, 0)
 options = lambda name: [args[i + 1] for i, arg in enumerate(args) if arg == name]
 print("pretending to start", flush=True)
 marker = options("--control-socket")[0] + ".started"
@@ -61,7 +70,7 @@ while True:
     connection, _ = server.accept()
     with connection:
         question = json.loads(connection.makefile().readline())
-        answers = {"threads": threads, "stats": {"p0": {"rx_frames": 3}}}
+        answers = {"threads": threads, "stats": {"p0": {"rx_frames": 3}}, "config": "ports = 2"}
         if "flush-fdb" in question:
             answer = {"error": "the table is stuck"} if BEHAVIOUR == "keeps" else {"ok": 3}
         else:
@@ -97,32 +106,103 @@ pub(crate) fn machine() -> (CpuList, CpuList) {
     (forwarding, others)
 }
 
+/// A case of the lab, and what comes up in it.
+#[derive(Clone)]
+pub(crate) struct Whole {
+    pub(crate) case: Case,
+    pub(crate) forwarding: Forwarding,
+    pub(crate) has_monitor: bool,
+    pub(crate) settings: SwitchSettings,
+    pub(crate) neighbours: NeighbourSpec,
+}
+
+impl Whole {
+    fn graph(&self) -> Graph {
+        let parameters = Parameters {
+            forwarding: self.forwarding,
+            ..Parameters::default()
+        };
+        let graph = named("vNet1").unwrap().graph(&parameters).unwrap();
+        let graph = graph.with_settings(&self.settings);
+        match self.has_monitor {
+            true => graph.with_monitor(),
+            false => graph,
+        }
+    }
+
+    fn up(&self, options: &LabOptions) -> UpOptions {
+        let Roles {
+            forwarding,
+            service,
+            control,
+        } = &self.case.roles;
+        let rest = service.union(control);
+        UpOptions {
+            name: "case".to_owned(),
+            state_directory: options.state_directory.clone(),
+            program: options.program.clone(),
+            graph: self.graph(),
+            cpus: Assignment {
+                elements: vec![rest.clone(), forwarding.clone()],
+                rest,
+                shared: Vec::new(),
+            },
+            by_plan: false,
+            guests: GuestOptions::default(),
+            set: None,
+            stop: Stop::default(),
+        }
+    }
+}
+
+/// Enters a case, step by step.
+pub(crate) fn enter(lab: &mut Lab, options: &LabOptions, whole: &Whole) -> Result<Begun, LabError> {
+    let begun = lab.begin(&whole.case)?;
+    lab.bring_up(&whole.up(options))?;
+    lab.start_neighbours(&whole.neighbours)?;
+    Ok(begun)
+}
+
+/// The process of the device that is up.
+pub(crate) fn device_pid(lab: &Lab) -> i32 {
+    let element = &lab.device().unwrap().state().elements[0];
+    assert_eq!(element.pids.len(), 1);
+    i32::try_from(element.pids[0]).unwrap()
+}
+
 /// A pinned device on CPUs of its own, neighbours on the others.
-pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Case {
-    Case {
-        device: DeviceSpec {
-            mode: ForwardingMode::CrossConnect,
-            forwarding_cpus: forwarding.clone(),
+pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Whole {
+    Whole {
+        case: Case {
+            roles: Roles {
+                forwarding: forwarding.clone(),
+                service: others.clone(),
+                control: others.clone(),
+            },
+            rest_cpus: Some(others.clone()),
+            partition: None,
+        },
+        forwarding: Forwarding::CrossConnect,
+        has_monitor: false,
+        settings: SwitchSettings {
             service_cpus: others.clone(),
             control_cpus: others.clone(),
             rx_ring_size: 1024,
             tx_ring_size: 1024,
-            idle: "poll".to_owned(),
-            pinned: true,
+            idle: Idle::Poll,
+            is_pinned: true,
             huge_pages: false,
             memory_mib: 64,
             frame_size_max: 1518,
             mac_addresses_max: 1024,
-            ports: 2,
+            has_neighbour_ports: false,
         },
-        neighbours: Some(NeighbourSpec {
+        neighbours: NeighbourSpec {
             stressors: vec!["--cpu 2".to_owned(), "--cpu-load 5".to_owned()],
             place: NeighbourPlace::Process,
             network: None,
             cpus: others.clone(),
-        }),
-        rest_cpus: Some(others.clone()),
-        partition: None,
+        },
     }
 }
 

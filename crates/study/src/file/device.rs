@@ -18,8 +18,8 @@ pub use settings::Device;
 const ALONE: &str = "vNet1";
 
 impl Device {
-    /// Whether it is quietwire's switch alone, joined to the tester by memif: what the study's bench starts itself, thread by
-    /// thread. Everything else is a topology of the lab's.
+    /// Whether it is quietwire's switch alone, joined to the tester by memif: the topology of which `[device]` decides every
+    /// setting.
     #[must_use]
     pub fn is_switch_alone(&self) -> bool {
         self.switch == Switch::Program(Program::Quietwire)
@@ -172,7 +172,8 @@ impl StudyFile {
         }
     }
 
-    /// Whether its devices are brought up as topologies of the lab. One is enough: what is compared is started in one way.
+    /// Whether its devices have the lab's settings for topologies, and not those that `[device]` has for quietwire's switch alone.
+    /// One other device is enough: what is compared is started in one way.
     #[must_use]
     pub fn runs_in_topologies(&self) -> bool {
         let is_topology = |case: &Case| !self.device_of(case).is_switch_alone();

@@ -51,14 +51,6 @@ pub enum LabBenchError {
     /// A topology that makes no sense.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A part of the device ended by itself.
-    #[error(
-        "{elements} of the device ended by itself; its log is gone with it, and `quietwire lab up` shows it"
-    )]
-    Died {
-        /// Names of the elements.
-        elements: String,
-    },
     /// The device is up and forwards nothing.
     #[error("the device is up, and in {waited_s} s not one frame came out of each of its ports")]
     NotThrough {
@@ -109,7 +101,6 @@ impl LabBenchError {
             Self::Unavailable(_) => Fault::Lacks,
             Self::Monitor(_)
             | Self::Read(_)
-            | Self::Died { .. }
             | Self::NotThrough { .. }
             | Self::Application(_)
             | Self::NoCase => Fault::Failed,

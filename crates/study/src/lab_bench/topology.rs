@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that are topologies of the lab's: brought up for a case, looked at during trials, taken down after it.
+//! Devices, which are topologies of the lab's: what is brought up for a case, where the tester finds its ports, and what is looked
+//! at during trials.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quietwire_dpdk::pci::{self, Problem};
-use quietwire_host::cpuset::Cpuset;
 use quietwire_host::inventory::Inventory;
+use quietwire_host::roles::Roles;
 use quietwire_host::{CpuId, CpuList};
-use quietwire_lab::topology::{Assignment, Graph, TESTER, TopologyError, assign};
-use quietwire_lab::up::{Ends, GuestOptions, UpLab, UpOptions, lacking};
-use quietwire_lab::{Fault, IsolationPart, LabError, LabOptions, Place, Setup, Stop};
-use quietwire_tester::account::{DeviceCounts, DeviceLayout};
+use quietwire_lab::topology::{Graph, SwitchSettings, TopologyError};
+use quietwire_lab::up::{ElementState, GuestOptions, LabState, UpOptions, lacking};
+use quietwire_lab::{Fault, IsolationPart, LabOptions, Place, Setup, Stop};
 use quietwire_tester::{Preparation, Tester, Trial};
 use serde_json::{Value, json};
 
 use super::LabBenchError;
+use super::demand::{addresses, frame_size_max, memory_mib};
 use super::elements::Element;
 use super::functions;
-use crate::arrangement::Arrangement;
+use crate::arrangement::{Arrangement, assignment};
 use crate::bench::CaseSpec;
-use crate::file::{Case, Device, StudyFile, Switch};
+use crate::file::{Case, Device, NeighboursIn, StudyFile, Switch};
 
 /// Name of the lab, of which a study has one at a time.
 const NAME: &str = "study";
@@ -38,63 +38,6 @@ const SHARED: Preparation = Preparation {
     settle_s: 0.2,
 };
 
-/// A topology that is up.
-#[derive(Debug)]
-pub(super) struct UpDevice {
-    lab: UpLab,
-}
-
-/// Who has which CPUs: the tester the one that the file gives it, elements those of `[device] cpus`, and the others one each of
-/// the forwarding CPUs.
-pub(super) fn assignment(
-    file: &StudyFile,
-    device: &Device,
-    graph: &Graph,
-    online: &CpuList,
-) -> Result<Assignment, TopologyError> {
-    let mut asked = device.cpus.clone();
-    asked.insert(TESTER.to_owned(), file.tester.cpu.clone());
-    let named = asked
-        .values()
-        .fold(CpuList::new(), |all, cpus| all.union(cpus));
-    let usable = if device.forwarding_cpus.is_empty() {
-        online.clone()
-    } else {
-        named.union(&device.forwarding_cpus)
-    };
-    let mut assignment = assign(graph, &usable, &asked)?;
-    let others = device.service_cpus.union(&device.control_cpus);
-    let taken = assignment
-        .elements
-        .iter()
-        .fold(CpuList::new(), |all, cpus| all.union(cpus));
-    let left = online.difference(&taken);
-    if !others.is_empty() {
-        assignment.rest = others;
-    } else if !left.is_empty() {
-        assignment.rest = left;
-    }
-    Ok(assignment)
-}
-
-/// Who has which CPUs in a case, as isolation and neighbours have to know it.
-pub(super) fn setup(
-    file: &StudyFile,
-    case: &Case,
-    online: &CpuList,
-) -> Result<Setup, TopologyError> {
-    let device = file.device_of(case);
-    let given = assignment(file, &device, &device.graph()?, online)?;
-    // The tester is the first.
-    let forwarding = given.elements.iter().skip(1);
-    let forwarding = forwarding.fold(CpuList::new(), |all, cpus| all.union(cpus));
-    Ok(Setup {
-        apparatus: given.rest.union(&file.tester.cpu).difference(&forwarding),
-        forwarding,
-        ports: device.ports,
-    })
-}
-
 /// Why this machine cannot have a case, in a clause; none where it can, as far as is known without starting anything.
 pub(crate) fn unavailable(
     file: &StudyFile,
@@ -106,10 +49,7 @@ pub(crate) fn unavailable(
     if device.switch == Switch::Other {
         return None;
     }
-    if !file.runs_in_topologies() {
-        return Arrangement::of(file, case, machine).err();
-    }
-    if let Err(why) = arrangement(file, case, machine) {
+    if let Err(why) = Arrangement::of(file, case, machine) {
         return Some(why);
     }
     // What makes no sense was refused when the file was checked.
@@ -132,23 +72,6 @@ pub(crate) fn unavailable(
         return Some(format!("{element}: {}", why.0));
     }
     has_cards.then(|| lacks_cards(file)).flatten()
-}
-
-/// What a case asks of a machine, in whichever way its device is brought up.
-///
-/// # Errors
-/// Why the machine cannot have the case, in a clause.
-pub(super) fn arrangement(
-    file: &StudyFile,
-    case: &Case,
-    machine: &Inventory,
-) -> Result<Arrangement, String> {
-    if !file.runs_in_topologies() {
-        return Arrangement::of(file, case, machine);
-    }
-    let online = machine.cpus_online.clone().unwrap_or_default();
-    let setup = setup(file, case, &online).map_err(|error| error.to_string())?;
-    Arrangement::of_setup(case, machine, &setup)
 }
 
 /// Why an image of the user's own cannot be booted.
@@ -183,132 +106,126 @@ pub(super) fn cards(file: &StudyFile) -> Vec<String> {
         .collect()
 }
 
-impl UpDevice {
-    /// Brings a case's device up.
-    pub(super) fn up(
-        file: &StudyFile,
-        spec: &CaseSpec,
-        options: &LabOptions,
-        online: &CpuList,
-        set: Option<Cpuset>,
-        stop: &Stop,
-    ) -> Result<Self, LabBenchError> {
-        let mut device = file.device_of(&spec.case);
-        let isolation = spec.case.isolation();
-        if isolation.is_some_and(|isolation| isolation.has(IsolationPart::VirtualFunctions)) {
-            device.ports = functions::of_ports(Path::new("/"), &device.ports)
-                .map_err(LabBenchError::Unavailable)?;
-        }
-        let graph = device.graph()?;
-        let cpus = assignment(file, &device, &graph, online)?;
-        let lab = UpLab::up(&UpOptions {
-            name: NAME.to_owned(),
-            state_directory: options.state_directory.clone(),
-            program: options.program.clone(),
-            graph,
-            cpus,
-            by_plan: false,
-            guests: GuestOptions {
-                accelerator: device.accelerator.unwrap_or_default(),
-                deadline_s: None,
-            },
-            set,
-            stop: stop.clone(),
-        })?;
-        Ok(Self { lab })
+/// What is to be brought up for a case. Virtual functions of network cards are there already.
+///
+/// # Errors
+/// A case that makes no sense, or that this machine cannot have.
+pub(super) fn options(
+    file: &StudyFile,
+    spec: &CaseSpec,
+    options: &LabOptions,
+    online: &CpuList,
+    stop: &Stop,
+) -> Result<UpOptions, LabBenchError> {
+    let mut device = file.device_of(&spec.case);
+    let isolation = spec.case.isolation();
+    if isolation.is_some_and(|isolation| isolation.has(IsolationPart::VirtualFunctions)) {
+        device.ports = functions::of_ports(Path::new("/"), &device.ports)
+            .map_err(LabBenchError::Unavailable)?;
     }
+    let graph = graph(file, spec, &device)?;
+    let cpus = assignment(file, &device, &graph, online)?;
+    Ok(UpOptions {
+        name: NAME.to_owned(),
+        state_directory: options.state_directory.clone(),
+        program: options.program.clone(),
+        graph,
+        cpus,
+        by_plan: false,
+        guests: GuestOptions {
+            accelerator: device.accelerator.unwrap_or_default(),
+            deadline_s: None,
+        },
+        set: None,
+        stop: stop.clone(),
+    })
+}
 
-    /// Where the tester finds the ports of all chains, in pairs: network cards of its own, where cables join it to the device's.
-    pub(super) fn uris(&self, file: &StudyFile) -> Vec<String> {
-        let chains = &self.lab.state().tester.chains;
-        if chains.is_empty() {
-            let cards = file.tester.ports.iter();
-            return cards.map(|address| format!("pci:{address}")).collect();
-        }
-        chains.iter().flatten().cloned().collect()
+/// A case's topology. quietwire's switch alone has settings of its own, and a port that sees what is flooded where that is looked
+/// for.
+fn graph(file: &StudyFile, spec: &CaseSpec, device: &Device) -> Result<Graph, TopologyError> {
+    let graph = device.graph()?;
+    if file.runs_in_topologies() {
+        return Ok(graph);
     }
+    let graph = graph.with_settings(&settings(file, spec));
+    Ok(match file.looks_for_addresses() {
+        true => graph.with_monitor(),
+        false => graph,
+    })
+}
 
-    /// Where the tester has to be when it opens them.
-    pub(super) fn place(&self) -> Result<Place, LabError> {
-        Place::of(self.lab.state().tester.namespace.as_deref())
+fn settings(file: &StudyFile, spec: &CaseSpec) -> SwitchSettings {
+    let device = &file.device;
+    let has_neighbours = spec.case.neighbours != NeighboursIn::None;
+    SwitchSettings {
+        service_cpus: device.service_cpus.clone(),
+        control_cpus: device.control_cpus.clone(),
+        rx_ring_size: device.rx_ring_size,
+        tx_ring_size: device.tx_ring_size,
+        idle: device.idle,
+        is_pinned: spec.case.is_pinned(),
+        huge_pages: file.tester.huge_pages_mib > 0,
+        memory_mib: memory_mib(file),
+        frame_size_max: frame_size_max(file),
+        mac_addresses_max: device
+            .max_entries
+            .unwrap_or_else(|| addresses(file).saturating_mul(2).max(65_536)),
+        has_neighbour_ports: has_neighbours && file.neighbours.network_pps.is_some(),
     }
+}
 
-    /// What the tester lets it have before the traffic of each trial.
-    pub(super) fn preparation(&self) -> Preparation {
-        let is_shared = !self.lab.state().cpus.shared.is_empty();
-        if is_shared {
-            SHARED
-        } else {
-            Preparation::default()
-        }
+/// CPUs of a case's device by role, as a lab keeps others off them.
+pub(super) fn roles(file: &StudyFile, setup: &Setup) -> Roles {
+    let device = &file.device;
+    match file.runs_in_topologies() {
+        true => Roles {
+            forwarding: setup.forwarding.clone(),
+            service: setup.apparatus.clone(),
+            control: setup.apparatus.clone(),
+        },
+        false => Roles {
+            forwarding: device.forwarding_cpus.clone(),
+            service: device.service_cpus.clone(),
+            control: device.control_cpus.clone(),
+        },
     }
+}
 
-    /// Whatever there is to be known of it, for the record.
-    pub(super) fn record(&self) -> Value {
-        serde_json::to_value(self.lab.state()).unwrap_or(Value::Null)
+/// Where the tester finds all ports: network cards of its own, where cables join it to the device's.
+pub(super) fn uris(state: &LabState, file: &StudyFile) -> Vec<String> {
+    if state.tester.chains.is_empty() {
+        let cards = file.tester.ports.iter();
+        return cards.map(|address| format!("pci:{address}")).collect();
     }
+    state.tester.uris()
+}
 
-    /// What the consoles of its guests said so far.
-    pub(super) fn consoles(&self) -> Result<BTreeMap<String, String>, LabError> {
-        self.lab.state().consoles()
+/// What the tester lets a device have before the traffic of each trial.
+pub(super) fn preparation(state: &LabState) -> Preparation {
+    if state.cpus.shared.is_empty() {
+        Preparation::default()
+    } else {
+        SHARED
     }
+}
 
-    /// Its elements, as they are looked at during trials.
-    pub(super) fn elements(&self) -> Vec<Element> {
-        let state = self.lab.state();
-        let of_state = |element: &quietwire_lab::up::ElementState| {
-            let mut graph = state.graph.elements.iter();
-            let place = graph.position(|other| other.name == element.name)?;
-            let own = &state.graph.elements[place];
-            Some(Element {
-                name: element.name.clone(),
-                role: own.role.name(),
-                pids: element.pids.clone(),
-                kernel_cpus: own
-                    .is_kernels()
-                    .then(|| numbers(&state.cpus.elements[place])),
-            })
-        };
-        state.elements.iter().filter_map(of_state).collect()
-    }
-
-    /// What forwarding has cost elements that count it.
-    pub(super) fn cycles(&self) -> BTreeMap<String, quietwire_lab::CycleCount> {
-        self.lab.cycles()
-    }
-
-    /// Counters of its elements.
-    pub(super) fn frames(&self) -> DeviceCounts {
-        self.lab.frames()
-    }
-
-    /// How its ports are joined to each other and to the tester's.
-    pub(super) fn layout(&self) -> DeviceLayout {
-        self.lab.layout()
-    }
-
-    /// An error when one of its processes died.
-    pub(super) fn check(&mut self) -> Result<(), LabBenchError> {
-        let dead = self.lab.look_for_dead()?;
-        if dead.is_empty() {
-            return Ok(());
-        }
-        Err(LabBenchError::Died {
-            elements: dead.join(", "),
+/// Elements of a device, as they are looked at during trials.
+pub(super) fn elements(state: &LabState) -> Vec<Element> {
+    let of_state = |element: &ElementState| {
+        let mut graph = state.graph.elements.iter();
+        let place = graph.position(|other| other.name == element.name)?;
+        let own = &state.graph.elements[place];
+        Some(Element {
+            name: element.name.clone(),
+            role: own.role.name(),
+            pids: element.pids.clone(),
+            kernel_cpus: own
+                .is_kernels()
+                .then(|| numbers(&state.cpus.elements[place])),
         })
-    }
-
-    /// Does something with the device's two ends as network stacks; the tester's ports are closed meanwhile.
-    pub(super) fn with_ends<T>(
-        &mut self,
-        work: impl FnOnce(&Ends) -> T,
-    ) -> Result<T, LabBenchError> {
-        Ok(self.lab.with_ends(work)?)
-    }
-
-    pub(super) fn down(self) -> Result<(), LabError> {
-        self.lab.down()
-    }
+    };
+    state.elements.iter().filter_map(of_state).collect()
 }
 
 fn numbers(cpus: &CpuList) -> Vec<u32> {
@@ -355,19 +272,6 @@ pub(super) fn wait_until_through(
         waited_s: READY_DEADLINE.as_secs(),
     })
 }
-
-/// Description of what is up, where nothing of the lab's own is: quietwire's switch alone.
-pub(super) fn alone(pid: u32) -> Vec<Element> {
-    vec![Element {
-        name: ALONE.to_owned(),
-        role: "switch",
-        pids: vec![pid],
-        kernel_cpus: None,
-    }]
-}
-
-/// Name of the switch, as topologies have it.
-pub(super) const ALONE: &str = "S";
 
 /// The tester by itself, for the record.
 pub(super) fn tester_record(

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topology that is up as the device under test: what cases and procedures ask of it beside its state.
+
+use std::path::{Path, PathBuf};
+
+use quietwire_base::Deadline;
+
+use super::{Running, UpLab};
+use crate::counts::PATIENCE;
+use crate::element::{ElementContext, NEIGHBOUR_PORTS};
+use crate::error::LabError;
+
+impl UpLab {
+    /// Looks whether all processes run.
+    ///
+    /// # Errors
+    /// The first element that ended by itself, with the end of its log.
+    pub fn check(&mut self) -> Result<(), LabError> {
+        let mut all = self.running.iter_mut();
+        all.try_for_each(|running| running.forwarder.check())
+    }
+
+    /// Kills a switch that is alone and starts it again with the same command (RFC 6201, section 4.2).
+    ///
+    /// # Errors
+    /// [`LabError::Topology`] where it is not alone; what did not come up again.
+    pub fn restart(&mut self) -> Result<(), LabError> {
+        let ([running], Some(claim)) = (&mut self.running[..], &mut self.claim) else {
+            return Err(LabError::Topology(format!(
+                "{} elements are up, and only a switch alone can be restarted",
+                self.state.elements.len()
+            )));
+        };
+        let mut commands = Vec::new();
+        let mut context = ElementContext::new(claim.journal(), &mut commands);
+        context.set = self.set.clone();
+        running.step(&mut context, |forwarder, plan, context| {
+            forwarder.restart(plan, context)
+        })?;
+        running.finish(&mut context)?;
+        if let Some(state) = self.state.elements.first_mut() {
+            *state = running.state()?;
+        }
+        self.state.write(claim.directory())
+    }
+
+    /// Empties the tables of addresses.
+    ///
+    /// # Errors
+    /// [`LabError::Device`] of an element that does not.
+    pub fn forget_addresses(&self) -> Result<(), LabError> {
+        self.running.iter().try_for_each(|running| {
+            let forgotten = running.forwarder.forget_addresses(&running.plan);
+            forgotten.map_err(|why| {
+                let what = format!("does not forget its addresses: {why}");
+                running.plan.failed(what)
+            })
+        })
+    }
+
+    /// Sockets of ports for neighbours that send through it: two, or none.
+    pub(crate) fn neighbour_sockets(&self) -> Vec<PathBuf> {
+        let ports = self.running.iter().map(|running| &running.plan);
+        let ports = ports.flat_map(|plan| &plan.neighbour_ports);
+        let sockets = ports.filter_map(|port| port.attachment.own_socket());
+        sockets.map(Path::to_owned).collect()
+    }
+
+    /// Frames that came in at its ports for neighbours since it was started.
+    pub(crate) fn received_from_neighbours(&self) -> Result<u64, LabError> {
+        let has_ports = |running: &&Running| !running.plan.neighbour_ports.is_empty();
+        let mut all = self.running.iter().filter(has_ports);
+        all.try_fold(0, |sum, running| {
+            let received = received(running).map_err(|why| {
+                let what = format!("does not tell what neighbours send: {why}");
+                running.plan.failed(what)
+            })?;
+            Ok(sum + received)
+        })
+    }
+}
+
+fn received(running: &Running) -> Result<u64, String> {
+    let deadline = Deadline::after(PATIENCE);
+    let counts = running.forwarder.frames(&running.plan, deadline)?;
+    let of_port = |name: &str| {
+        let port = counts.ports.get(name);
+        port.map(|port| port.received)
+            .ok_or_else(|| format!("it does not count what port {name} receives"))
+    };
+    NEIGHBOUR_PORTS.iter().map(|name| of_port(name)).sum()
+}

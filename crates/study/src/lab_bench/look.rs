@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the machine, the device and the neighbours did between two looks at them, and what procedures ask of the device.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use quietwire_lab::up::UpLab;
+use quietwire_lab::{AtWork, CycleCount, Lab};
+use quietwire_monitor::{Activity, Snapshot};
+use serde_json::Value;
+
+use super::LabBenchError;
+use super::elements;
+use super::topology;
+use crate::executor::Device;
+
+/// The machine and the device at an instant.
+pub(super) struct Look {
+    machine: Snapshot,
+    cycles: BTreeMap<String, CycleCount>,
+}
+
+impl Look {
+    pub(super) fn take(device: &UpLab) -> Result<Self, LabBenchError> {
+        let cycles = device.cycles();
+        let elements = topology::elements(device.state()).into_iter();
+        let mut watched: Vec<u32> = elements.flat_map(|element| element.pids).collect();
+        watched.push(std::process::id());
+        Ok(Self {
+            machine: Snapshot::take(Path::new("/"), &watched)?,
+            cycles,
+        })
+    }
+}
+
+/// The device of the lab's case.
+pub(super) struct LabDevice<'a>(pub(super) &'a mut Lab);
+
+impl Device for LabDevice<'_> {
+    fn restart(&mut self) -> Result<(), String> {
+        self.0.restart_device().map_err(|error| error.to_string())
+    }
+
+    fn forget(&mut self) -> Option<Result<(), String>> {
+        let forgotten = self.0.forget_addresses();
+        Some(forgotten.map_err(|error| error.to_string()))
+    }
+}
+
+/// What the machine and the device did, with how hard the neighbours worked where there were any.
+pub(super) fn told(
+    lab: &Lab,
+    device: &UpLab,
+    (before, after): (&Look, &Look),
+    at_work: Option<AtWork>,
+) -> Result<Value, LabBenchError> {
+    let activity = Activity::between(&before.machine, &after.machine);
+    let cycles = (&before.cycles, &after.cycles);
+    let hz = quietwire_dpdk::cycles::hz();
+    let elements = topology::elements(device.state());
+    let elements = elements::activity_of(&elements, cycles, &activity, hz);
+    let mut told = serde_json::to_value(&activity).unwrap_or(Value::Null);
+    told["elements"] = serde_json::to_value(elements).unwrap_or(Value::Null);
+    if let Some(at_work) = at_work {
+        let intensity = lab.intensity_since(&at_work)?;
+        told["neighbours"] = serde_json::to_value(intensity).unwrap_or(Value::Null);
+    }
+    Ok(told)
+}
