@@ -76,14 +76,16 @@ fn a_switch_under_nohup_outlives_its_terminal() {
     assert_eq!(place.machine(), before);
 }
 
+/// Where the device of a study has its second port.
+const PORT_OF_STUDY: &str = "lab/named/study/l1.sock";
+
 #[test]
 fn every_signal_ends_a_study_cleanly() {
     let place = Place::new();
     let before = place.machine();
     for signal in ["HUP", "TERM", "INT"] {
         let mut study = place.start(place.study(&["--store", "s.sqlite", "--html", "s.html"]));
-        let id = study.id();
-        let socket = place.path(&format!("lab/lab-{id}/case-0001/p1.sock"));
+        let socket = place.path(PORT_OF_STUDY);
         study.until("a case is up", || socket.exists());
         study.signal(signal);
         let Ended { code, said } = study.ended();
@@ -98,7 +100,7 @@ fn every_signal_ends_a_study_cleanly() {
         assert_eq!(place.machine(), before, "{signal}");
     }
     let mut study = place.start(place.study(&["--store", "s.sqlite"]));
-    let socket = place.path(&format!("lab/lab-{}/case-0001/p1.sock", study.id()));
+    let socket = place.path(PORT_OF_STUDY);
     study.until("a case is up", || socket.exists());
     study.signal("KILL");
     assert_eq!(study.ended().code, None);
