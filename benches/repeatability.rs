@@ -210,7 +210,7 @@ impl Bench<'_> {
                 loss_ratio: result.loss_ratio,
                 effective_duration_s: Some(result.elapsed_s + around_s),
             },
-            Some(reason) => Outcome::Invalid { reason },
+            Some(reason) => Outcome::invalid(reason),
         };
         let took_s = match self.pause {
             Some(_) => began.elapsed().as_secs_f64(),

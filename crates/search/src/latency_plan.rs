@@ -216,11 +216,9 @@ mod tests {
         let mut trials = LatencyTrials::new(plan, 5.0, 0).unwrap();
         let result = loop {
             match trials.step() {
-                Step::Run(request) if request.rate_pps == 11.0 => trials
-                    .record(Outcome::Invalid {
-                        reason: "late".to_owned(),
-                    })
-                    .unwrap(),
+                Step::Run(request) if request.rate_pps == 11.0 => {
+                    trials.record(Outcome::invalid("late")).unwrap()
+                }
                 Step::Run(request) => trials
                     .record(Outcome::lost((1.0 - 20.0 / request.rate_pps).max(0.0)))
                     .unwrap(),

@@ -69,7 +69,7 @@ impl Ledger {
         self.history[from..]
             .iter()
             .filter_map(|attempt| match &attempt.outcome {
-                Outcome::Invalid { reason } => Some(reason.clone()),
+                Outcome::Invalid { reason, .. } => Some(reason.clone()),
                 Outcome::Valid { .. } => None,
             })
             .collect()

@@ -49,8 +49,10 @@ mod method;
 mod mlrsearch;
 mod most;
 pub mod procedure;
+mod reachable;
 mod readings;
 mod repeat;
+mod repeated;
 mod single_run;
 mod soak;
 mod statistics;
@@ -83,8 +85,10 @@ pub use mlrsearch::{
     MlrIrregularity, MlrSearch, MlrSearchConfig,
 };
 pub use most::Most;
+pub use reachable::Reachable;
 pub use readings::Readings;
-pub use repeat::{Repeat, RepeatConfig, Repeated};
+pub use repeat::{Repeat, RepeatConfig};
+pub use repeated::Repeated;
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
 pub use soak::{CriticalLoad, Soak, SoakConfig, SoakEnd, SoakFindings};
 pub use statistics::Statistics;

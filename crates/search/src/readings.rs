@@ -242,9 +242,7 @@ mod tests {
             },
             outcome: match loss_ratio {
                 Some(loss_ratio) => Outcome::lost(loss_ratio),
-                None => Outcome::Invalid {
-                    reason: "a gap".to_owned(),
-                },
+                None => Outcome::invalid("a gap"),
             },
         };
         let tolerance = LossRatio::new(0.1).unwrap();

@@ -7,11 +7,11 @@ mod findings;
 use crate::error::confidence;
 use crate::ledger::Ledger;
 use crate::{
-    Attempt, BestWorst, ConfigError, Findings, Method, MlrSearch, Outcome, RecordError,
-    RepeatFindings, RepeatedRun, SearchResult, SingleRun, Statistics, Step,
+    Attempt, ConfigError, Findings, Method, Outcome, Reachable, RecordError, RepeatFindings,
+    RepeatedRun, SearchResult, Statistics, Step,
 };
 
-pub use findings::{RepeatConfig, Repeated};
+pub use findings::RepeatConfig;
 
 impl RepeatConfig {
     /// Checks every parameter, those of the search included.
@@ -23,40 +23,7 @@ impl RepeatConfig {
             return Err(ConfigError::Zero { name: "runs" });
         }
         confidence(self.confidence)?;
-        Search::new(&self.search).map(|_| ())
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Search {
-    SingleRun(SingleRun),
-    BestWorst(BestWorst),
-    MlrSearch(MlrSearch),
-}
-
-impl Search {
-    fn new(repeated: &Repeated) -> Result<Self, ConfigError> {
-        Ok(match repeated {
-            Repeated::SingleRun(config) => Self::SingleRun(SingleRun::new(config.clone())?),
-            Repeated::BestWorstOfN(config) => Self::BestWorst(BestWorst::new(config.clone())?),
-            Repeated::MlrSearch(config) => Self::MlrSearch(MlrSearch::new(config.clone())?),
-        })
-    }
-
-    fn as_method(&self) -> &dyn Method {
-        match self {
-            Self::SingleRun(search) => search,
-            Self::BestWorst(search) => search,
-            Self::MlrSearch(search) => search,
-        }
-    }
-
-    fn method(&mut self) -> &mut dyn Method {
-        match self {
-            Self::SingleRun(search) => search,
-            Self::BestWorst(search) => search,
-            Self::MlrSearch(search) => search,
-        }
+        Reachable::new(self.search.clone()).map(|_| ())
     }
 }
 
@@ -65,7 +32,7 @@ impl Search {
 pub struct Repeat {
     config: RepeatConfig,
     /// The search under way.
-    search: Search,
+    search: Reachable,
     done: Vec<RepeatedRun>,
     /// All trials of all searches.
     ledger: Ledger,
@@ -79,7 +46,7 @@ impl Repeat {
     pub fn new(config: RepeatConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            search: Search::new(&config.search)?,
+            search: Reachable::new(config.search.clone())?,
             done: Vec::new(),
             ledger: Ledger::default(),
             config,
@@ -101,7 +68,7 @@ impl Repeat {
             findings: result.findings,
         });
         // Its parameters were good for the first one.
-        if let Ok(search) = Search::new(&self.config.search) {
+        if let Ok(search) = Reachable::new(self.config.search.clone()) {
             self.search = search;
         }
     }
@@ -151,12 +118,12 @@ impl Method for Repeat {
     }
 
     fn width_pps(&self, rate_pps: f64) -> Option<f64> {
-        self.search.as_method().width_pps(rate_pps)
+        self.search.width_pps(rate_pps)
     }
 
     fn step(&mut self) -> Step {
         while self.done.len() < self.config.runs as usize {
-            match self.search.method().step() {
+            match self.search.step() {
                 Step::Run(request) => return Step::Run(self.ledger.issue(request)),
                 Step::Done(result) => self.turn(result),
             }
@@ -168,7 +135,7 @@ impl Method for Repeat {
         if self.done.len() >= self.config.runs as usize {
             return Err(RecordError::NothingPending);
         }
-        self.search.method().record(outcome.clone())?;
+        self.search.record(outcome.clone())?;
         // The search has judged the outcome; here it is only kept.
         self.ledger.settle(outcome, u32::MAX).map(|_| ())
     }

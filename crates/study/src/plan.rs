@@ -8,9 +8,9 @@ mod procedures;
 mod step_kind;
 
 use quietwire_search::{
-    BestWorst, BestWorstConfig, ConfigError, Findings, LossRatio, LossSweep, LossSweepConfig,
-    MlrGoal, MlrSearch, MlrSearchConfig, Repeat, RepeatConfig, Repeated, Sides, SingleRun,
-    SingleRunConfig, TrialRequest,
+    BestWorstConfig, ConfigError, Findings, LossRatio, LossSweep, LossSweepConfig, MlrGoal,
+    MlrSearchConfig, Reachable, Repeat, RepeatConfig, Repeated, Sides, SingleRunConfig,
+    TrialRequest,
 };
 
 use crate::file::{
@@ -306,9 +306,7 @@ fn search_method(search: &Search, repeated: Repeated) -> Result<Machine, ConfigE
                 .confidence_percent
                 .map_or(CONFIDENCE, |level| level.of(1.0)),
         })?),
-        (None, Repeated::SingleRun(config)) => Box::new(SingleRun::new(config)?),
-        (None, Repeated::BestWorstOfN(config)) => Box::new(BestWorst::new(config)?),
-        (None, Repeated::MlrSearch(config)) => Box::new(MlrSearch::new(config)?),
+        (None, search) => Box::new(Reachable::new(search)?),
     }))
 }
 

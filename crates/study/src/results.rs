@@ -4,7 +4,7 @@
 use quietwire_lab::IsolationRecord;
 use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_search::{Attempt, Findings, Outcome, TrialRequest};
-use quietwire_tester::{MissingCalibration, Trial, TrialResult};
+use quietwire_tester::{InvalidCause, MissingCalibration, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -182,8 +182,19 @@ pub(crate) fn outcome(result: &TrialResult) -> Outcome {
             loss_ratio: result.loss_ratio,
             effective_duration_s: effective_duration_s(result),
         },
-        Some(reason) => Outcome::Invalid { reason },
+        Some(reason) => Outcome::Invalid {
+            reason,
+            achieved_rate_pps: is_rate_missed(result).then_some(result.achieved_rate_pps),
+        },
     }
+}
+
+/// Returns true if the trial is invalid because the tester did not reach its rate, and not because the host stopped it.
+fn is_rate_missed(result: &TrialResult) -> bool {
+    matches!(
+        result.validity.cause(),
+        Some(InvalidCause::RateMissed | InvalidCause::RateOutsideWidth)
+    )
 }
 
 /// What a trial counts for where durations are summed up: the time that it took, warm-up and drain included.

@@ -30,6 +30,9 @@ pub enum Outcome {
     Invalid {
         /// What went wrong, one sentence.
         reason: String,
+        /// Frames per second that the tester achieved, if it missed the rate. None: it failed in another way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        achieved_rate_pps: Option<f64>,
     },
 }
 
@@ -40,6 +43,15 @@ impl Outcome {
         Self::Valid {
             loss_ratio,
             effective_duration_s: None,
+        }
+    }
+
+    /// An invalid trial for another reason than a missed rate.
+    #[must_use]
+    pub fn invalid(reason: impl Into<String>) -> Self {
+        Self::Invalid {
+            reason: reason.into(),
+            achieved_rate_pps: None,
         }
     }
 }

@@ -36,6 +36,12 @@ pub struct SingleRunConfig {
 }
 
 impl SingleRunConfig {
+    /// Lowers the maximum rate, and the first rate with it.
+    pub(crate) fn limit_to(&mut self, max_rate_pps: f64) {
+        self.max_rate_pps = max_rate_pps;
+        self.start_rate_pps = self.start_rate_pps.min(max_rate_pps);
+    }
+
     /// Checks every parameter.
     ///
     /// # Errors

@@ -163,7 +163,7 @@ fn invalid_trials_and_bad_parameters_are_told() {
         };
         assert_eq!((request.rate_pps, request.duration_s), (20e6, 5.0));
         let reason = "gap".to_owned();
-        soak.record(Outcome::Invalid { reason }).unwrap();
+        soak.record(Outcome::invalid(reason)).unwrap();
     }
     let Step::Done(result) = soak.step() else {
         panic!("went on after two invalid trials")

@@ -6,6 +6,7 @@ mod common;
 mod forwarding;
 mod of_n;
 mod properties;
+mod reachable;
 mod readings;
 mod reference;
 mod sweep;
@@ -18,9 +19,7 @@ fn loss_of(capacity_pps: f64, rate_pps: f64) -> Outcome {
 }
 
 fn invalid(reason: &str) -> Outcome {
-    Outcome::Invalid {
-        reason: reason.to_owned(),
-    }
+    Outcome::invalid(reason)
 }
 
 /// Drives `search` to its end; `device` is told the number of the trial and the rate. A search of more than `limit`

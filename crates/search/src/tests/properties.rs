@@ -40,7 +40,7 @@ fn scripts() -> impl Strategy<Value = Vec<Outcome>> {
         4 => Just(Outcome::lost(0.0)),
         3 => (0.0..=1.0f64).prop_map(Outcome::lost),
         1 => (0.0..0.1f64).prop_map(Outcome::lost),
-        1 => "[a-c]".prop_map(|reason| Outcome::Invalid { reason }),
+        1 => "[a-c]".prop_map(Outcome::invalid),
     ];
     prop::collection::vec(outcome, 1..60)
 }

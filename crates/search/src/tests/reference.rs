@@ -42,7 +42,7 @@ impl Bench<'_> {
                 Outcome::Valid { loss_ratio, .. } => {
                     return Ok(loss_ratio <= self.config.loss_tolerance.get());
                 }
-                Outcome::Invalid { reason } => reasons.push(reason),
+                Outcome::Invalid { reason, .. } => reasons.push(reason),
             }
             if reasons.len() == self.config.max_invalid_repeats as usize + 1 {
                 return Err(SearchEnd::InvalidTrials {

@@ -194,9 +194,7 @@ fn invalid_trials_are_repeated_and_then_end_the_search() {
         max_invalid_repeats: 2,
         ..config(goals)
     };
-    let invalid = |reason: &str| Outcome::Invalid {
-        reason: reason.to_owned(),
-    };
+    let invalid = |reason: &str| Outcome::invalid(reason);
     let mut search = MlrSearch::new(config).unwrap();
     assert_eq!(
         search.record(Outcome::lost(0.0)),
