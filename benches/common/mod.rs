@@ -74,7 +74,7 @@ pub(crate) struct Options {
     /// Reserve 2 MiB huge pages during the run
     #[arg(long)]
     pub(crate) huge_pages: bool,
-    /// Run only benchmarks whose names contain this text
+    /// Run only cases or sides whose names contain this text
     #[arg(default_value = "")]
     pub(crate) only: String,
     /// Argument that cargo passes to every benchmark
