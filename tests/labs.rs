@@ -165,7 +165,7 @@ impl Labs {
 }
 
 impl Drop for Labs {
-    /// After any failure: no lab remains.
+    /// Takes down all labs, also after a failure.
     fn drop(&mut self) {
         let Ok(entries) = fs::read_dir(self.directory.path().join("named")) else {
             return;

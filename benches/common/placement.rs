@@ -17,7 +17,7 @@ pub(crate) const HELPERS_PRIORITY: &str = "60";
 const NICE: &str = "-20";
 const THIRD_CPU: &str = "2";
 
-/// The CPU of all threads that neither forward nor generate.
+/// Returns the CPU of all threads that neither forward nor generate.
 pub(crate) fn helper_cpu() -> &'static str {
     if super::cpus() > 2 {
         THIRD_CPU

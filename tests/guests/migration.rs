@@ -229,7 +229,7 @@ fn logs(switch: &Switch) -> bool {
     features(switch).iter().any(|name| name == "log-all")
 }
 
-/// A switch with a tap port in the namespace's bridge and a vhost port.
+/// Starts a switch with a tap port in the namespace's bridge and a vhost port.
 fn switch(namespace: &Namespace, directory: &Path, tap: &str) -> Switch {
     std::fs::create_dir(directory).unwrap();
     let ports = [

@@ -445,7 +445,7 @@ def neighbour_discovery():
     case("another host overrides the address", ["4861 7.2.5"], step("b", [answered(unknown, other, S=0, O=1)]), step("a", [frame], b=[new], before=[old]))
     nobody = "2001:db8:b::32"
     frame = from_a(udp6(nobody))
-    case("no answer", ["4861 10", "4443 3.1"], step("a", [frame], a=[error6(frame, 1, 3)], b=[asked(nobody, 0x32)] * 3))
+    case("no answer to solicitations", ["4861 10", "4443 3.1"], step("a", [frame], a=[error6(frame, 1, 3)], b=[asked(nobody, 0x32)] * 3))
 
 
 # Requirements that single frames cannot show, and the tests that cover them.

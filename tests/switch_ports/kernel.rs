@@ -25,7 +25,7 @@ struct Net {
 }
 
 impl Net {
-    /// `kind` must be unique to the test.
+    /// Creates the namespaces. `kind` must be unique to the test.
     fn new(kind: &str) -> Self {
         let named = |end: &str| Namespace::new(&format!("{kind}-{end}"));
         let net = Self {

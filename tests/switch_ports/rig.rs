@@ -112,7 +112,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// `kind` must be unique to the test.
+    /// Creates a namespace. `kind` must be unique to the test.
     pub(crate) fn new(kind: &str) -> Self {
         let name = format!("qw-{kind}-{}", std::process::id());
         run(Command::new("ip").args(["netns", "add", &name]));

@@ -284,8 +284,8 @@ impl Receiver {
         self.ring.set_own(end.wrapping_add(self.ring.lead));
     }
 
-    /// Client: offers the buffers of all empty slots, once the server has connected, because some servers set the indices of
-    /// a ring to 0 when they connect.
+    /// Offers the buffers of all empty slots. Only for a client, once the server has connected: some servers set the indices
+    /// of a ring to 0 when they connect.
     pub fn offer(&mut self) {
         self.ring
             .set_own(self.released.wrapping_add(self.ring.lead));

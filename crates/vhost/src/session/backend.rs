@@ -626,7 +626,7 @@ impl<F> Backend<F> {
 
     /// Refuses a request: acknowledges the failure if the front end waits for that, and ends the session otherwise.
     fn refuse(&mut self, request: u32, acknowledge: bool, error: SessionError) -> Step<F> {
-        // Nothing that follows makes sense without agreement on features.
+        // No further request is meaningful without negotiated features.
         if !acknowledge || matches!(error, SessionError::NotOffered(_)) {
             return self.end(error);
         }
@@ -642,7 +642,7 @@ impl<F> Backend<F> {
         Err(error)
     }
 
-    /// Returns true if the front end waits for an acknowledgement of a request. Requests with a reply of their own have
+    /// Returns true if the front end waits for an acknowledgement of a request. Requests with a payload in their reply have
     /// none (section on REPLY_ACK). IOTLB messages have one in any case, but front ends mark those for which they wait.
     fn acknowledges(&self, request: u32, need_reply: bool) -> bool {
         match request {

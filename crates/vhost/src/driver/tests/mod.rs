@@ -387,7 +387,7 @@ fn buffers_without_a_frame_are_bad_and_return_to_the_device() {
         let features = features(Q::PACKED, true, false);
         let mut receiver = Receiver::<Q>::new(&mapping, &layout, 0, features).unwrap();
         let mut device = Device::new(&mapping, layout.queue(0).unwrap(), Q::PACKED, false);
-        // Length written, number of buffers. Each but the first of each frame with several is bad by itself as well.
+        // Length written, number of buffers. In a frame with several buffers, each but the first is also bad alone.
         for (len, buffers) in [
             (0, 1),
             (12, 1),
