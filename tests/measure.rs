@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire measure` and `--tester sim` by the real binary: every method ends with a result, what makes no sense is named,
-//! and what the tester itself does wrong is never told as the device's.
+//! Tests of `quietwire measure` and `--tester sim` with the real binary: every method ends with a result, invalid input is
+//! named, and failures of the tester are never attributed to the device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ const BAD_INPUT: i32 = 2;
 const FAILED: i32 = 1;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A directory with no calibration of anybody's.
+/// A directory without any calibration.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -41,7 +41,7 @@ impl Place {
         self.quietwire(arguments).output().unwrap()
     }
 
-    /// The result of a command that has to succeed, as JSON, and what it said beside it.
+    /// Runs a command that must succeed; returns its JSON result and its standard error.
     fn json(&self, arguments: &[&str]) -> (Value, String) {
         let output = self.ended(&[arguments, &["--json"]].concat());
         let said = String::from_utf8(output.stderr).unwrap();
@@ -49,7 +49,7 @@ impl Place {
         (serde_json::from_slice(&output.stdout).unwrap(), said)
     }
 
-    /// Refused with one message that has all of `parts`.
+    /// Checks that a command is refused with one message that contains all of `parts`.
     fn refused(&self, arguments: &[&str], parts: &[&str]) {
         let output = self.ended(arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -68,11 +68,11 @@ impl Place {
         assert!(!said.contains("panicked"), "{said}");
         assert!(
             fs::read_dir(self.0.path()).unwrap().next().is_none(),
-            "it left something"
+            "the command left something behind"
         );
     }
 
-    /// Two ports of the tester that are connected with each other.
+    /// Returns two connected ports of the tester.
     fn loop_ports(&self) -> Vec<String> {
         let socket = self.path("loop.sock");
         ["server", "client"]
@@ -121,7 +121,7 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
             .iter()
             .for_each(|it| arguments.extend(["--set", *it]));
         let (result, said) = place.json(&arguments);
-        // Nothing of it may be taken for a measurement.
+        // A simulated result must not be taken for a measurement.
         let summary = &result["summary"];
         assert_eq!(summary["is_simulated"], true, "{method}: {summary}");
         assert_eq!(summary["state"]["state"], "finished", "{method}");
@@ -154,7 +154,7 @@ fn rates_that_are_found_are_those_of_the_device() {
         for (goal, name) in goals.as_array().unwrap().iter().zip(["NDR", "PDR"]) {
             assert_eq!(goal["name"], name, "{goals}");
             let rate_pps = goal["rate_pps"]["median"].as_f64().unwrap();
-            // The goals allow half a percent of loss at most, and searches come within a percent.
+            // The goals allow a loss of half a percent at most, and searches have a precision of one percent.
             assert!(
                 (4_950_000.0..=5_050_000.0).contains(&rate_pps),
                 "{method}: {goal}"
@@ -407,7 +407,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
     let small = ["--memory-mib", "64", "--no-huge", "--isolation", "none"];
     let quick = ["--duration", "20ms", "--pacing-duration", "20ms"];
     let calibrate = [&["tester", "calibrate"], &ports[..], &small, &quick].concat();
-    // A machine with much else to do may have no clean rate: then it ends with 1, and has written the file all the same.
+    // A busy machine may have no clean rate: then the command ends with 1, but still writes the file.
     let output = place.ended(&calibrate);
     assert!(
         matches!(output.status.code(), Some(0 | FAILED)),
@@ -443,7 +443,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
             && before.contains("100 % of the load is 0.0100 Mpps"),
         "{said}"
     );
-    // An invalid trial is made again.
+    // An invalid trial is repeated.
     let trials: Vec<&str> = said
         .lines()
         .filter(|line| line.contains(" offered"))
@@ -456,7 +456,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
     assert!(!result.to_string().contains("\"is_simulated\":true"));
     let (_, said) = sweep("2000", &[]);
     assert!(!said.contains("calibrated"), "{said}");
-    // Another file, of which nothing is known.
+    // Another file, without calibrations.
     let (_, said) = sweep("10000", &["--calibration", "other.json"]);
     assert!(
         said.contains("other.json has no calibration of this tester"),
@@ -465,7 +465,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
     assert!(!said.contains("calibrated clean"), "{said}");
 }
 
-/// A process that is killed with the value.
+/// A process that is killed with this value.
 struct Running(Child);
 
 impl Running {
@@ -480,11 +480,11 @@ impl Running {
         while !done(self.0.id()) {
             assert!(
                 began.elapsed() < DEADLINE,
-                "{what}: not within {DEADLINE:?}"
+                "timeout after {DEADLINE:?}: {what}"
             );
             assert!(
                 matches!(self.0.try_wait(), Ok(None)),
-                "{what}: it has ended"
+                "{what}: the process has ended"
             );
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -494,7 +494,7 @@ impl Running {
     fn ended(&mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < DEADLINE, "it never ended");
+            assert!(began.elapsed() < DEADLINE, "the process did not end");
             match self.0.try_wait().unwrap() {
                 Some(status) => return status,
                 None => std::thread::sleep(Duration::from_millis(2)),
@@ -532,9 +532,9 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     let mut running = Running(command.spawn().unwrap());
     running.until("it sends", has_tester_thread);
     running.signal("STOP");
-    // So long it is held up: over its deadline by more than a second.
+    // Stopped for this long: more than a second beyond its deadline.
     let held = Instant::now();
-    running.until("it was held up", |_| {
+    running.until("the tester was stopped", |_| {
         held.elapsed() > Duration::from_secs(2)
     });
     running.signal("CONT");
@@ -555,14 +555,14 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     assert!(result["health"]["overrun_ns"].as_u64().unwrap() > 1_000_000_000);
 }
 
-/// The places of a device that sends what it received 300 ms later, between the tester's two ports: the switch, which drops what the
-/// tester's ring has no room for, and the process that holds the frames.
+/// A device that sends received frames after 300 ms, between the tester's two ports: the switch, which drops frames that do
+/// not fit the tester's ring, and the process that holds the frames.
 struct Delaying {
     switch: Running,
     device: Running,
 }
 
-/// How long the device holds a frame, microseconds: longer than the tester is stopped.
+/// Time for which the device holds a frame, microseconds: longer than the tester is stopped.
 const HELD_US: u64 = 300_000;
 
 impl Delaying {
@@ -578,7 +578,7 @@ impl Delaying {
         command.arg("--control-socket").arg(place.path("control"));
         command.stderr(File::create(place.path("switch-said")).unwrap());
         let mut switch = Running(command.stdout(Stdio::null()).spawn().unwrap());
-        switch.until("it has its ports", |_| {
+        switch.until("the switch has its ports", |_| {
             ["t0", "t1", "d0", "d1", "control"]
                 .iter()
                 .all(|name| place.path(name).exists())
@@ -611,7 +611,7 @@ impl Delaying {
         }
     }
 
-    /// A counter of one port of the switch.
+    /// Returns a counter of one port of the switch.
     fn count(&self, place: &Place, port: &str, key: &str) -> u64 {
         let show = ["switch", "show", "ports", "--json", "--control-socket"];
         let mut command = place.quietwire(&show);
@@ -646,7 +646,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
     command.stdout(File::create(&out).unwrap());
     command.stderr(File::create(place.path("said")).unwrap());
     let mut running = Running(command.spawn().unwrap());
-    // So many frames are more than those of the preparation.
+    // More frames than those of the preparation.
     running.until("frames come back", |_| {
         device.count(&place, "t1", "tx_frames") > 4000
     });
@@ -662,7 +662,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
     let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     let lost = result["lost_frames"].as_u64().unwrap();
     assert!(lost > 0, "{result}");
-    // The switch and the device lost no frame: all of them found the tester's ring full.
+    // The switch and the device lost no frame: all lost frames found the tester's ring full.
     assert_eq!(device.count(&place, "t1", "tx_full"), lost, "{result}");
     let reasons = result["validity"]["reasons"].as_array().unwrap();
     let reason = reasons.iter().find(|reason| {
@@ -670,7 +670,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
         text.contains("lost frames found its receive rings full")
     });
     let reason = reason.unwrap_or_else(|| panic!("{result}"));
-    // The host may have stalled the tester longer than it was stopped.
+    // The host may have stalled the tester for longer than it was stopped.
     let gap = |key: &str| result["health"][key].as_u64().unwrap();
     let is_hosts = gap("longest_host_gap_ns") * 2 >= gap("longest_gap_ns");
     let cause = if is_hosts {
@@ -679,7 +679,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
         "receive-gap"
     };
     assert_eq!(reason["cause"], cause, "{result}");
-    // They were running all the time.
+    // Both ran the whole time.
     for running in [&mut device.switch, &mut device.device] {
         assert!(matches!(running.0.try_wait(), Ok(None)));
     }
@@ -707,7 +707,7 @@ fn a_search_without_a_result_fails_with_the_cause_and_the_remedy() {
             assert!(said.contains(part), "{method}: no '{part}' in: {said}");
         }
     }
-    // A tester that fails now and then is no reason.
+    // Occasional failures of the tester do not prevent a result.
     let output = place.ended(&[
         "measure",
         "single-run",
@@ -729,7 +729,7 @@ fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
         said.contains("case device, round 1") && said.contains("Mpps offered"),
         "{said}"
     );
-    // `script` lends it a terminal.
+    // `script` provides a terminal.
     let binary = env!("CARGO_BIN_EXE_quietwire");
     let line = format!("{binary} {} 2>&1 >/dev/null", arguments.join(" "));
     let output = Command::new("script")
@@ -743,9 +743,9 @@ fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
     assert!(output.status.success(), "{shown}");
     let entered = shown
         .find("\u{1b}[?1049h")
-        .expect("the view takes the terminal");
+        .expect("the view uses the terminal");
     let left = shown
         .rfind("\u{1b}[?1049l")
-        .expect("the view gives it back");
+        .expect("the view restores the terminal");
     assert!(entered < left, "{shown}");
 }

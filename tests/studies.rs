@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies of topologies by the real binary: switches beside each other, applications, what a machine lacks. No figure is judged.
-//! Wants root and two CPUs.
+//! Tests of studies of topologies with the real binary: several switches, applications, a machine that lacks something. No
+//! figure is judged. Requires root and two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-/// One study at a time: each has the machine's CPUs to itself.
+/// One study at a time: each uses the CPUs of the machine exclusively.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Directory of the programs that a study may use, if it may not use all.
+/// Directory of the programs that a study may use, if not all.
 const PROGRAMS: &str = "programs";
 
 struct Workplace {
@@ -47,7 +47,7 @@ impl Workplace {
         command.output().unwrap()
     }
 
-    /// Leaves studies all programs of this machine but these.
+    /// Hides these programs of the machine from studies.
     fn without_programs(&self, names: &[&str]) {
         let programs = self.path(PROGRAMS);
         fs::create_dir(&programs).unwrap();
@@ -57,7 +57,7 @@ impl Workplace {
                 let name = entry.file_name();
                 let link = programs.join(&name);
                 let is_left_out = names.iter().any(|left_out| name == **left_out);
-                // The first directory of the path that has a program counts.
+                // The first directory in PATH that has a program counts.
                 if !is_left_out && fs::symlink_metadata(&link).is_err() {
                     symlink(entry.path(), link).unwrap();
                 }
@@ -65,7 +65,7 @@ impl Workplace {
         }
     }
 
-    /// Runs a study to its end; its result.
+    /// Runs a study to its end; returns its result.
     fn run(&self, study: &str, more: &[&str]) -> Value {
         let lab = self.path("lab");
         let words = [
@@ -80,7 +80,7 @@ impl Workplace {
         let output = self.study(&words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
-        // Nothing of the lab is left but the lock, nor of its namespaces.
+        // Only the lock of the lab remains, and none of its namespaces.
         let left = fs::read_dir(&lab).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["lock"]);
@@ -95,7 +95,7 @@ fn case<'a>(summary: &'a Value, name: &str) -> &'a Value {
     cases.iter().find(|case| case["name"] == name).unwrap()
 }
 
-/// Every device told its counters, and each lost frame has a place.
+/// Checks that every device reported its counters, and that each lost frame has a place.
 fn assert_accounted(case: &Value) {
     let losses = &case["losses"];
     assert!(losses["trials"].as_u64() > Some(0), "{case}");
@@ -189,7 +189,7 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
         cycles["cycles"]["median"].as_f64().unwrap() > 1.0,
         "{cycles}"
     );
-    // The kernel counts none: they are reckoned from the CPU time that it had for frames.
+    // The kernel counts no cycles: they are computed from the CPU time that it spent on frames.
     let cycles = &case(summary, "linux-bridge")["cycles"];
     assert_eq!(cycles["reckoned"], "cpu_time", "{cycles}");
     for name in ["quietwire", "quietwire-veth", "linux-bridge", "ovs-netdev"] {
@@ -203,14 +203,14 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
                 > 0.0
         );
     }
-    // In memory nothing is lost that no counter shows.
+    // In shared memory every loss shows in a counter.
     let losses = &case(summary, "quietwire")["losses"];
     assert_eq!(losses["unknown_frames"], 0, "{losses}");
     assert!(losses["differences"].is_null(), "{losses}");
     let rows = summary["sizes"][0]["published"].as_array().unwrap();
     assert_eq!(rows[0]["measured"]["case"], "linux-bridge");
     assert!(rows[1]["unanswered"].as_str().unwrap().contains("vpp"));
-    // The page again from the store alone, with every configuration.
+    // The page is rendered again from the store alone, with every configuration.
     let output = place.study(&["report", "s.sqlite", "--html", "again.html"]);
     assert!(output.status.success(), "{output:?}");
     let page = fs::read_to_string(place.path("again.html")).unwrap();
@@ -256,13 +256,13 @@ fn every_ready_made_study_tells_what_it_would_do() {
         assert_eq!(&dry, ready);
         let cases = dry["outlook"]["cases"].as_array().unwrap();
         let can = |case: &&Value| case["unavailable"].is_null();
-        // The first is what others are set against.
+        // The first is the reference for the others.
         assert!(cases.iter().any(|case| can(&case)), "{name}: {cases:?}");
         let text = place.study(&["run", name, "--dry-run", "--quick"]);
         let text = String::from_utf8(text.stdout).unwrap();
         assert!(text.contains("up to") && text.contains(name), "{text}");
     }
-    // Nothing was written.
+    // No file was written.
     assert_eq!(fs::read_dir(place.directory.path()).unwrap().count(), 0);
     let wrong = place.study(&["run", "no-such-study"]);
     assert_eq!(wrong.status.code(), Some(2));
@@ -312,7 +312,7 @@ fn tenants_are_added_until_the_goal_breaks_or_there_are_as_many_as_asked_for() {
     }
 }
 
-/// A device with cards that no machine has, isolation that few have, and one that this machine has.
+/// A device with cards that no machine has, an isolation that few machines have, and one that this machine has.
 const LACKING: &str = r#"
 name = "lacking"
 title = "A test"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real `quietwire switch run`, its ports memif servers, frames from this process. Wants root, as the switch does.
+//! Tests of the real `quietwire switch run` with memif server ports and frames from this process. Requires root, as the
+//! switch does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "switch_memif/account.rs"]
@@ -33,7 +34,7 @@ use std::process::Command;
 use bench::{Bench, Neighbour, Peer, forwarding_cpu, frame, output, quietwire, until};
 use quietwire_switch::report::{FdbReport, PortReport, Role, StatsReport, ThreadReport};
 
-/// Different lengths and octets, the shortest just an Ethernet header.
+/// Returns frames of different lengths and contents, the shortest only an Ethernet header.
 fn assorted_frames(count: usize, seed: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|n| {
@@ -94,7 +95,7 @@ fn mac(last: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, last]
 }
 
-/// What has arrived at each of some peers, once a last frame from each of two others has.
+/// Returns the frames that have arrived at each of some peers, once a last frame from each of two others has arrived.
 fn arrived(peers: &mut [Peer], expected: [usize; 3]) -> Vec<Vec<Vec<u8>>> {
     peers
         .iter_mut()
@@ -111,21 +112,22 @@ fn a_bridge_learns_floods_and_filters() {
     );
     let mut peers = ["a", "b", "c"].map(|name| bench.peer(name));
 
-    // Nobody is known: to all others.
+    // No address is known: flooded to all others.
     let first = frame(mac(2), mac(1), 1);
     peers[0].send(std::slice::from_ref(&first));
     assert_eq!(
         arrived(&mut peers, [0, 1, 1]),
         [vec![], vec![first.clone()], vec![first.clone()]]
     );
-    // The answer goes to the one that asked; a broadcast to all others.
+    // The answer is sent to the requester; a broadcast to all others.
     let (answer, call) = (frame(mac(1), mac(2), 2), frame(BROADCAST, mac(2), 3));
     peers[1].send(&[answer.clone(), call.clone()]);
     assert_eq!(
         arrived(&mut peers, [2, 0, 1]),
         [vec![answer, call.clone()], vec![], vec![call]]
     );
-    // Both are known now. What bridges keep, what is for the port it came from and what is too short goes nowhere.
+    // Both are known now. Reserved addresses, frames to the port that they arrived on and frames that are too short are not
+    // forwarded.
     let sent: Vec<_> = (0..100).map(|n| frame(mac(2), mac(1), n)).collect();
     let kept: Vec<_> = (0..16)
         .map(|n| frame([0x01, 0x80, 0xc2, 0, 0, n], mac(1), n))
@@ -135,7 +137,7 @@ fn a_bridge_learns_floods_and_filters() {
     peers[0].send(&[own, vec![1; 13]]);
     peers[0].send(&sent);
     assert_eq!(arrived(&mut peers, [0, 100, 0])[1], sent);
-    // An address that turns up elsewhere is sought there.
+    // An address that appears at another port is moved there.
     let moved = frame(mac(2), mac(1), 5);
     peers[2].send(std::slice::from_ref(&moved));
     assert_eq!(peers[1].receive(1), [moved]);
@@ -269,8 +271,8 @@ fn a_switch_takes_over_from_one_that_was_killed() {
     assert_eq!(bench.files(), Vec::<String>::new());
 }
 
-/// Beside neighbours on the forwarding CPU, so that the forwarding thread is often held up in the midst of a burst when
-/// its peer's memory goes.
+/// Runs neighbours on the forwarding CPU, so that the forwarding thread is often interrupted within a burst when its peer's
+/// memory is removed.
 #[test]
 fn the_switch_outlives_its_peers() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
@@ -295,7 +297,7 @@ fn the_switch_outlives_its_peers() {
     let frames = assorted_frames(100, 6);
     a.send(&frames);
     assert_eq!(b.receive(100), frames);
-    // Counters of a port do not begin again with a new peer.
+    // Counters of a port are not reset with a new peer.
     assert_eq!(
         bench.show::<StatsReport>("stats").ports[1].tx_frames,
         before + 100
@@ -372,7 +374,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
         assert!(message.contains(part), "{arguments:?}: {message}");
         assert_eq!(bench.files(), Vec::<String>::new(), "{arguments:?}");
     }
-    // After the first port is open, and after the memory is there.
+    // After the first port is open and the memory is allocated.
     let bench = Bench::new(&["a", "nowhere/b"], &["--cross-connect", "a,nowhere/b"]);
     let message = bench.refused(2, &[]);
     assert!(message.contains("make it first"), "{message}");

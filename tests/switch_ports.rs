@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each kind of port carries frames: `quietwire generate` or the kernel on one side, `quietwire switch run` between, all of it
-//! inside a network namespace of its own. Wants root, as both do.
+//! Tests that each kind of port carries frames: `quietwire generate` or the kernel on one side, `quietwire switch run`
+//! between, all inside a private network namespace. Requires root, as both do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "switch_ports/bystander.rs"]

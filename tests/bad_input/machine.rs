@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine lacks: root, programs, memory, room on the disk, somebody who reads.
+//! A machine that lacks something: root, programs, memory, disk space, a reader of the output.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::place::{Ended, Place, STUDY};
 use crate::{FAILED, LACKS, NULLS};
 
-/// The same command as the user `nobody`, who may run a copy of the program.
+/// Returns the same command as the user `nobody`, who may run a copy of the program.
 fn as_nobody(place: &Place, arguments: &[&str]) -> Command {
     let program = place.path("quietwire");
     fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
@@ -102,7 +102,7 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
     let place = Place::new();
     fs::create_dir(place.path("disk")).unwrap();
     let before = place.machine();
-    // The file system is there for these processes only, and gone with them.
+    // The file system exists for these processes only, and is removed with them.
     let script = r#"mount -t tmpfs -o size=260k none disk || exit 99
         "$@" > /dev/null; code=$?
         "$1" study report disk/s.sqlite --json > report.json || exit 98
@@ -170,7 +170,7 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
             r#"mkfifo p; sleep 0 < p & exec 3> p; wait; "$@" >&3"#,
             Some(0),
         ),
-        // Nobody is there to hear of anything.
+        // The user sees none of the output.
         (r#""$@" > /dev/full 2> /dev/full"#, Some(FAILED)),
     ] {
         let mut command = place.command("sh", &["-c", script, "sh"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ports, CPUs and sockets may not be.
+//! Invalid ports, CPUs and sockets.
 
 use std::fs;
 
@@ -165,7 +165,7 @@ fn a_port_that_cannot_be_opened_is_named() {
         ]);
         place.refused(BAD_INPUT, switch, &[&parts[..2], &["port 'a'"]].concat());
     }
-    // The port before is open by then, and has to go.
+    // The previous port is open by then, and must be closed.
     let first = path("a=memif:DIR/a.sock?role=server");
     let switch = place.switch(&[
         "--port",
@@ -205,7 +205,7 @@ fn a_control_socket_that_cannot_be_had_is_named() {
         show("absent.sock"),
         &["absent.sock", "no switch listens there"],
     );
-    // Relative to where the command is given.
+    // Relative to the working directory of the command.
     let mut switch = place.start(run("c.sock"));
     switch.until("the switch is up", || {
         place.run(show("c.sock")).code == Some(0)

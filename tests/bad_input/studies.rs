@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Study files, stores and pages that will not do.
+//! Invalid study files, stores and pages.
 
 use std::fs;
 
@@ -207,7 +207,7 @@ fn a_store_of_another_study_is_not_gone_on_with() {
         .replace("rounds = 4", "rounds = 1")
         .replace("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "[1, 2]");
     fs::write(place.path("study.toml"), &short).unwrap();
-    // Directories that are not there are made: nobody has to wait for a study to hear of it.
+    // Missing directories are created before the study starts, so an error is reported immediately.
     let paths = ["--store", "results/s.sqlite", "--html", "pages/deep/s.html"];
     let Ended { code, said } = place.run(place.study(&paths));
     assert_eq!(code, Some(0), "{said}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptions of traffic and captures that make no sense, and applications that cannot be had.
+//! Invalid descriptions of traffic and captures, and unavailable applications.
 
 use std::fs;
 
@@ -87,7 +87,7 @@ fn a_capture_that_is_none_is_named_with_its_offset() {
     let place = Place::new();
     let text = "[traffic]\nreplay = { file = \"frames.pcap\" }\n";
     fs::write(place.path("t.toml"), text).unwrap();
-    // A header of pcap, and a packet of 60 octets of which 10 are there.
+    // A pcap header, and a packet of 60 octets of which 10 are in the file.
     let mut capture = Vec::new();
     capture.extend(0xa1b2_c3d4u32.to_le_bytes());
     capture.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -138,7 +138,7 @@ fn applications_that_cannot_be_had_are_named() {
     ] {
         place.refused(code, application(&[&iperf, options].concat()), parts);
     }
-    // Whatever is on the machine: nothing is on this path.
+    // For any machine: this path has no programs.
     let mut missing = application(&iperf);
     missing.env("PATH", place.path("lab"));
     place.refused(

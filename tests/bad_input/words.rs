@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options and configuration files that make no sense.
+//! Invalid options and configuration files.
 
 use std::fs;
 
