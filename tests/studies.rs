@@ -369,7 +369,7 @@ fn what_a_machine_lacks_for_a_case_is_told_and_the_others_are_run() {
             .unwrap()
     };
     assert!(
-        why("cards").contains("ffff:ff:00.0: there is no such device"),
+        why("cards").contains("ffff:ff:00.0: does not exist"),
         "{left_out:?}"
     );
     assert!(why("functions").contains("SR-IOV") || why("functions").contains("virtual functions"));

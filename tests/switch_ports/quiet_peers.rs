@@ -34,11 +34,15 @@ fn peers_that_do_not_go_on_are_given_up() {
     gives_up(
         switch,
         "host",
-        "the front end does not send the rest of a message",
+        "the front end did not send the rest of a message in time",
     );
     peer.is_refused("a client that does not continue");
-    gives_up(switch, "v", "the client takes too long");
-    gives_up(switch, "client", "the back end takes too long");
+    gives_up(switch, "v", "the client did not set up its rings in time");
+    gives_up(
+        switch,
+        "client",
+        "the back end did not start the rings in time",
+    );
     drop((guest, silent));
     assert_eq!(scene.switch.end(), Some(0));
 }

@@ -20,7 +20,7 @@ FIELD_HAS_SIZE(next, sizeof(struct rte_mbuf *));
 FIELD_HAS_SIZE(ol_flags, sizeof(uint64_t));
 FIELD_HAS_SIZE(hash.usr, sizeof(uint32_t));
 
-/* Read and written as one word each. */
+/* Each group is read and written as one word. */
 #define FIELD_IS_BEHIND(first, field, offset) \
 	_Static_assert(offsetof(struct rte_mbuf, field) == offsetof(struct rte_mbuf, first) + (offset), \
 		"offset of " #field " in struct rte_mbuf")
@@ -62,7 +62,7 @@ qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n)
 	memcpy(&usual_fields, &usual, sizeof(usual));
 	memcpy(&mask, &looked_at, sizeof(looked_at));
 	pool = mbufs[0]->pool;
-	/* Buffers of one pool that nothing else refers to go back without a call for each. All are looked at without a branch. */
+	/* Buffers of one pool without other references go back in one call. The check of all buffers has no branch. */
 	for (i = 0; i < n; i++) {
 		memcpy(&fields, (const char *)mbufs[i] + offsetof(struct rte_mbuf, data_off), sizeof(fields));
 		other |= ((fields ^ usual_fields) & mask) | ((uintptr_t)mbufs[i]->pool ^ (uintptr_t)pool);

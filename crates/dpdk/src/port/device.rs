@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that a driver of DPDK's has: network cards, AF_XDP, tap, capture files, null.
+//! Ports with a DPDK driver: network cards, AF_XDP, tap, capture files, null.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::promiscuity::Promiscuity;
 use crate::uri::PortUri;
 use crate::{sys, thread};
 
-/// A device and what has to stay while it is there.
+/// A device and the resources that it needs.
 #[derive(Debug)]
 pub(crate) struct Device {
     id: u16,
@@ -27,10 +27,10 @@ pub(crate) struct Device {
     device: *mut sys::rte_device,
     name: String,
     uri: PortUri,
-    // Buffers in the rings come from here.
+    // Pool of the buffers in the rings.
     _pool: Mempool,
     _promiscuity: Option<Promiscuity>,
-    /// The driver takes frames in several buffers.
+    /// True if the driver accepts frames in several buffers.
     takes_chains: bool,
     /// Counters of frames that are too long, and that never reached the driver, one for each queue.
     rx: Vec<Arc<QueueCounters>>,
@@ -50,13 +50,13 @@ impl Drop for Device {
             if self.is_started {
                 let code = sys::rte_eth_dev_stop(self.id);
                 if code != 0 {
-                    tracing::warn!("port '{}' did not stop: {}", self.name, error::text(code));
+                    tracing::warn!("port '{}': cannot stop: {}", self.name, error::text(code));
                 }
             }
             let code = sys::rte_dev_remove(self.device);
             if code != 0 {
                 tracing::warn!(
-                    "port '{}' was not removed: {}",
+                    "port '{}': cannot remove its device: {}",
                     self.name,
                     error::text(code)
                 );
@@ -168,7 +168,7 @@ impl Device {
         }
     }
 
-    /// The end of one transmit queue that a thread uses.
+    /// Returns the end of a transmit queue for a forwarding thread.
     pub(crate) fn sender(&self, queue: u16, options: &PortOptions) -> Sender {
         Sender {
             port: self.id,
@@ -182,7 +182,7 @@ impl Device {
         }
     }
 
-    /// Counters of the driver.
+    /// Returns the counters of the driver.
     pub(crate) fn stats(&self) -> PortStats {
         // SAFETY: plain integers, for which zero is a value; the port exists.
         let stats = unsafe {
@@ -206,17 +206,17 @@ impl Device {
         }
     }
 
-    /// All counters of the driver that are not 0, by its own names (`rte_eth_xstats_get`).
+    /// Returns all counters of the driver that are not 0, with the driver's names (`rte_eth_xstats_get`).
     pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
         let id = self.id;
-        // SAFETY: without a place, the call says how many there are; the port exists.
+        // SAFETY: without an array, the call returns the number of counters; the port exists.
         let count = unsafe { sys::rte_eth_xstats_get(id, ptr::null_mut(), 0) };
         let Ok(count) = u32::try_from(count) else {
             return Vec::new();
         };
         let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
         let mut names = vec![sys::rte_eth_xstat_name { name: [0; 64] }; count as usize];
-        // SAFETY: both places have room for `count`.
+        // SAFETY: both arrays have room for `count`.
         let counts = unsafe {
             [
                 sys::rte_eth_xstats_get(id, values.as_mut_ptr(), count),
@@ -239,7 +239,7 @@ impl Device {
         values.iter().filter_map(named).collect()
     }
 
-    /// Descriptors of the first receive and the first transmit queue, where the driver says it.
+    /// Returns the descriptors of the first receive and the first transmit queue, if the driver reports them.
     pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
         // SAFETY: plain integers and pointers, for which zero is a value; the port exists and has these queues.
         unsafe {
@@ -254,7 +254,7 @@ impl Device {
         }
     }
 
-    /// Speed of the cable, Mbit/s; none where there is no cable or it is not known.
+    /// Returns the link speed, Mbit/s; none without a link or if it is unknown.
     pub(crate) fn speed_mbps(&self) -> Option<u32> {
         if !matches!(self.uri, PortUri::Pci { .. }) {
             return None;
@@ -265,9 +265,9 @@ impl Device {
         (speed != 0 && speed != u32::MAX).then_some(speed)
     }
 
-    /// True while a peer is connected or the cable carries.
+    /// Returns true while a peer is connected or the link is up.
     pub(crate) fn link_is_up(&self) -> bool {
-        // The tap driver of DPDK 25.11 keeps the last state of an interface that was deleted.
+        // The tap driver of DPDK 25.11 keeps the last state of a deleted interface.
         if let PortUri::Tap { interface, .. } = &self.uri
             && if_nametoindex(interface.as_str()).is_err()
         {
@@ -278,9 +278,9 @@ impl Device {
         unsafe { sys::qw_link(self.id, &raw mut speed) == 1 }
     }
 
-    /// Memory node that the device is nearest to; none for a virtual device and where the machine does not say.
+    /// Returns the nearest NUMA node of the device; none for a virtual device or if the machine does not report it.
     pub(crate) fn node(&self) -> Option<u32> {
-        // SAFETY: the port exists. Without a node the answer is negative.
+        // SAFETY: the port exists. Without a node the result is negative.
         let node = unsafe { sys::rte_eth_dev_socket_id(self.id) };
         match self.uri {
             PortUri::Pci { .. } => u32::try_from(node).ok(),
@@ -288,7 +288,7 @@ impl Device {
         }
     }
 
-    /// The port's own MAC address.
+    /// Returns the port's MAC address.
     pub(crate) fn mac_address(&self) -> [u8; 6] {
         // SAFETY: plain octets; the port exists.
         unsafe {
@@ -298,10 +298,10 @@ impl Device {
         }
     }
 
-    /// Frames for any address are wanted.
+    /// Enables promiscuous mode.
     fn receive_all(&mut self) -> Result<(), Error> {
         let Some(interface) = self.uri.interface() else {
-            // SAFETY: started. Not every virtual device knows of promiscuous mode; those that don't receive all.
+            // SAFETY: started. A virtual device that does not support promiscuous mode receives all frames anyway.
             unsafe { sys::rte_eth_promiscuous_enable(self.id) };
             return Ok(());
         };
@@ -384,14 +384,14 @@ fn check_queues(options: &PortOptions, info: &sys::rte_eth_dev_info) -> Result<(
     Err(Error::PortOptions {
         port: options.name.clone(),
         what: format!(
-            "{} receive and {} transmit queues were asked for, and the device has {} and {}; use fewer forwarding CPUs",
+            "{} receive and {} transmit queues requested, but the device has {} and {} (use fewer forwarding CPUs)",
             options.rx_queues, options.tx_queues, info.max_rx_queues, info.max_tx_queues
         ),
     })
 }
 
-/// MTU for frames of a size, as far as the driver goes. Drivers of shared-memory ports name the smallest
-/// limits and carry larger frames all the same, in several buffers.
+/// Returns the MTU for a frame size, within the driver's limits. Drivers of shared-memory ports report the smallest
+/// limits, but carry larger frames in several buffers.
 fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
     u32::from(frame_size.saturating_sub(ETHERNET_OVERHEAD))
         .min(
@@ -402,22 +402,22 @@ fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
         .max(u32::from(info.min_mtu))
 }
 
-/// Has a SIGIO end nobody. The tap driver asks the kernel for a real-time signal when a frame comes; where too many of
-/// them wait, the kernel sends SIGIO instead, which ends a process that has not said otherwise (fcntl(2), F_SETSIG).
+/// Ignores SIGIO. The tap driver requests a real-time signal from the kernel for every received frame. If too many of
+/// them are queued, the kernel sends SIGIO instead, which by default ends the process (fcntl(2), F_SETSIG).
 fn ignore_sigio() {
-    // SAFETY: no handler is installed, and the disposition of SIGIO is nobody else's in this process.
+    // SAFETY: no handler is installed, and no other code in this process changes the disposition of SIGIO.
     if let Err(error) = unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) } {
-        tracing::warn!("SIGIO could not be ignored: {error}");
+        tracing::warn!("cannot ignore SIGIO: {error}");
     }
 }
 
-/// What most likely went wrong where a driver's own word says nothing.
+/// Returns the most likely cause if a driver's error is not specific.
 fn hint(uri: &PortUri) -> &'static str {
     match uri {
         PortUri::Pci { .. } => {
-            "; none of DPDK's drivers knows this card, or the program was started without PCI ports and so without the bus"
+            "(no DPDK driver supports this card, or the program was started without PCI ports and therefore without the PCI bus)"
         }
-        PortUri::Tap { .. } => "; is the interface in use by another process?",
+        PortUri::Tap { .. } => " (check whether another process uses the interface)",
         _ => "",
     }
 }
@@ -433,7 +433,10 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
     let is_pci = matches!(uri, PortUri::Pci { .. });
     let name = arguments.split(',').next().unwrap_or(&arguments).to_owned();
     let (Ok(c_arguments), Ok(c_name)) = (CString::new(arguments), CString::new(name)) else {
-        return Err(fail("reading the URI", "it holds a zero octet".to_owned()));
+        return Err(fail(
+            "reading the URI",
+            "it contains a NUL character".to_owned(),
+        ));
     };
     if matches!(uri, PortUri::Tap { .. }) {
         ignore_sigio();
@@ -444,7 +447,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
     unsafe {
         let mut id = 0;
         let mut find = || sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id);
-        // PCI devices that were named when the EAL started (`-a`) were probed then.
+        // The EAL probes PCI devices in its arguments (`-a`) at its start.
         if !is_pci || find() != 0 {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());
             if code != 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that are the host's side of vhost-user: sockets, and a guest's rings to packet buffers. Messages, sessions and rings are
-//! `quietwire_vhost`'s.
+//! Ports on the host side of vhost-user: sockets, and copies between a guest's rings and packet buffers. `quietwire_vhost` has
+//! messages, sessions and rings.
 
 mod connection;
 mod endpoint;
@@ -29,7 +29,7 @@ use crate::uri::{PortUri, Role};
 
 type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
 
-/// Opens a port; it listens or connects once it is started.
+/// Opens a port. It listens or connects after its start.
 pub(super) fn open(
     eal: &Eal,
     uri: &PortUri,
@@ -100,7 +100,7 @@ pub(super) fn open(
     Ok((port, rx, tx))
 }
 
-/// Features that a port offers. Segmentation of UDP, and of TCP with its congestion bits, is never among them.
+/// Returns the features that a port offers. These never include segmentation of UDP and of TCP with ECN bits.
 fn offered(uri: &PortUri) -> u64 {
     let PortUri::Vhost {
         mergeable,
