@@ -569,7 +569,7 @@ fn two_labs_are_apart_and_a_name_is_taken_once() {
     labs.check(&first, 1);
     assert!(
         labs.done("clean", &[])
-            .contains("lab first is up: left alone")
+            .contains("lab first is up: left unchanged")
     );
     labs.done("down", &["first"]);
     labs.assert_gone(&first);
@@ -630,12 +630,12 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         (
             &["vNet3", "--image", "/nowhere/k,/nowhere/i"],
             2,
-            "/nowhere/k is no file",
+            "/nowhere/k is not a file",
         ),
         (
             &["vNet1", "--ports", "ffff:ff:1f.6,ffff:ff:1f.7"],
             3,
-            "S: unavailable because its network card ffff:ff:1f.6: there is no such device",
+            "S: unavailable because its network card ffff:ff:1f.6: does not exist",
         ),
         (
             &[

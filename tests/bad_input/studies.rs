@@ -139,11 +139,11 @@ fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
     let three = [&two[..], &["--port", &c]].concat();
     refuse(
         &[&["back-to-back"], &three[..]].concat(),
-        &["3 ports were given", "one or two"],
+        &["3 ports given", "one or two"],
     );
     refuse(
         &[&["address-caching", "--set", "max-addresses=9"], &two[..]].concat(),
-        &["2 ports were given", "takes three"],
+        &["2 ports given", "requires three"],
     );
     refuse(
         &[&["address-caching", "--set", "max-addresses=9"], &three[..]].concat(),

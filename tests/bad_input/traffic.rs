@@ -54,14 +54,14 @@ fn a_wrong_description_is_named_with_line_and_key() {
     let plain = "[traffic]\n";
     let bursts = "[traffic]\nburst = { frames = 65535, gap-us = 0.001 }";
     for (text, options, part) in [
-        (plain, &[] as &[&str], "give --rate"),
+        (plain, &[] as &[&str], "add --rate"),
         (plain, &["--rate", "1k", "--flows", "7"], "--flows"),
         (bursts, &[], "no link carries more"),
-        (bursts, &["--rate", "1k"], "--rate is given"),
+        (bursts, &["--rate", "1k"], "--rate conflicts with"),
         (
             "[traffic]\nsizes = 64",
             &["--rate", "1k", "--frame-size", "64"],
-            "--frame-size is given",
+            "--frame-size conflicts with",
         ),
         (
             "[traffic]\ndirections = \"both\"",

@@ -154,7 +154,7 @@ fn differences_are_printed_and_twice_is_once() {
     let after = made.contents();
     let second = text(&made.apply(&[]));
     assert!(
-        second.contains("the machine is as the plan has it"),
+        second.contains("all run-time settings match the plan"),
         "{second}"
     );
     assert_eq!(made.contents(), after);

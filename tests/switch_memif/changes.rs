@@ -256,7 +256,7 @@ fn load_is_balanced_when_asked_and_said_when_not() {
     }
     // Without traffic, no move is worthwhile.
     let answer = output(&mut command(&bench, &["rebalance", "--dry-run"]));
-    assert_eq!(answer, "nothing is worth moving\n");
+    assert_eq!(answer, "no move improves the balance\n");
     let answer = output(&mut command(&bench, &["rebalance", "--json"]));
     assert_eq!(
         serde_json::from_str::<Value>(&answer).unwrap(),

@@ -188,7 +188,7 @@ fn what_makes_no_sense_is_refused() {
             "/nowhere/f",
         ),
         (&["trace", "--count", "0"], "1 to 10000"),
-        (&["trace", "--for", "50ms"], "no such frame has come"),
+        (&["trace", "--for", "50ms"], "no frame matched the filter"),
     ] {
         let output = command(&bench, arguments).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -208,7 +208,7 @@ pub(crate) fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
-    assert!(line.starts_with("following"), "{line}");
+    assert!(line.starts_with("tracing"), "{line}");
     send();
     until("the trace ends", || child.try_wait().unwrap());
     let output = child.wait_with_output().unwrap();

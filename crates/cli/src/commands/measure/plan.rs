@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options as the text of a study file: the methods, their keys and their checks are the same.
+//! Converts options to the text of a study file. Methods, keys and checks are thus the same.
 
 mod settings;
 
@@ -18,7 +18,7 @@ const STEPS: [(&str, &str); 3] = [
     ("resolution-percent", "0.5"),
 ];
 
-/// Keys that have options of their own: section, key, option.
+/// Keys that have an option: section, key, option.
 const OPTIONS: [(&str, &str, &str); 8] = [
     ("search", "method", "the METHOD before the options"),
     ("traffic", "frame-sizes", "--frame-size"),
@@ -30,7 +30,7 @@ const OPTIONS: [(&str, &str, &str); 8] = [
     ("trials", "max-rate-pps", "--max-rate-pps"),
 ];
 
-/// Says what `--set` may not: a key twice, or one that an option says.
+/// Refuses a `--set` of a key that is set twice or has an option.
 pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
     let mut seen = Vec::new();
     for setting in &args.settings {
@@ -38,7 +38,7 @@ pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
         let place = (section, setting.key.as_str());
         if let Some((.., option)) = OPTIONS.iter().find(|it| (it.0, it.1) == place) {
             return Err(format!(
-                "--set {section}.{}: say it by {option}",
+                "--set {section}.{}: use {option} instead",
                 setting.key
             ));
         }
@@ -50,7 +50,7 @@ pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// The study file.
+/// Returns the text of the study file.
 pub(super) fn text(args: &MeasureArgs) -> String {
     let method = args.method;
     let given = |section: &str| -> Vec<&Assignment> {
@@ -64,7 +64,7 @@ pub(super) fn text(args: &MeasureArgs) -> String {
     let mut text = head(args);
     let mut done = vec!["traffic", "trials", "search", "goal"];
     for section in ["traffic", "trials"] {
-        // What the options say is written already; these come behind it in the same section.
+        // The head has the keys of the options; `--set` adds keys to the same section.
         let settings = given(section);
         let place = format!("# more of [{section}]\n");
         let mut more = String::new();
@@ -108,7 +108,7 @@ pub(super) fn text(args: &MeasureArgs) -> String {
     text
 }
 
-/// What is given, and of what is usual the rest.
+/// Writes the given keys, and the defaults of the other keys.
 fn assign(text: &mut String, usual: &[(&str, &str)], given: &[&Assignment]) {
     for (key, value) in usual {
         if given.iter().all(|it| it.key != *key) {
@@ -149,7 +149,7 @@ fn head(args: &MeasureArgs) -> String {
     let one_way = args.one_way || args.ports.len() == 1;
     let max_rate = args
         .max_rate_pps
-        // TOML writes `nan` small.
+        // TOML spells `nan` in lower case.
         .map_or_else(
             || "\"auto\"".to_owned(),
             |rate| format!("{rate:?}").to_lowercase(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules of ports: their part of `quietwire switch add|set|show`.
+//! Options of `quietwire switch add|set|show` for filter rules of ports.
 
 use std::path::PathBuf;
 
@@ -20,9 +20,9 @@ use crate::units::parse_path;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ActionArg {
-    /// They go on.
+    /// Accept frames.
     Accept,
-    /// They go nowhere, without a word to their sender.
+    /// Drop frames silently.
     Drop,
 }
 
@@ -35,21 +35,21 @@ impl From<ActionArg> for Action {
     }
 }
 
-/// A rule about which frames ports let in.
+/// A filter rule for received frames.
 #[derive(Debug, Args)]
 pub(super) struct RuleArgs {
-    /// Its name.
+    /// Name.
     name: String,
-    /// What becomes of the frames.
+    /// Action for matching frames.
     #[arg(long, value_enum)]
     action: ActionArg,
-    /// The port that they come in by. [default: any]
+    /// Receiving port. [default: any]
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
-    /// The bridge of that port. [default: any]
+    /// Bridge of the receiving port. [default: any]
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     bridge: Option<String>,
-    /// VLAN of their outermost tag, as they come in. [default: any, or no tag]
+    /// VLAN of the outermost tag of received frames. [default: any, or no tag]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
     /// What they carry behind their tags: ipv4, ipv6, arp, lldp, or a number like 0x88cc. [default: anything]
@@ -72,23 +72,23 @@ pub(super) struct RuleArgs {
     destination_port: Option<Ports>,
 }
 
-/// A rule and its place.
+/// A rule and its position.
 #[derive(Debug, Args)]
 pub(super) struct AddRuleArgs {
     #[command(flatten)]
     rule: RuleArgs,
-    /// The rule that it comes before. [default: it comes last]
+    /// Insert before this rule. [default: at the end]
     #[arg(long, value_name = "NAME")]
     before: Option<String>,
 }
 
-/// All rules at once.
+/// All filter rules.
 #[derive(Debug, Args)]
 pub(super) struct SetRulesArgs {
-    /// Take all rules from a file, in place of those that there are.
+    /// Replace all rules by those of a file (TOML).
     #[arg(long, value_name = "FILE", value_parser = parse_path)]
     file: Option<PathBuf>,
-    /// What becomes of frames that no rule matches. [default: as it was, or as the file says]
+    /// Action for frames that no rule matches. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
     default: Option<ActionArg>,
 }
@@ -122,10 +122,12 @@ impl AddRuleArgs {
 
 impl SetRulesArgs {
     /// # Errors
-    /// A file that cannot be read, or nothing to be changed.
+    /// The file cannot be read, or neither option is given.
     pub(super) fn change(self) -> Result<Change> {
         if self.file.is_none() && self.default.is_none() {
-            return Err(Usage("say --file, --default or both".to_owned()).into());
+            return Err(
+                Usage("nothing to change (use --file, --default or both)".to_owned()).into(),
+            );
         }
         let file = self.file.as_deref().map(RuleFile::read).transpose()?;
         let default = self.default.map(Action::from);
@@ -136,7 +138,7 @@ impl SetRulesArgs {
     }
 }
 
-/// Rules in order, what they ask as in the command that adds them; the default last.
+/// Formats the rules in order, with their match as in the command that adds them, and the default action last.
 pub(super) fn rules(report: RulesReport) -> TerminalTable {
     let mut table = table(["name", "frames that", "action", "frames"], 3);
     let word = |action: Action| match action {

@@ -21,10 +21,10 @@ use super::table::table;
 use crate::exit::on_signals;
 use crate::text::print;
 
-/// Longest wait until a signal is noticed.
+/// Longest delay of the reaction to a signal.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a counter belongs to.
+/// Kind of object that a counter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Owner {
@@ -47,7 +47,7 @@ impl Owner {
     }
 }
 
-/// Identifies a counter: its owner, the owner's name, its own.
+/// Key of a counter: kind of its owner, name of its owner, name of the counter.
 type Key = (Owner, String, String);
 
 /// One counter.
@@ -55,9 +55,9 @@ type Key = (Owner, String, String);
 struct Counter {
     key: Key,
     count: u64,
-    /// A level rather than a sum over time: it has no rate.
+    /// True for a level (gauge), which has no rate.
     is_level: bool,
-    /// Listed even if it is 0.
+    /// True if the counter is listed even at 0.
     is_always: bool,
 }
 
@@ -98,7 +98,7 @@ fn of_thread(thread: &ThreadCounts) -> impl Iterator<Item = Counter> {
     .map(move |(counter, count)| sum(Owner::Thread, &name, counter, count))
 }
 
-/// Traffic, and each reason for drops that there was.
+/// Returns the traffic counters, and the drop counters above 0.
 fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
     let Drops {
         short,
@@ -174,7 +174,7 @@ fn of_bridge(bridge: &BridgeCounts) -> impl Iterator<Item = Counter> {
     levels.into_iter().chain(sums)
 }
 
-/// What the router did, and each reason that there was for anything but forwarding.
+/// Returns the router's counters, with all reasons for other actions than forwarding that are above 0.
 fn of_router(counts: &RouterCounts) -> Vec<Counter> {
     if *counts == RouterCounts::default() {
         return Vec::new();
@@ -226,27 +226,27 @@ fn counters(stats: &StatsReport) -> Vec<Counter> {
         .collect()
 }
 
-/// One counter in an interval, for JSON.
+/// One counter of an interval, as JSON.
 #[derive(Debug, Serialize)]
 struct Change {
     owner: Owner,
     name: String,
     counter: String,
-    /// The change in the interval, or the level at its end.
+    /// Increase in the interval, or the level at its end.
     count: u64,
     /// Absent for levels.
     #[serde(skip_serializing_if = "Option::is_none")]
     per_second: Option<f64>,
 }
 
-/// What was counted in an interval.
+/// Counters of an interval.
 #[derive(Debug, Serialize)]
 struct Interval {
     seconds: f64,
     counters: Vec<Change>,
 }
 
-/// The counters of `now` less those of `before`. What is not in `before` began since, at 0.
+/// Returns the counters of `now` minus those of `before`. A counter that is missing in `before` started later, at 0.
 fn interval(now: &StatsReport, before: &StatsReport) -> Interval {
     let seconds = now.uptime_s - before.uptime_s;
     let former = counters(before).into_iter();
@@ -255,7 +255,7 @@ fn interval(now: &StatsReport, before: &StatsReport) -> Interval {
         let before = former.get(&counter.key).copied().unwrap_or_default();
         let count = match counter.is_level {
             true => counter.count,
-            // Counters of a port begin anew when it is removed and added again.
+            // Counters of a port restart at 0 if it is removed and added again.
             false if counter.count < before => counter.count,
             false => counter.count - before,
         };
@@ -287,7 +287,7 @@ fn in_owners(rows: &[(Owner, Vec<String>)], columns: &[&'static str]) -> String 
     tables.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Counters since the start.
+/// Formats the counters since the start.
 pub(super) fn render(stats: &StatsReport) -> String {
     let listed = counters(stats).into_iter();
     let rows: Vec<(Owner, Vec<String>)> = listed
@@ -318,7 +318,7 @@ fn ask_stats(socket: &Path) -> Result<StatsReport> {
     from_value(answer).context(OTHER_VERSION)
 }
 
-/// Prints what is counted in each `length`: once, or again and again until a signal comes.
+/// Prints the counters of an interval of `length`, once or repeatedly until a signal.
 pub(super) fn watch(socket: &Path, length: Duration, is_endless: bool, json: bool) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
@@ -381,7 +381,7 @@ mod tests {
         let counted = interval(&report(12.0, 700, 3, 5), &report(10.0, 500, 3, 9));
         let frames = found(&counted, "rx frames").unwrap();
         assert_eq!((frames.count, frames.per_second), (200, Some(100.0)));
-        // None in the interval, though there were some before.
+        // The counter did not change in the interval, but was above 0 before.
         assert!(found(&counted, "hairpin").is_none());
         let known = found(&counted, "addresses known").unwrap();
         assert_eq!((known.count, known.per_second), (5, None));

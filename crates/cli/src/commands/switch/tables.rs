@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a switch says of itself, as tables for people.
+//! Reports of a switch as text tables.
 
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
@@ -34,7 +34,8 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
     })
 }
 
-/// Two lines a port and the URIs apart, since eleven-digit counts of everything in one line are too wide for a terminal.
+/// Formats two lines per port, and the URIs in a second table, because one line with eleven-digit counters is too wide for a
+/// terminal.
 fn ports(ports: &[PortReport]) -> String {
     let header = ["port", "link", "group", "", "frames", "octets", "drops"];
     let mut counts = table(header, 4);
@@ -65,7 +66,7 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// What not every port has: a reason to wait, a speed, a guest, losses that its driver counts.
+/// Formats details that only some ports have: a reason to wait, a speed, a guest, losses that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
@@ -233,7 +234,7 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> TerminalTable {
     table
 }
 
-/// Rules, what they ask as in the command that adds them.
+/// Formats the rules, with their match as in the command that adds them.
 fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
     let mut table = table(["name", "packets", "frames"], 2);
     for rule in rules {
@@ -259,7 +260,7 @@ fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
     table
 }
 
-/// Routes, those that packets take marked with a star.
+/// Formats routes. A star marks active routes.
 pub(super) fn routes(report: &RoutesReport) -> String {
     let mut table = table(["", "prefix", "source", "metric", "way"], 5);
     for route in &report.routes {
@@ -296,7 +297,7 @@ pub(super) fn routes(report: &RoutesReport) -> String {
     let shown = report.routes.len() as u64;
     let more = if shown < report.total {
         format!(
-            "\n\n{shown} of {} routes; --limit N shows more",
+            "\n\n{shown} of {} routes (--limit N shows more)",
             report.total
         )
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire tester self-test`: the tester's figures beside the ledger of a device that misbehaves by a script.
+//! `quietwire tester self-test`: compares the tester's figures with the ledger of a device that misbehaves by a script.
 
 use std::io::{stdin, stdout};
 use std::path::Path;
@@ -139,7 +139,7 @@ fn options(args: &SelfTestArgs) -> Result<SelfTestOptions> {
     Ok(options)
 }
 
-/// The URIs of one side's ports. Abstract sockets leave nothing behind.
+/// Returns the URIs of one side's ports. Abstract sockets leave no files behind.
 fn ports(role: &str) -> [String; 2] {
     let process = std::process::id();
     ["left", "right"].map(|side| format!("memif:@quietwire-self-test-{process}-{side}?role={role}"))
@@ -226,7 +226,7 @@ fn mpps(rate_pps: f64) -> String {
     format!("{}", rate_pps / 1e6)
 }
 
-/// The outcome of one case.
+/// Formats the outcome of one case.
 fn line(report: &CaseReport) -> String {
     let case = &report.case;
     let (word, reasons) = outcome(&report.verdict);
@@ -251,7 +251,7 @@ fn outcome(verdict: &Verdict) -> (&'static str, &[String]) {
     }
 }
 
-/// The tester's values of the figures of this name, of all ports together.
+/// Returns the tester's value of a figure, summed over all ports.
 fn measured(report: &CaseReport, name: &str) -> String {
     let of_ports = [format!("port 0 {name}"), format!("port 1 {name}")];
     let is_named = |of: &String| of == name || of_ports.contains(of);
@@ -267,7 +267,7 @@ fn measured(report: &CaseReport, name: &str) -> String {
     }
 }
 
-/// The table for people, and the reasons of the cases that do not agree.
+/// Formats the table, and the reasons of the cases that do not agree.
 fn text(reports: &[CaseReport]) -> String {
     let mut table = table(&[
         "fault",
@@ -284,7 +284,7 @@ fn text(reports: &[CaseReport]) -> String {
     ]);
     for report in reports {
         let minimum = report.figures.iter().find(|it| it.name == "latency min_ns");
-        // Of a whole and of its ports there are damaged frames: the whole alone is shown.
+        // Damaged frames exist as a total and per port; the table shows the total.
         let whole = report.figures.iter().find(|it| it.name == "damaged_frames");
         table.add_row([
             report.name.clone(),

@@ -42,12 +42,12 @@ pub(in crate::commands::measure) struct NamedGoal {
     pub(in crate::commands::measure) loss_ratio: f64,
 }
 
-/// True for what can stand as a key without quotes.
+/// Returns true if the text is a bare key of TOML.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// A value as TOML: numbers, truth values and lists as they are, anything else as a text.
+/// Converts a value to TOML. Numbers, booleans and lists stay unchanged, any other value becomes a string.
 fn written(value: &str) -> String {
     let is_literal = value.parse::<f64>().is_ok()
         || ["true", "false"].contains(&value)
@@ -65,7 +65,7 @@ impl FromStr for Assignment {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((path, value)) = text.split_once('=') else {
-            return Err("write KEY=VALUE".to_owned());
+            return Err("expected KEY=VALUE".to_owned());
         };
         let (section, key) = match path.split_once('.') {
             Some((section, key)) => (Some(section.to_owned()), key),
@@ -73,7 +73,7 @@ impl FromStr for Assignment {
         };
         if !is_plain(key) || !section.as_deref().is_none_or(is_plain) || value.contains('\n') {
             return Err(format!(
-                "'{path}' is no key; write KEY=VALUE or SECTION.KEY=VALUE"
+                "'{path}' is not a key (use KEY=VALUE or SECTION.KEY=VALUE)"
             ));
         }
         Ok(Self {
@@ -88,7 +88,7 @@ impl FromStr for NamedGoal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no goal; write NAME=RATIO, such as PDR=0.0001");
+        let wrong = || format!("'{text}' is not a goal (use NAME=RATIO, such as PDR=0.0001)");
         let (name, ratio) = text.split_once('=').ok_or_else(wrong)?;
         let loss_ratio: f64 = ratio.parse().map_err(|_| wrong())?;
         if name.is_empty() || !loss_ratio.is_finite() {
