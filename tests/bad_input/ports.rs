@@ -238,7 +238,7 @@ fn a_socket_of_a_living_switch_is_left_to_it() {
         &[
             "another process listens on",
             "a.sock",
-            "stop it or choose another",
+            "stop it, or use another",
         ],
     );
     let uri = format!("memif:{}?role=server", place.text("a.sock"));
