@@ -54,7 +54,7 @@ pub struct Mbuf<'eal> {
 /// Returns the octets of a buffer's first segment.
 ///
 /// # Safety
-/// The caller owns `mbuf` for `'a`, and writes only where nobody shares it.
+/// The caller owns `mbuf` for `'a`, and writes only if it is not shared.
 #[inline(always)]
 pub(crate) unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off + data_len within the buffer.

@@ -263,7 +263,7 @@ impl Seen {
             return Ok(());
         }
         let why = validity.text();
-        let why = why.map_or_else(String::new, |text| format!("; the tester says: {text}"));
+        let why = why.map_or_else(String::new, |text| format!("; tester: {text}"));
         let (lost, damaged, misdirected) = (self.lost, self.damaged, self.misdirected);
         let offered: u64 = self.ports.iter().map(|(offered, _)| offered).sum();
         let strays = self.strays_in_words();
@@ -462,7 +462,7 @@ mod tests {
         result.validity = Validity::Invalid(vec![reason]);
         assert_eq!(
             judged(&result).unwrap(),
-            "1 of 400 frames were lost (0 damaged, 0 misdirected); the tester says: it took too long"
+            "1 of 400 frames were lost (0 damaged, 0 misdirected); tester: it took too long"
         );
     }
 

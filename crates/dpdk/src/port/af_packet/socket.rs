@@ -139,7 +139,7 @@ impl PacketSocket {
     /// Joins the fanout group with a number, or creates a group and returns its number. Without
     /// PACKET_FANOUT_FLAG_DEFRAG the kernel does not reassemble fragments.
     fn join(&self, group: Option<u16>) -> Result<u16, Failure> {
-        // A group does not inherit PACKET_IGNORE_OUTGOING of its sockets.
+        // PACKET_IGNORE_OUTGOING of a socket does not apply to its group, which has a flag for it.
         let mut kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         if group.is_none() {
             kind |= libc::PACKET_FANOUT_FLAG_UNIQUEID;

@@ -79,7 +79,7 @@ impl Peer {
     /// Receives this number of frames.
     fn expect(&self, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        until("frames come out", || {
+        until("frames are sent", || {
             frames.extend(self.receive());
             (frames.len() == count).then_some(())
         });
@@ -131,7 +131,7 @@ impl Rig {
     /// Receives exactly this number of frames of any queue, each with its queue.
     fn expect(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut frames = Vec::new();
-        until("frames come in", || {
+        until("frames arrive", || {
             self.look(&mut frames);
             (frames.len() >= count).then_some(())
         });

@@ -396,7 +396,7 @@ mod tests {
         }
         let mut client = connect();
         let reason = "a forwarding thread still uses the rings of 2 former connections";
-        until("the port says why it stays down", || {
+        until("the port reports why it stays down", || {
             port.down_reason().is_some_and(|said| said.contains(reason))
         });
         assert!(!port.link_is_up() && !client.link_is_up());

@@ -331,7 +331,7 @@ mod tests {
         }
         let mut guest = connect();
         let reason = "a forwarding thread still uses the rings of 2 former connections";
-        until("the port says why it stays down", || {
+        until("the port reports why it stays down", || {
             port.down_reason().as_deref() == Some(reason)
         });
         assert!(!port.link_is_up() && !guest.link_is_up());
