@@ -210,7 +210,7 @@ fn impossible_wishes_are_named() {
             &["search.start-rate-percent"],
         ),
         (&["--set", "colour=1"], &["colour"]),
-        (&["--set", "colour"], &["write KEY=VALUE"]),
+        (&["--set", "colour"], &["expected KEY=VALUE"]),
         (&["--set", "traffic.colour=1"], &["colour"]),
         (&["--set", "goal.colour=1"], &["colour"]),
         (&["--set", "nosuch.colour=1"], &["nosuch"]),

@@ -362,7 +362,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
             &["--cross-connect", "a,b", "--idle", "doze"],
             "possible values: poll, yield, sleep",
         ),
-        (&["--cross-connect", "a,b", "--port", "c"], "write NAME=URI"),
+        (&["--cross-connect", "a,b", "--port", "c"], "expected NAME=URI"),
         (
             &["--config", "/nowhere/switch.toml"],
             "/nowhere/switch.toml could not be read",
@@ -377,7 +377,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
     // After the first port is open and the memory is allocated.
     let bench = Bench::new(&["a", "nowhere/b"], &["--cross-connect", "a,nowhere/b"]);
     let message = bench.refused(2, &[]);
-    assert!(message.contains("make it first"), "{message}");
+    assert!(message.contains("create it"), "{message}");
     assert_eq!(bench.files(), Vec::<String>::new());
     let message = bench.refused(3, &["--memory-mib", "8"]);
     assert!(message.contains("--memory-mib"), "{message}");

@@ -56,7 +56,7 @@ fn wrong_options_are_named() {
             "the receive ring size 1000 is not a power of two",
         ),
         (&["--tx-ring-size", "0"], "the transmit ring size 0"),
-        (&["--frame-size-max", "3"], "3 octets is not within"),
+        (&["--frame-size-max", "3"], "3 octets is not in the range"),
         (&["--memory-mib", "0"], "--memory-mib"),
         (&["--port", "a=null:"], "two ports 'a'"),
         (&["--bridge", "lan=a,b"], "'a'"),

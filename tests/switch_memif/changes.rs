@@ -119,7 +119,7 @@ fn ports_and_bridges_come_and_go_beside_others() {
         ),
         (
             &["add", "port", "e", "memif:/nowhere/e?role=server"],
-            "make it first",
+            "create it",
         ),
         (
             &["add", "bridge", "wan", "a"],
