@@ -362,7 +362,10 @@ fn wrong_input_is_named_and_leaves_nothing() {
             &["--cross-connect", "a,b", "--idle", "doze"],
             "possible values: poll, yield, sleep",
         ),
-        (&["--cross-connect", "a,b", "--port", "c"], "expected NAME=URI"),
+        (
+            &["--cross-connect", "a,b", "--port", "c"],
+            "expected NAME=URI",
+        ),
         (
             &["--config", "/nowhere/switch.toml"],
             "/nowhere/switch.toml could not be read",

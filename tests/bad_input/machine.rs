@@ -75,7 +75,11 @@ fn a_missing_program_is_told_before_anything_is_measured() {
 fn more_memory_than_there_is_is_refused() {
     let place = Place::new();
     let much = ["--memory-mib", "4000000000"];
-    let parts = ["memory-mib is 4000000000", "are available", "decrease --memory-mib"];
+    let parts = [
+        "memory-mib is 4000000000",
+        "are available",
+        "decrease --memory-mib",
+    ];
     place.refused(LACKS, place.switch(&[&NULLS[..], &much].concat()), &parts);
     let generate = ["--rate", "1k", "--port", "null:"];
     place.refused(
