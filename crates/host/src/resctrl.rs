@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes of service for the last level cache and memory bandwidth: Intel RDT, AMD's and Arm's likes, by the kernel's
+//! Classes of service for the last level cache and memory bandwidth: Intel RDT, AMD QoS and Arm MPAM, through the kernel's
 //! resctrl (Documentation/filesystems/resctrl.rst).
 
 mod check;
@@ -19,13 +19,13 @@ pub use groups::{Group, Monitor};
 pub use info::{BandwidthInfo, CacheInfo, Info, MonitorInfo};
 pub use schemata::{Schemata, SchemataError};
 
-/// Where the kernel's file system is mounted, as a rule.
+/// Usual mount point of resctrl.
 pub const MOUNT: &str = "sys/fs/resctrl";
 
-/// The file system of the kernel's.
+/// The resctrl file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resctrl {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
 }
 
@@ -44,13 +44,13 @@ impl Resctrl {
         Some(Self { mount })
     }
 
-    /// What the kernel allows.
+    /// Returns the limits of the kernel and the processor.
     #[must_use]
     pub fn info(&self, files: &dyn Files) -> Info {
         Info::read(files, &self.mount.join("info"))
     }
 
-    /// The directory of a group; that of the group that all are in at first has no name.
+    /// Returns the directory of a group. The default group has no name.
     #[must_use]
     pub fn group(&self, name: &str) -> PathBuf {
         if name.is_empty() {
@@ -60,7 +60,7 @@ impl Resctrl {
         }
     }
 
-    /// What the kernel says of the last thing that it refused (`info/last_cmd_status`).
+    /// Returns the kernel's reason for its last refusal (`info/last_cmd_status`).
     #[must_use]
     pub fn last_refusal(&self, files: &dyn Files) -> Option<String> {
         text(files, &self.mount.join("info/last_cmd_status")).filter(|status| status != "ok")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every thread of the machine: where it may run, and whether it is one that forwards packets.
+//! All threads of the machine: CPU affinity, context switches and the data plane of forwarding threads.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::CpuList;
 
-/// Whose data plane a thread belongs to.
+/// Data plane of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPlane {
@@ -20,12 +20,12 @@ pub enum DataPlane {
     Vpp,
     /// Contrail / Tungsten Fabric vRouter.
     Vrouter,
-    /// Another program on DPDK.
+    /// Another DPDK program.
     Dpdk,
 }
 
 impl DataPlane {
-    /// Its name.
+    /// Returns the data plane's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl DataPlane {
     }
 }
 
-/// The data plane that a thread forwards for, by its name and that of its process; none for any other thread.
+/// Returns the data plane of a forwarding thread from the names of thread and process. `None` for other threads.
 #[must_use]
 pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
     let numbered = |prefix: &str| {
@@ -57,7 +57,7 @@ pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
     if numbered("vpp_wk_") {
         return Some(DataPlane::Vpp);
     }
-    // DPDK names its workers so: from 23.03 on, in 22.11, before, and before 21.
+    // DPDK's names of worker threads: since 23.03, in 22.11, before 22.11, and before 21.
     let names = [
         "dpdk-worker",
         "rte-worker-",
@@ -74,7 +74,7 @@ pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
     None
 }
 
-/// Whether a process is one with a data plane in it, by the names of its threads.
+/// Returns whether a thread name belongs to a process with a data plane.
 #[must_use]
 pub fn is_data_plane_thread(thread: &str) -> bool {
     ["eal-intr-thread", "rte_mp_", "telemetry-v", "dpdk-"]
@@ -85,25 +85,25 @@ pub fn is_data_plane_thread(thread: &str) -> bool {
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its process.
+    /// Process ID.
     pub pid: i32,
-    /// Itself.
+    /// Thread ID.
     pub tid: i32,
-    /// Its name, at most 15 octets.
+    /// Name, at most 15 octets.
     pub name: String,
-    /// CPUs that it may use.
+    /// CPU affinity.
     pub cpus: CpuList,
-    /// Whether it is one of the kernel's own.
+    /// Whether it is a kernel thread.
     pub is_kernel: bool,
-    /// Context switches that it wanted, since it began.
+    /// Voluntary context switches since the thread started.
     pub voluntary_switches: u64,
-    /// Context switches that were forced on it.
+    /// Involuntary context switches.
     pub involuntary_switches: u64,
-    /// What it forwards for.
+    /// Data plane for which it forwards.
     pub forwards_for: Option<DataPlane>,
 }
 
-/// Every thread below `root`, by number. Those that end while they are read are left out.
+/// Returns all threads below `root`, sorted by thread ID, without those that end meanwhile.
 #[must_use]
 pub fn all(root: &Path) -> Vec<Task> {
     let mut tasks = Vec::new();

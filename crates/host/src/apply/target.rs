@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a plan is applied, and why it could not be.
+//! Target of a plan, and errors of applying it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::files::Files;
 
-/// Where a plan is applied.
+/// The machine to which a plan is applied.
 #[derive(Clone, Debug)]
 pub struct Target<'a> {
-    /// Its files.
+    /// File access.
     pub files: &'a dyn Files,
-    /// Where `/proc` and `/sys` are.
+    /// Root directory of `/proc` and `/sys`.
     pub root: PathBuf,
-    /// Where the journal is kept; the same for all who apply to this machine.
+    /// State directory with the journal. All processes that apply plans to this machine use the same one.
     pub state_directory: PathBuf,
 }
 
 impl Target<'_> {
-    /// Whether it is the running machine, whose threads can be moved.
+    /// Returns whether this is the running machine, whose threads can be moved.
     pub(crate) fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -28,7 +28,7 @@ impl Target<'_> {
     }
 }
 
-/// Why a plan could not be applied or taken back at all.
+/// Errors that prevent applying or rolling back a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Somebody else is at it.
@@ -39,14 +39,14 @@ pub enum ApplyError {
         /// The process.
         owner: String,
     },
-    /// A file of the state.
+    /// A file of the state directory could not be read or written.
     #[error("{}: {what}: {cause}", path.display())]
     State {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// Failed operation.
         what: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         cause: io::Error,
     },
 }

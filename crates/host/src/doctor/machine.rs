@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files and commands of the machine that is examined.
+//! Files and commands of the examined machine.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ pub(super) struct Mount {
     pub(super) options: Vec<String>,
 }
 
-/// The machine below a root directory. Remembers what could not be read.
+/// The machine below a root directory. Records files that cannot be read.
 pub(super) struct Machine<'a> {
     root: &'a Path,
     search_path: &'a OsStr,
@@ -37,12 +37,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What could not be read or understood so far, one sentence each.
+    /// Returns the problems so far: one text for each file that could not be read or parsed.
     pub(super) fn troubles(&self) -> Vec<String> {
         self.troubles.borrow().clone()
     }
 
-    /// Where the absolute `path` of the machine is found from here.
+    /// Returns an absolute path of the machine as a path below the root.
     fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -51,18 +51,18 @@ impl<'a> Machine<'a> {
     fn trouble(&self, path: &str, what: impl std::fmt::Display) {
         let trouble = format!("{path}: {what}");
         let mut troubles = self.troubles.borrow_mut();
-        // Some files are asked for by several checks.
+        // Several checks may read the same file.
         if !troubles.contains(&trouble) {
             troubles.push(trouble);
         }
     }
 
-    /// True when something is at the absolute `path`.
+    /// Returns whether the absolute `path` exists.
     pub(super) fn exists(&self, path: &str) -> bool {
         self.at(path).exists()
     }
 
-    /// Text of the file at `path` without blanks around it; `None` when there is no such file.
+    /// Returns the text of the file at `path` without surrounding whitespace. `None` if the file does not exist.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         match fs::read_to_string(self.at(path)) {
             Ok(text) => Some(text.trim().to_owned()),
@@ -74,7 +74,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What the file at `path` says, read as a `T`; `None` when there is no such file.
+    /// Returns the value in the file at `path`. `None` if the file does not exist.
     pub(super) fn value<T>(&self, path: &str) -> Option<T>
     where
         T: FromStr,
@@ -83,7 +83,7 @@ impl<'a> Machine<'a> {
         self.parse(path, &self.text(path)?)
     }
 
-    /// `text`, which came from the file at `path`, read as a `T`; a trouble when it is none.
+    /// Parses `text`, which is from the file at `path`. Records a problem if it is not a valid `T`.
     pub(super) fn parse<T>(&self, path: &str, text: &str) -> Option<T>
     where
         T: FromStr,
@@ -94,7 +94,7 @@ impl<'a> Machine<'a> {
             .ok()
     }
 
-    /// Names in the directory at `path`, sorted; empty when there is no such directory.
+    /// Returns the sorted names in the directory at `path`. Empty if the directory does not exist.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = match fs::read_dir(self.at(path)) {
             Ok(entries) => entries,
@@ -115,12 +115,12 @@ impl<'a> Machine<'a> {
         names
     }
 
-    /// A file of the CPU directory, such as `online`, read as a list of CPUs.
+    /// Returns the CPU list in a file of the CPU directory, such as `online`.
     pub(super) fn cpu_list(&self, name: &str) -> Option<CpuList> {
         self.value(&format!("{CPU_DIRECTORY}/{name}"))
     }
 
-    /// A file of the CPU directory as text.
+    /// Returns the text of a file of the CPU directory.
     pub(super) fn cpu_text(&self, name: &str) -> Option<String> {
         self.text(&format!("{CPU_DIRECTORY}/{name}"))
     }
@@ -131,7 +131,7 @@ impl<'a> Machine<'a> {
         text.lines().filter_map(mount).collect()
     }
 
-    /// True when the kernel knows the file system `kind` (`/proc/filesystems`).
+    /// Returns whether the kernel supports the file system `kind` (`/proc/filesystems`).
     pub(super) fn knows_filesystem(&self, kind: &str) -> bool {
         let text = self.text("/proc/filesystems").unwrap_or_default();
         text.lines()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Interrupts and where they go (kernel documentation: core-api/irq/irq-affinity.rst).
+//! Interrupts and their CPU affinity (kernel documentation: core-api/irq/irq-affinity.rst).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,13 @@ use crate::tree::Tree;
 /// One interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
-    /// Its number.
+    /// Number of the interrupt.
     pub irq: u32,
-    /// Who handles it (`eth0-rx-0`), as `/proc/interrupts` has it.
+    /// Handlers (`eth0-rx-0`) in `/proc/interrupts`.
     pub name: Option<String>,
-    /// CPUs that it may go to (`smp_affinity_list`).
+    /// Allowed CPUs (`smp_affinity_list`).
     pub allowed: Option<CpuList>,
-    /// CPUs that it does go to (`effective_affinity_list`).
+    /// Effective CPUs (`effective_affinity_list`).
     pub effective: Option<CpuList>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! QEMU without libvirt: options for CPUs and memory, and the pinning of its threads, which it leaves to others.
+//! Renders QEMU's command line without libvirt: options for CPUs and memory, and commands that pin its threads.
 
 use super::file::Rendered;
 use super::guest::{memory_mib, needs_topoext, virtual_cpus};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One look at what the kernel counts. Cheap: one small file for most threads.
+//! One sample of the kernel's counters. Cheap: one small file for most threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,66 +12,66 @@ use crate::partition::Plan;
 use crate::tasks::{DataPlane, forwards_for};
 use crate::{CpuId, CpuList};
 
-/// One thread as it was.
+/// State of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadSample {
-    /// Its process.
+    /// Process ID.
     pub pid: i32,
     /// Its name.
     pub name: String,
-    /// Whether it is one of the kernel's own.
+    /// Whether it is a kernel thread.
     pub is_kernel: bool,
-    /// The CPU that it ran on last.
+    /// CPU on which it last ran.
     pub cpu: CpuId,
-    /// Clock ticks that it ran, in user space and in the kernel; each is 10 ms.
+    /// Run time in user space and in the kernel, clock ticks of 10 ms.
     pub ticks: (u64, u64),
-    /// Nanoseconds that it ran (`schedstat`); of threads only that were on an isolated CPU.
+    /// Run time (`schedstat`), nanoseconds. Only for threads that were on an isolated CPU.
     pub run_ns: Option<u64>,
-    /// What it forwards for, with what is counted of those threads only.
+    /// Data plane and counters of a forwarding thread. `None` for other threads.
     pub forwarding: Option<ForwardingSample>,
 }
 
-/// What is counted of a forwarding thread.
+/// Counters of a forwarding thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardingSample {
-    /// Whose it is.
+    /// Data plane of the thread.
     pub data_plane: DataPlane,
-    /// Context switches that it wanted.
+    /// Voluntary context switches.
     pub voluntary: u64,
-    /// Context switches that were forced on it.
+    /// Involuntary context switches.
     pub involuntary: u64,
-    /// Times that it changed its CPU; none where the kernel does not tell.
+    /// Migrations to another CPU. `None` if the kernel does not count them.
     pub migrations: Option<u64>,
 }
 
-/// System calls that a forwarding thread was found in.
+/// System call samples of a forwarding thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallSample {
-    /// Looks at it.
+    /// Samples of the thread.
     pub looks: u32,
-    /// Looks that found it waiting in a system call, by the call's number; -1 for waiting outside any.
+    /// Samples in which the thread waited in a system call, by the call's number; -1 if it waited outside any call.
     pub waiting: BTreeMap<i64, u32>,
-    /// Looks that were not permitted.
+    /// Samples that were not permitted.
     pub denied: u32,
 }
 
-/// One look.
+/// One sample of the machine.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub at: Instant,
-    /// Interrupts by line of `/proc/interrupts`; none where that cannot be read.
+    /// Interrupts by line of `/proc/interrupts`. `None` if it cannot be read.
     pub interrupts: Option<PerCpu>,
     /// Softirqs by line of `/proc/softirqs`.
     pub softirqs: Option<PerCpu>,
     /// Threads by number.
     pub threads: BTreeMap<i32, ThreadSample>,
-    /// System calls of forwarding threads, of looks until this sample.
+    /// System calls of forwarding threads up to this sample.
     pub calls: BTreeMap<i32, CallSample>,
 }
 
 impl Sample {
-    /// Looks at the machine whose files are below `root`.
+    /// Samples the machine whose files are below `root`.
     #[must_use]
     pub fn take(root: &Path, plan: &Plan) -> Self {
         let isolated = plan.isolated();
