@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same search many times over: how far apart its results are. The lower the standard deviation, the more a device
-//! (and a method) can be relied on.
+//! Repetition of a search, to measure the scatter of its results. The lower the standard deviation, the more reliable are the device and
+//! the method.
 
 mod findings;
 
@@ -14,7 +14,7 @@ use crate::{
 pub use findings::{RepeatConfig, Repeated};
 
 impl RepeatConfig {
-    /// Checks every parameter, those of the search included.
+    /// Checks every parameter, including those of the search.
     ///
     /// # Errors
     /// The first [`ConfigError`] found.
@@ -60,11 +60,11 @@ impl Search {
     }
 }
 
-/// The same search `runs` times, each from the start and without knowledge of the ones before.
+/// Runs of the same search, `runs` times. Each run starts from the beginning, without knowledge of the earlier ones.
 #[derive(Clone, Debug)]
 pub struct Repeat {
     config: RepeatConfig,
-    /// The search under way.
+    /// The current search.
     search: Search,
     done: Vec<RepeatedRun>,
     /// All trials of all searches.
@@ -72,10 +72,10 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// A method that has not begun.
+    /// Creates the method.
     ///
     /// # Errors
-    /// What [`RepeatConfig::validate`] finds.
+    /// The error of [`RepeatConfig::validate`].
     pub fn new(config: RepeatConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -86,7 +86,7 @@ impl Repeat {
         })
     }
 
-    /// Puts the search that is through among the others, and starts the next one.
+    /// Stores the result of a search and starts the next one.
     fn turn(&mut self, result: SearchResult) {
         let trials = u32::try_from(result.history.len()).unwrap_or(u32::MAX);
         let duration_s = result
@@ -100,7 +100,7 @@ impl Repeat {
             duration_s,
             findings: result.findings,
         });
-        // Its parameters were good for the first one.
+        // The parameters were valid for the first search.
         if let Ok(search) = Search::new(&self.config.search) {
             self.search = search;
         }
@@ -127,7 +127,7 @@ impl Repeat {
     }
 }
 
-/// The rates that a search found.
+/// Returns the rates that a search found.
 fn results(findings: &Findings) -> Vec<Option<f64>> {
     match findings {
         Findings::SingleRun(found) => vec![found.highest_held_pps],
@@ -169,7 +169,7 @@ impl Method for Repeat {
             return Err(RecordError::NothingPending);
         }
         self.search.method().record(outcome.clone())?;
-        // The search has judged the outcome; here it is only kept.
+        // The search has judged the outcome. The ledger only stores it.
         self.ledger.settle(outcome, u32::MAX).map(|_| ())
     }
 

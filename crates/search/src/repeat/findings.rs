@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BestWorstConfig, MlrSearchConfig, SingleRunConfig};
 
-/// The search to repeat.
+/// Search that is repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "method")]
 pub enum Repeated {
     /// Single runs, whose result is the highest rate that held.
     SingleRun(SingleRunConfig),
-    /// Best-of-N, worst-of-N or both: one result a side, best first.
+    /// Best-of-N, worst-of-N or both: one result per side, best first.
     BestWorstOfN(BestWorstConfig),
-    /// MLRsearches: one result a goal, the relevant lower bound.
+    /// MLRsearches: one result per goal, the relevant lower bound.
     #[serde(rename = "mlrsearch")]
     MlrSearch(MlrSearchConfig),
 }
@@ -21,10 +21,10 @@ pub enum Repeated {
 /// Parameters of a [`Repeat`](super::Repeat).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RepeatConfig {
-    /// The search, the same each time.
+    /// The search. It is the same each time.
     pub search: Repeated,
-    /// How often. Many more than 10 say something about a device.
+    /// Number of searches. A statement about a device requires many more than 10.
     pub runs: u32,
-    /// Level of the confidence interval, between 0 and 1: 0.95.
+    /// Confidence level of the interval, between 0 and 1, such as 0.95.
     pub confidence: f64,
 }
