@@ -636,7 +636,7 @@ fn frames_may_be_described_and_faults_in_it_are_named() {
         (
             "[traffic.frames.udp]\n[traffic.frames.tcp]\n",
             "traffic.frames.tcp",
-            "UDP or TCP",
+            "UDP and TCP",
         ),
         (
             "[traffic]\nflows = 5\n[traffic.frames]\nseed = 1\n",
