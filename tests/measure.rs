@@ -321,15 +321,15 @@ fn impossible_wishes_are_named() {
         (&["measure", "single-run"], &["--port"]),
         (
             &["measure", "single-run", "--tester", "sim:noise=2"],
-            &["noise", "'2' is no number from 0 to 1"],
+            &["noise", "'2' is not a number from 0 to 1"],
         ),
         (
             &["measure", "single-run", "--tester", "sim:latency=5"],
-            &["latency", "is no time"],
+            &["latency", "is not a time"],
         ),
         (
             &["measure", "single-run", "--tester", "sim:colour=red"],
-            &["colour", "there is no such parameter"],
+            &["colour", "unknown parameter"],
         ),
         (
             &["measure", "single-run", "--tester", "ixia:h"],
@@ -368,7 +368,7 @@ fn a_rate_above_the_line_is_not_counted_against_the_device() {
     let (result, said) = place.json(&arguments);
     assert!(said.contains("INVALID"), "{said}");
     let whole = result.to_string();
-    assert!(whole.contains("the simulated link carries"), "{whole}");
+    assert!(whole.contains("exceeds the simulated link rate"), "{whole}");
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     let reasons = result["validity"]["reasons"].to_string();
     assert_eq!(result["validity"]["state"], "invalid");
     assert!(
-        reasons.contains("after its deadline: the tester was held up"),
+        reasons.contains("after its deadline: the tester stalled"),
         "{reasons}"
     );
     assert!(result["health"]["overrun_ns"].as_u64().unwrap() > 1_000_000_000);
