@@ -17,8 +17,9 @@ use nix::unistd::Pid;
 
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskAffinity, TasksOnUndo};
-use crate::process::{ProcessId, is_bound};
+use crate::tasks::is_bound;
 use crate::threads::allowed_cpus;
+use quietwire_base::ProcessId;
 
 pub use residents::Residents;
 

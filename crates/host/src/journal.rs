@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
-use crate::process::ProcessId;
+use quietwire_base::ProcessId;
 
 pub use undo::{undo, undo_in};
 

@@ -16,7 +16,6 @@ pub mod journal;
 #[cfg(any(test, feature = "machines"))]
 pub mod machines;
 pub mod partition;
-pub mod process;
 pub mod recording;
 pub mod render;
 pub mod resctrl;

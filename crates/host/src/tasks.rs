@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::CpuList;
+use quietwire_base::proc::{self, Stat};
 
 /// Whose data plane a thread belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -123,24 +124,24 @@ pub fn all(root: &Path) -> Vec<Task> {
     tasks
 }
 
-/// PF_NO_SETAFFINITY of the kernel's include/linux/sched.h: its CPUs are the kernel's to choose.
-const NO_SET_AFFINITY: u64 = 0x0400_0000;
-/// Where the flags stand in `stat` behind the command, in fields (proc_pid_stat(5)).
-const FLAGS_FIELD: usize = 6;
-
 impl Task {
     /// Whether the kernel does not let it be given other CPUs, as it is with workers and rescuers of its work queues.
     #[must_use]
     pub fn is_bound(&self, root: &Path) -> bool {
         let file = root.join(format!("proc/{}/task/{}/stat", self.pid, self.tid));
-        let stat = fs::read_to_string(file).unwrap_or_default();
-        // The command may hold anything, parentheses too: its end is the last one.
-        let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
-        let flags = fields.and_then(|fields| fields.split_whitespace().nth(FLAGS_FIELD));
-        flags
-            .and_then(|flags| flags.parse::<u64>().ok())
-            .is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
+        is_bound_by(&file)
     }
+}
+
+fn is_bound_by(stat: &Path) -> bool {
+    let text = proc::read(stat).unwrap_or_default();
+    Stat::parse(&text).is_some_and(|stat| stat.is_bound())
+}
+
+/// Returns true for a thread of the running machine whose CPUs only the kernel chooses: it cannot be moved, and need not be.
+#[must_use]
+pub fn is_bound(tid: i32) -> bool {
+    is_bound_by(Path::new(&format!("/proc/{tid}/stat")))
 }
 
 /// Numbers that name entries of a directory, in order.
@@ -226,6 +227,12 @@ mod tests {
             assert!(is_data_plane_thread(name), "{name}");
         }
         assert!(!is_data_plane_thread("bash"));
+    }
+
+    #[test]
+    fn no_process_and_no_program_is_bound() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!is_bound(-1) && !is_bound(own));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use quietwire_base::Deadline;
+use quietwire_base::wait_until;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
-use quietwire_host::process::wait_until;
 use quietwire_host::threads::{ThreadCpus, threads_of};
 use quietwire_tester::account::ElementCounts;
 

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::{LockError, LockOwner};
 use quietwire_host::cpuset::CpusetError;
 use quietwire_host::roles::RolesError;
 
@@ -25,19 +26,19 @@ pub enum Fault {
 pub enum LabError {
     /// Another lab is up.
     #[error(
-        "another lab is up, of process {owner}; wait for it or stop it, since two would disturb each other"
+        "another lab is up, of {owner}; wait for it or stop it, since two would disturb each other"
     )]
     Busy {
-        /// The process that has it, as far as it said.
-        owner: String,
+        /// The process that has it.
+        owner: LockOwner,
     },
     /// Another lab isolates CPUs for longer than anybody waits.
     #[error(
         "another lab isolates CPUs of this machine ({owner}), and two would disturb each other; wait for it or stop it"
     )]
     OtherPartition {
-        /// What it noted.
-        owner: String,
+        /// Its process.
+        owner: LockOwner,
     },
     /// Labs are up whose CPUs an isolation case would take.
     #[error(
@@ -57,13 +58,13 @@ pub enum LabError {
     Isolation(String),
     /// A lab of this name is up.
     #[error(
-        "a lab '{name}' is up, of process {owner}; give another name with --name, or `quietwire lab down {name}` first"
+        "a lab '{name}' is up, of {owner}; give another name with --name, or `quietwire lab down {name}` first"
     )]
     NameTaken {
         /// The name.
         name: String,
-        /// The process that has it, as far as it said.
-        owner: String,
+        /// The process that has it.
+        owner: LockOwner,
     },
     /// An element that this machine cannot have.
     #[error("{name}: {why}")]
@@ -252,6 +253,15 @@ impl LabError {
                 Fault::Lacks
             }
             _ => Fault::Failed,
+        }
+    }
+}
+
+impl From<LockError> for LabError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Busy { owner, .. } => Self::Busy { owner },
+            LockError::Io { path, what, cause } => Self::Io { path, what, cause },
         }
     }
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
-use quietwire_host::process::{ProcessId, wait_until};
 
 use crate::error::{LabError, io_error};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use quietwire_host::process::wait_until;
+use quietwire_base::wait_until;
 
 use crate::error::{LabError, io_error};
 use crate::spawn::{ASKING, orphaned_never, require, stop};
@@ -65,7 +65,7 @@ impl Drop for Supervised {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
 
-    use quietwire_host::process::ProcessId;
+    use quietwire_base::ProcessId;
 
     use super::*;
 

@@ -11,9 +11,9 @@ use super::target::Target;
 use crate::CpuList;
 use crate::journal::Journal;
 use crate::partition::{Class, Plan};
-use crate::process::ProcessId;
 use crate::resctrl::{Resctrl, Schemata};
 use crate::tasks;
+use quietwire_base::ProcessId;
 
 /// A class of service that is to be there; the default one has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use super::target::Target;
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskChange};
 use crate::partition::{Plan, Role};
-use crate::process::{ProcessId, is_bound};
+use crate::tasks::is_bound;
 use crate::tasks::{self, Task, is_data_plane_thread};
+use quietwire_base::ProcessId;
 
 /// Threads are to keep to other CPUs: those that the CPU sets, which are made before, do not keep off already.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Cpuset, CpusetError, Cpusets, GUESTS, Version, io_error};
 use crate::journal::{Change, Journal, TaskAffinity, TaskPlace};
-use crate::process::ProcessId;
 use crate::threads::{allowed_cpus, set_affinity, threads_of};
+use quietwire_base::ProcessId;
 
 const PROCESSES: &str = "cgroup.procs";
 

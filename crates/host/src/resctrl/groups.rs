@@ -9,7 +9,7 @@ use super::schemata::Schemata;
 use crate::CpuList;
 use crate::files::{Files, named, text};
 use crate::journal::{Change, Journal, TaskPlace};
-use crate::process::ProcessId;
+use quietwire_base::ProcessId;
 
 /// Directories of the mount that are no groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_groups", "mon_data"];

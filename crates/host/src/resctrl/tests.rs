@@ -7,7 +7,7 @@ use super::fake::{FakeResctrl, Rules};
 use super::*;
 use crate::files::Disk;
 use crate::journal::{self, Journal, Undone};
-use crate::process::ProcessId;
+use quietwire_base::ProcessId;
 
 struct Rig {
     directory: tempfile::TempDir,

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use quietwire_base::wait_until;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
-use quietwire_host::process::wait_until;
 use quietwire_host::threads::{ThreadCpus, set_affinity, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use serde::{Deserialize, Serialize};
