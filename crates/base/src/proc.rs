@@ -184,6 +184,12 @@ impl<'a> Status<'a> {
         self.field("Uid")?.split_whitespace().nth(1)?.parse().ok()
     }
 
+    /// Returns the mask of ignored signals; signal 1 is the lowest bit.
+    #[must_use]
+    pub fn ignored_signals(&self) -> Option<u64> {
+        u64::from_str_radix(self.field("SigIgn")?, 16).ok()
+    }
+
     /// Returns the mask of effective capabilities (capabilities(7)).
     #[must_use]
     pub fn effective_capabilities(&self) -> Option<u64> {
@@ -255,12 +261,13 @@ mod tests {
 
     #[test]
     fn a_name_forges_no_line_of_status() {
-        let text = "Name:\ta\\nUid:\\t7\\\\\nUmask:\t0022\nState:\tS (sleeping)\nUid:\t1\t2\t3\t4\nVmSize:\t 1 kB\nCapEff:\t000001ffffffffff\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n";
+        let text = "Name:\ta\\nUid:\\t7\\\\\nUmask:\t0022\nState:\tS (sleeping)\nUid:\t1\t2\t3\t4\nVmSize:\t 1 kB\nSigIgn:\t0000000000001000\nCapEff:\t000001ffffffffff\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n";
         let status = Status::new(text);
         assert_eq!(status.name().unwrap(), "a\nUid:t7\\");
         assert_eq!(status.effective_user(), Some(2));
         assert_eq!(status.allowed_cpus(), Some("0-7"));
         assert_eq!(status.effective_capabilities(), Some(0x1ff_ffff_ffff));
+        assert_eq!(status.ignored_signals(), Some(0x1000));
         assert_eq!(status.voluntary_switches(), Some(5));
         assert_eq!(status.involuntary_switches(), Some(7));
         assert!(!status.has_ended() && !status.is_kernel_thread());

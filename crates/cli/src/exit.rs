@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How an error becomes a message and an exit code: 1 ran and failed, 2 bad input, 3 the machine lacks something.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use quietwire_base::proc::{self, Status};
 use quietwire_dpdk::Fault;
 use quietwire_host::settings;
 use quietwire_lab::LabError;
@@ -21,9 +23,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// # Errors
 /// What the system said.
 pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let text = proc::read(Path::new("/proc/self/status")).unwrap_or_default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        if signal == SIGHUP && is_ignored(&status, signal) {
+        if signal == SIGHUP && is_ignored(&text, signal) {
             continue;
         }
         signal_hook::flag::register(signal, Arc::clone(flag))
@@ -32,11 +34,9 @@ pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a signal is in the mask `SigIgn` of `/proc/self/status` (proc_pid_status(5)).
 fn is_ignored(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+    let ignored = Status::new(status).ignored_signals();
+    ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 /// The caller asked for something that makes no sense (exit code 2).
