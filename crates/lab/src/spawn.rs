@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use quietwire_base::{ProcessId, wait_until};
+use quietwire_base::{ProcessId, find_program, wait_until};
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
 
@@ -136,18 +136,14 @@ pub(crate) fn last_words(log: &Path) -> String {
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
-/// Finds a program on the search path.
+/// Sees that a program is installed.
 pub(crate) fn require(program: &str, package: &'static str) -> Result<(), LabError> {
-    let found = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-    });
-    if found {
-        Ok(())
-    } else {
-        Err(LabError::MissingProgram {
+    match find_program(program) {
+        Some(_) => Ok(()),
+        None => Err(LabError::MissingProgram {
             program: program.to_owned(),
             package,
-        })
+        }),
     }
 }
 

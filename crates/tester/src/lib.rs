@@ -25,7 +25,6 @@ mod generator;
 mod judge;
 mod lane;
 mod latency;
-pub mod locate;
 mod pacer;
 mod pause;
 mod procedures;

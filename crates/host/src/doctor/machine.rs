@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use quietwire_base::{find_program_in, is_program};
 
 use crate::CpuList;
 
@@ -140,15 +141,12 @@ impl<'a> Machine<'a> {
 
     /// Where the search path finds the command `name`, as a path of the machine.
     pub(super) fn command(&self, name: &str) -> Option<PathBuf> {
-        std::env::split_paths(self.search_path)
-            .map(|directory| directory.join(name))
-            .find(|candidate| self.is_executable(candidate))
+        find_program_in(self.root, self.search_path, name)
     }
 
     /// True when a file that may be executed is at `path`.
     pub(super) fn is_executable(&self, path: &Path) -> bool {
-        fs::metadata(self.at(path))
-            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        is_program(self.root, path)
     }
 }
 
