@@ -68,7 +68,9 @@ pub struct Fault {
 #[must_use]
 pub fn of_toml(text: &str, path: &Path, error: &toml::de::Error) -> FileError {
     let span = error.span();
-    let key = span.as_ref().map_or_else(String::new, |span| key_of(text, span));
+    let key = span
+        .as_ref()
+        .map_or_else(String::new, |span| key_of(text, span));
     let offset = span.map_or(0, |span| span.start);
     wrong(text, path, offset, key, error.message().to_owned())
 }
@@ -187,7 +189,13 @@ mod tests {
     #[test]
     fn a_fault_is_where_its_value_begins() {
         let path = Path::new("x.toml");
-        let way = [At::Key("goal"), At::Index(1), At::Key("ratio"), At::Index(1), At::Key("deep")];
+        let way = [
+            At::Key("goal"),
+            At::Index(1),
+            At::Key("ratio"),
+            At::Index(1),
+            At::Key("deep"),
+        ];
         let fault = |path: &[At]| Fault {
             path: path.to_vec(),
             message: "wrong".to_owned(),
@@ -195,8 +203,15 @@ mod tests {
         let error = of_fault(TEXT, path, fault(&way));
         assert_eq!(shown(&error), "x.toml:6:22: goal[1].ratio[1].deep: wrong");
         // A value that is missing: where the nearest thing around it begins.
-        let error = of_fault(TEXT, path, fault(&[At::Key("goal"), At::Index(0), At::Key("none")]));
-        assert!(shown(&error).starts_with("x.toml:3:1: goal[0].none: "), "{error}");
+        let error = of_fault(
+            TEXT,
+            path,
+            fault(&[At::Key("goal"), At::Index(0), At::Key("none")]),
+        );
+        assert!(
+            shown(&error).starts_with("x.toml:3:1: goal[0].none: "),
+            "{error}"
+        );
         let error = of_fault("", path, fault(&[]));
         assert_eq!(shown(&error), "x.toml:1:1: wrong");
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use quietwire_base::Fault;
 use quietwire_base::proc::{self, Status};
-use quietwire_dpdk::Fault;
 use quietwire_host::settings;
 use quietwire_lab::LabError;
 use quietwire_lab::topology::TopologyError;
@@ -63,14 +63,6 @@ fn of_fault(fault: Fault) -> u8 {
         Fault::BadInput => BAD_INPUT,
         Fault::Lacks => LACKS,
         Fault::Failed => FAILED,
-    }
-}
-
-fn of_lab_fault(fault: quietwire_lab::Fault) -> u8 {
-    match fault {
-        quietwire_lab::Fault::BadInput => BAD_INPUT,
-        quietwire_lab::Fault::Lacks => LACKS,
-        quietwire_lab::Fault::Failed => FAILED,
     }
 }
 
@@ -129,10 +121,10 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<LabBenchError>() {
-            return of_lab_fault(error.fault());
+            return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<LabError>() {
-            return of_lab_fault(error.fault());
+            return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<StoreError>() {
             return of_store(error);

@@ -215,6 +215,6 @@ mod tests {
         assert!(clean(&state.path().join("none")).unwrap().undone.is_empty());
         fs::write(state.path().join("file"), "").unwrap();
         let error = clean(&state.path().join("file")).unwrap_err();
-        assert_eq!(error.fault(), crate::Fault::BadInput, "{error}");
+        assert_eq!(error.fault(), quietwire_base::Fault::BadInput, "{error}");
     }
 }

@@ -4,22 +4,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::{LockError, LockOwner};
+use quietwire_base::{Fault, LockError, LockOwner};
 use quietwire_host::cpuset::CpusetError;
 use quietwire_host::roles::RolesError;
 
 use crate::unavailable::Unavailable;
-
-/// Whose fault an error is, which decides the program's exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The caller asked for something that makes no sense (exit code 2).
-    BadInput,
-    /// The machine lacks something (exit code 3).
-    Lacks,
-    /// Anything else (exit code 1).
-    Failed,
-}
 
 /// An error of the lab.
 #[derive(Debug, thiserror::Error)]

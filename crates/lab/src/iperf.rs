@@ -402,7 +402,7 @@ mod tests {
             (options(0), "port 0"),
         ] {
             let error = run(&options, Way::Up, &never).unwrap_err();
-            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
             assert!(error.to_string().contains(told), "{error}");
         }
     }

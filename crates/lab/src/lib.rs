@@ -36,7 +36,7 @@ pub use clean::{CleanReport, clean};
 pub use counts::RunningSwitch;
 pub use cycles::CycleCount;
 pub use device::{DeviceSpec, ForwardingMode};
-pub use error::{Fault, LabError};
+pub use error::LabError;
 pub use guard::clean_when_orphaned;
 pub use isolation::{
     Applied, IsolationCase, IsolationLevel, IsolationPart, Setup, isolation_cases,

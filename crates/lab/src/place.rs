@@ -107,7 +107,7 @@ mod tests {
     fn a_namespace_that_is_not_there_is_named() {
         for name in ["absent-namespace", "", "..", "a/b"] {
             let error = Place::of(Some(name)).unwrap_err();
-            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
             assert!(error.to_string().contains("ip netns"), "{error}");
         }
         assert_eq!(Place::of(None).unwrap(), Place::Here);

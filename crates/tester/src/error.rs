@@ -2,7 +2,7 @@
 //! Why a trial could not be run at all. A trial that ran and in which the tester failed is not an
 //! error but a result marked invalid.
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 
 use crate::traffic::ReplayError;
 

@@ -232,6 +232,9 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("cpu") && error.contains("line 2"), "{error}");
-        assert!(error.starts_with("line 2, key 'forwarding.cpu': "), "{error}");
+        assert!(
+            error.starts_with("line 2, key 'forwarding.cpu': "),
+            "{error}"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quietwire_base::{Deadline, find_program};
+use quietwire_base::{Deadline, Fault, find_program};
 use quietwire_packet::MacAddress;
 use quietwire_tester::account::ElementCounts;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ use super::networks::{router_mac, routing};
 use super::vdev::free_huge_memory_mib;
 use crate::counts::of_agent;
 use crate::element::{Attachment, ElementContext, GuestSide, Plan, Process, run};
-use crate::error::{Fault, LabError};
+use crate::error::LabError;
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
     Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,

@@ -168,8 +168,8 @@ impl Traffic {
     /// # Errors
     /// [`FileError`], with file, line and key.
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let TrafficFile { traffic } = toml::from_str(text)
-            .map_err(|error| locate::of_toml(text, path, &error))?;
+        let TrafficFile { traffic } =
+            toml::from_str(text).map_err(|error| locate::of_toml(text, path, &error))?;
         match traffic.first_fault() {
             None => Ok(traffic),
             Some(mut fault) => {
