@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What every other crate may need: whose fault an error is, deadlines, processes and the formats of `/proc` that name them, lock
-//! files, the search of `PATH`, places in TOML files, rate limits, the size of a burst, what a forwarding thread does without
-//! frames, a fuzzer for tests.
+//! files, child processes that end in time, the search of `PATH`, places in TOML files, rate limits, the size of a burst, what a
+//! forwarding thread does without frames, a fuzzer for tests.
 //!
 //! Must not know anything above it: no packets, no DPDK, no machine.
 
@@ -16,6 +16,7 @@ pub mod proc;
 mod process;
 mod program;
 mod rate;
+pub mod supervised;
 
 pub use deadline::{Deadline, wait_until};
 pub use fault::Fault;

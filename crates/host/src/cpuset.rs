@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quietwire_base::ProcessId;
 
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskAffinity, TasksOnUndo};
 use crate::tasks::is_bound;
 use crate::threads::allowed_cpus;
-use quietwire_base::ProcessId;
 
 pub use residents::Residents;
 

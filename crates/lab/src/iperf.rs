@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::place::Place;
-use crate::spawn::{require, stop};
+use crate::spawn::require;
 
 /// Which way data go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -250,7 +250,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        match stop(&mut self.child, PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, PATIENCE) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => tracing::warn!("`{}` could not be ended: {error}", self.command),

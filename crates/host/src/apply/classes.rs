@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
+use quietwire_base::ProcessId;
+
 use super::outcome::Difference;
 use super::target::Target;
 use crate::CpuList;
@@ -13,7 +15,6 @@ use crate::journal::Journal;
 use crate::partition::{Class, Plan};
 use crate::resctrl::{Resctrl, Schemata};
 use crate::tasks;
-use quietwire_base::ProcessId;
 
 /// A class of service that is to be there; the default one has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]

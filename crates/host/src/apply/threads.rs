@@ -4,6 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
+
 use super::outcome::Difference;
 use super::target::Target;
 use crate::CpuList;
@@ -11,7 +13,6 @@ use crate::journal::{Change, Journal, TaskChange};
 use crate::partition::{Plan, Role};
 use crate::tasks::is_bound;
 use crate::tasks::{self, Task, is_data_plane_thread};
-use quietwire_base::ProcessId;
 
 /// Threads are to keep to other CPUs: those that the CPU sets, which are made before, do not keep off already.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
+
 use super::{Cpuset, CpusetError, Cpusets, GUESTS, Version, io_error};
 use crate::journal::{Change, Journal, TaskAffinity, TaskPlace};
 use crate::threads::{allowed_cpus, set_affinity, threads_of};
-use quietwire_base::ProcessId;
 
 const PROCESSES: &str = "cgroup.procs";
 
