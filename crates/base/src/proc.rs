@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The formats of `/proc/PID/stat`, `/proc/PID/status` and `/proc/locks`, each parsed here only (proc_pid_stat(5),
+//! The formats of `/proc/PID/stat`, `/proc/PID/status`, `/proc/cpuinfo` and `/proc/locks`, each parsed here only (proc_pid_stat(5),
 //! proc_pid_status(5), proc_locks(5)).
 
 use std::fs;
@@ -197,6 +197,15 @@ impl<'a> Status<'a> {
     }
 }
 
+/// Returns the value of the first line `KEY : VALUE` of the text of `/proc/cpuinfo`.
+#[must_use]
+pub fn cpuinfo_field<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
+    cpuinfo.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then_some(value.trim())
+    })
+}
+
 /// Returns the process that has an exclusive flock(2) on the file with this inode number, of the text of `/proc/locks`. `None` if
 /// there is none, or if files of two file systems have that number.
 #[must_use]
@@ -276,6 +285,14 @@ mod tests {
         assert!(Status::new("Kthread:\t1\nVmSize:\t1 kB\n").is_kernel_thread());
         assert!(!Status::new("Kthread:\t0\n").is_kernel_thread());
         assert!(Status::new("State:\tI (idle)\n").is_kernel_thread());
+    }
+
+    #[test]
+    fn a_field_of_the_first_processor_is_found() {
+        let text = "processor\t: 0\nmodel name\t: A: B\nflags : x\n\nprocessor\t: 1\n";
+        assert_eq!(cpuinfo_field(text, "model name"), Some("A: B"));
+        assert_eq!(cpuinfo_field(text, "processor"), Some("0"));
+        assert_eq!(cpuinfo_field(text, "model"), None);
     }
 
     #[test]

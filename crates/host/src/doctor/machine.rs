@@ -11,16 +11,10 @@ use std::str::FromStr;
 use quietwire_base::{find_program_in, is_program};
 
 use crate::CpuList;
+use crate::proc::{self, Mount};
 
 /// Where CPU topology and state are (Documentation/ABI/testing/sysfs-devices-system-cpu).
 const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
-
-/// One line of `/proc/mounts` (fstab(5)).
-pub(super) struct Mount {
-    pub(super) point: String,
-    pub(super) kind: String,
-    pub(super) options: Vec<String>,
-}
 
 /// The machine below a root directory. Remembers what could not be read.
 pub(super) struct Machine<'a> {
@@ -129,7 +123,7 @@ impl<'a> Machine<'a> {
     /// What `/proc/mounts` lists.
     pub(super) fn mounts(&self) -> Vec<Mount> {
         let text = self.text("/proc/mounts").unwrap_or_default();
-        text.lines().filter_map(mount).collect()
+        proc::mounts(&text).collect()
     }
 
     /// True when the kernel knows the file system `kind` (`/proc/filesystems`).
@@ -148,13 +142,4 @@ impl<'a> Machine<'a> {
     pub(super) fn is_executable(&self, path: &Path) -> bool {
         is_program(self.root, path)
     }
-}
-
-fn mount(line: &str) -> Option<Mount> {
-    let mut fields = line.split_whitespace().skip(1).map(str::to_owned);
-    Some(Mount {
-        point: fields.next()?,
-        kind: fields.next()?,
-        options: fields.next()?.split(',').map(str::to_owned).collect(),
-    })
 }

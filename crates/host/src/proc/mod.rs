@@ -3,6 +3,7 @@
 //! another machine can be read as well. The formats of single lines are in [`quietwire_base::proc`].
 
 mod interrupts;
+mod machine;
 mod thread;
 
 use std::fs;
@@ -13,6 +14,7 @@ use nix::errno::Errno;
 use quietwire_base::proc::read;
 
 pub use interrupts::{Line, PerCpu};
+pub use machine::{Mount, memory_mib, mounts};
 pub use thread::Thread;
 
 /// Returns true for the error of a file whose thread or process has ended: there is no such file, or it ended after the file was
