@@ -34,7 +34,6 @@ pub use error::Error;
 pub use mempool::Mempool;
 pub use port::{Guest, Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
 pub use quietwire_base::BURST_MAX;
-pub use quietwire_base::Fault;
 pub use registered::Registered;
 pub use segment::HeaderLengths;
 pub use uri::{PortUri, Role, UriError};

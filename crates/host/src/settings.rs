@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::journal::{Change, Journal};
+use crate::proc::memory_mib;
 
 /// Share of each second that real-time threads may run, microseconds; -1 for all of it (sched(7)).
 pub const REALTIME_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -88,11 +89,7 @@ pub fn huge_pages_free() -> io::Result<u64> {
 /// What the system said, or that the kernel does not tell.
 pub fn memory_available_mib() -> io::Result<u64> {
     let text = fs::read_to_string(MEMORY)?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
-        .map(|kib| kib / 1024)
+    memory_mib(&text, "MemAvailable")
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no MemAvailable in it"))
 }
 

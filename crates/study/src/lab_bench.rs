@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use quietwire_base::Fault;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::up::check_none_up;
 use quietwire_lab::{
-    Applied, Case, DeviceSpec, Fault, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
+    Applied, Case, DeviceSpec, ForwardingMode, IsolationPart, Lab, LabError, LabOptions,
     NeighbourSpec, Place, Setup, Stop, TESTER_PRIORITY,
 };
 use quietwire_search::procedure::Action;

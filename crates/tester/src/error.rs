@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Errors that prevent a trial. A failure of the tester during a trial is not an error: it makes the result invalid.
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 
 use crate::traffic::ReplayError;
 

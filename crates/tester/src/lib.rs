@@ -22,7 +22,6 @@ mod generator;
 mod judge;
 mod lane;
 mod latency;
-pub mod locate;
 mod pacer;
 mod pause;
 mod procedures;

@@ -4,12 +4,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
+
 use super::outcome::Difference;
 use super::target::Target;
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskChange};
 use crate::partition::{Plan, Role};
-use crate::process::{ProcessId, is_bound};
+use crate::tasks::is_bound;
 use crate::tasks::{self, Task, is_data_plane_thread};
 
 /// Threads are to keep to other CPUs: those that the CPU sets, which are made before, do not keep off already.

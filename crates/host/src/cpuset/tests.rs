@@ -3,9 +3,10 @@
 
 use std::process::Command;
 
+use quietwire_base::wait_until;
+
 use super::*;
 use crate::journal::{self, Undone};
-use crate::process::wait_until;
 
 /// CPU sets of this machine, and the right to change them: the machine has one tree of them, and what one test confines are
 /// another's processes too, also one of another program's.

@@ -3,6 +3,7 @@
 
 use super::Machine;
 use super::check::Check;
+use crate::proc::memory_mib;
 
 /// Under this, a study's processes do not fit, MiB.
 const MEMORY_LEAST_MIB: u64 = 512;
@@ -19,11 +20,7 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
 fn available(machine: &Machine) -> Check {
     const NAME: &str = "memory";
     let text = machine.text("/proc/meminfo").unwrap_or_default();
-    let available_kib: Option<u64> = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    let Some(mib) = available_kib.map(|kib| kib / 1024) else {
+    let Some(mib) = memory_mib(&text, "MemAvailable") else {
         return Check::unavailable(NAME, "/proc/meminfo doesn't say how much is available");
     };
     let seen = format!("{mib} MiB available");

@@ -2,6 +2,7 @@
 //! What is wished: `partition.toml`. Everything may be left out; what is left out is chosen.
 
 use quietwire_base::Idle;
+use quietwire_base::locate::{key_of, line_of};
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
@@ -177,7 +178,7 @@ impl Wishes {
     /// # Errors
     /// [`WishesError`]: line, key, and what is known.
     pub fn parse(text: &str) -> Result<Self, WishesError> {
-        toml::from_str(text).map_err(|error| WishesError::Syntax(error.to_string()))
+        toml::from_str(text).map_err(|error| WishesError::Syntax(located(text, &error)))
     }
 
     /// As `partition.toml`, without what is not wished.
@@ -194,6 +195,18 @@ impl Wishes {
             _ => true,
         });
         toml::to_string(&table).map_err(|error| WishesError::Syntax(error.to_string()))
+    }
+}
+
+/// What the TOML reader says, with line and key.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let Some(span) = error.span() else {
+        return error.message().to_owned();
+    };
+    let line = line_of(text, span.start);
+    match key_of(text, &span) {
+        key if key.is_empty() => format!("line {line}: {}", error.message()),
+        key => format!("line {line}, key '{key}': {}", error.message()),
     }
 }
 
@@ -219,5 +232,9 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("cpu") && error.contains("line 2"), "{error}");
+        assert!(
+            error.starts_with("line 2, key 'forwarding.cpu': "),
+            "{error}"
+        );
     }
 }

@@ -2,12 +2,12 @@
 //! Against a resctrl that keeps to the kernel's rules, and against the machine's own where it has one.
 
 use proptest::prelude::*;
+use quietwire_base::ProcessId;
 
 use super::fake::{FakeResctrl, Rules};
 use super::*;
 use crate::files::Disk;
 use crate::journal::{self, Journal, Undone};
-use crate::process::ProcessId;
 
 struct Rig {
     directory: tempfile::TempDir,

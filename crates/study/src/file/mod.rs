@@ -91,8 +91,8 @@ impl StudyFile {
     /// # Errors
     /// [`FileError`], with file, line and key.
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let mut file: Self = toml::from_str(text)
-            .map_err(|error| locate::of_toml(text, path, error.message(), error.span()))?;
+        let mut file: Self =
+            toml::from_str(text).map_err(|error| locate::of_toml(text, path, &error))?;
         file.add_tenants();
         match check::first_fault(&file) {
             None => Ok(file),

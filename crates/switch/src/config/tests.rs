@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 use quietwire_host::CpuList;
 
 use super::bridging::{BridgingSetting, FloodingSetting};

@@ -6,6 +6,7 @@ mod file;
 mod measure;
 mod missing;
 
+use quietwire_base::proc::cpuinfo_field;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencySummary;
@@ -160,10 +161,8 @@ impl TesterKind {
     #[must_use]
     pub fn cpu_model_here() -> String {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let named = text.lines().find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            (key.trim() == "model name").then(|| value.trim().to_owned())
-        });
-        named.unwrap_or_default()
+        cpuinfo_field(&text, "model name")
+            .unwrap_or_default()
+            .to_owned()
     }
 }

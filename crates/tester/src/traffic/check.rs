@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Consistency checks of a traffic description. Errors have the path of the key.
 
+use quietwire_base::locate::At::{self, Key};
+use quietwire_base::locate::Fault;
+
 use super::field::{EXPONENT_MAX, FLOWS_MAX, Order};
 use super::{Headers, Timing, Traffic};
-use crate::locate::At::{self, Key};
-use crate::locate::Fault;
 
 fn fault(path: &[At], message: impl Into<String>) -> Option<Fault> {
     Some(Fault {

@@ -18,6 +18,7 @@ mod tests;
 
 use std::path::Path;
 
+use quietwire_base::locate::{self, FileError};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use draw::mix;
@@ -34,7 +35,6 @@ pub use replay::{Capture, ReplayError};
 
 pub use headers::{Ethernet, Headers, Ipv4, Ipv6, TagType, Tcp, Udp, Vlan, Vxlan};
 
-use crate::locate::{self, FileError};
 use crate::trial::Directions;
 
 /// `[traffic]`: a description of traffic.
@@ -168,8 +168,8 @@ impl Traffic {
     /// # Errors
     /// [`FileError`] with file, line and key.
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let TrafficFile { traffic } = toml::from_str(text)
-            .map_err(|error| locate::of_toml(text, path, error.message(), error.span()))?;
+        let TrafficFile { traffic } =
+            toml::from_str(text).map_err(|error| locate::of_toml(text, path, &error))?;
         match traffic.first_fault() {
             None => Ok(traffic),
             Some(mut fault) => {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processes, told apart for good: a number may be used again, a number with its start time is not.
 
-use std::fs;
 use std::io;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+
+use crate::deadline::wait_until;
+use crate::proc::{self, Stat};
 
 /// One process, whatever happens to its number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,18 +22,16 @@ pub struct ProcessId {
     pub start_time: u64,
 }
 
-/// Where start_time stands behind the command's closing parenthesis, in fields.
-const START_TIME_FIELD: usize = 19;
+/// How long a killed process may take to go.
+const KILL_DEADLINE: Duration = Duration::from_secs(5);
 
 impl ProcessId {
     /// The process that has this number now; none when there is no such process, or it is a zombie.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
-        let fields = stat_fields(pid)?;
-        if matches!(fields.first()?.as_str(), "Z" | "X") {
-            return None;
-        }
-        let start_time = fields.get(START_TIME_FIELD)?.parse().ok()?;
+        let text = proc::read(&PathBuf::from(format!("/proc/{pid}/stat"))).ok()?;
+        let stat = Stat::parse(&text).filter(|stat| !stat.has_ended())?;
+        let start_time = stat.start_time()?;
         Some(Self { pid, start_time })
     }
 
@@ -75,44 +75,6 @@ impl ProcessId {
     }
 }
 
-/// How long a killed process may take to go.
-const KILL_DEADLINE: Duration = Duration::from_secs(5);
-
-/// Looks again and again until `condition` holds; false when it does not within `deadline`.
-pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
-    loop {
-        if condition() {
-            return true;
-        }
-        if began.elapsed() >= deadline {
-            return false;
-        }
-        sleep(Duration::from_millis(5));
-    }
-}
-
-/// Where flags stands behind the command's closing parenthesis, in fields.
-const FLAGS_FIELD: usize = 6;
-/// PF_NO_SETAFFINITY of the kernel's include/linux/sched.h: a kernel thread whose CPUs are not for us to choose.
-const NO_SET_AFFINITY: u64 = 0x0400_0000;
-
-/// True for a kernel thread that is bound to its CPUs: it cannot be moved, and need not be.
-#[must_use]
-pub fn is_bound(tid: i32) -> bool {
-    stat_fields(tid)
-        .and_then(|fields| fields.get(FLAGS_FIELD)?.parse::<u64>().ok())
-        .is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
-}
-
-/// Fields of `/proc/PID/stat` behind the command, state first.
-fn stat_fields(pid: i32) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command may hold anything, parentheses too: its end is the last one.
-    let fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-    Some(fields.map(str::to_owned).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -136,6 +98,28 @@ mod tests {
         child.wait().unwrap();
         assert!(ProcessId::own().unwrap().is_alive());
         assert_eq!(ProcessId::of(-1), None);
-        assert!(!is_bound(-1) && !is_bound(ProcessId::own().unwrap().pid));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_process() {
+        // A parenthesis, a newline, an octet that is no UTF-8.
+        let script = r#"use v5.10; $| = 1; open(my $comm, ">", "/proc/self/comm"); syswrite($comm, ") Z\n\xff"); close($comm); say "ready"; <STDIN>"#;
+        let mut child = Command::new("perl")
+            .args(["-e", script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        io::BufRead::read_line(
+            &mut io::BufReader::new(child.stdout.take().unwrap()),
+            &mut said,
+        )
+        .unwrap();
+        let id = ProcessId::of(i32::try_from(child.id()).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(said, "ready\n");
+        assert!(id.is_some());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{CpuId, CpuList};
+use crate::CpuId;
 
 /// Lines of `/proc/interrupts` or `/proc/softirqs`: counts of some CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,9 +22,9 @@ pub struct Line {
 }
 
 impl PerCpu {
-    /// Reads such a file, of which only the columns of `cpus` are kept. None when it has no heading.
+    /// Reads such a file, of which only the columns of some CPUs are kept. None when it has no heading.
     #[must_use]
-    pub fn parse(text: &str, cpus: &CpuList) -> Option<Self> {
+    pub fn parse(text: &str, is_wanted: impl Fn(CpuId) -> bool) -> Option<Self> {
         let mut lines = text.lines();
         let heading: Vec<CpuId> = lines
             .next()?
@@ -48,10 +48,21 @@ impl PerCpu {
             }
             let what = words.get(heading.len()..).unwrap_or_default().join(" ");
             let counts = heading.iter().copied().zip(counts);
-            let counts = counts.filter(|(cpu, _)| cpus.contains(*cpu)).collect();
+            let counts = counts.filter(|(cpu, _)| is_wanted(*cpu)).collect();
             found.insert(name.trim().to_owned(), Line { what, counts });
         }
         Some(Self { lines: found })
+    }
+
+    /// Returns the sum over all lines, by CPU.
+    #[must_use]
+    pub fn sums(&self) -> BTreeMap<CpuId, u64> {
+        let mut sums = BTreeMap::new();
+        for (cpu, count) in self.lines.values().flat_map(|line| &line.counts) {
+            let sum: &mut u64 = sums.entry(*cpu).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        sums
     }
 
     /// What came between an earlier look and this one, by line and CPU; lines without any are left out.
@@ -72,5 +83,36 @@ impl PerCpu {
             }
         }
         Self { lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &str = "           CPU0       CPU2\n  24:          1          0   IO-APIC   5-edge      ACPI: Ged\n LOC:         30         40   Local timer interrupts\n ERR:          7\n 25: 1\nnonsense\n 26: 1 many\n";
+
+    #[test]
+    fn lines_that_count_by_cpu_are_kept() {
+        let all = PerCpu::parse(TEXT, |_| true).unwrap();
+        let names: Vec<&String> = all.lines.keys().collect();
+        assert_eq!(names, ["24", "LOC"]);
+        assert_eq!(all.lines["24"].what, "IO-APIC 5-edge ACPI: Ged");
+        assert_eq!(all.sums(), BTreeMap::from([(CpuId(0), 31), (CpuId(2), 40)]));
+        let one = PerCpu::parse(TEXT, |cpu| cpu == CpuId(2)).unwrap();
+        assert_eq!(one.lines["LOC"].counts, BTreeMap::from([(CpuId(2), 40)]));
+        assert_eq!(PerCpu::parse("", |_| true), None);
+        assert_eq!(PerCpu::parse("24: 1 2 chip\n", |_| true), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "(CPU[0-9]{1,12} ){0,3}\n(.*: [0-9]{0,25} [0-9]{0,25}\n?){0,4}") {
+            if let Some(counts) = PerCpu::parse(&text, |_| true) {
+                let _ = (counts.sums(), counts.since(&counts));
+            }
+        }
     }
 }

@@ -66,18 +66,28 @@ pub struct Fault {
 
 /// The error for what the TOML reader found.
 #[must_use]
-pub fn of_toml(text: &str, path: &Path, message: &str, span: Option<Range<usize>>) -> FileError {
-    let key = match (&span, DeTable::parse(text)) {
-        (Some(span), Ok(table)) => key_at(table.get_ref(), span),
-        _ => String::new(),
-    };
-    wrong(
-        text,
-        path,
-        span.map_or(0, |span| span.start),
-        key,
-        message.to_owned(),
-    )
+pub fn of_toml(text: &str, path: &Path, error: &toml::de::Error) -> FileError {
+    let span = error.span();
+    let key = span
+        .as_ref()
+        .map_or_else(String::new, |span| key_of(text, span));
+    let offset = span.map_or(0, |span| span.start);
+    wrong(text, path, offset, key, error.message().to_owned())
+}
+
+/// Returns the way to the key whose name or value holds `span`, like `search.goal[1].loss-ratio`; empty if there is none, or the
+/// text is no TOML.
+#[must_use]
+pub fn key_of(text: &str, span: &Range<usize>) -> String {
+    DeTable::parse(text).map_or_else(|_| String::new(), |table| key_at(table.get_ref(), span))
+}
+
+/// Returns the line of an octet of a text, from 1.
+#[must_use]
+pub fn line_of(text: &str, offset: usize) -> usize {
+    let octets = text.as_bytes();
+    let before = octets.get(..offset).unwrap_or(octets);
+    1 + before.iter().filter(|octet| **octet == b'\n').count()
 }
 
 /// The error for what a check found.
@@ -94,7 +104,7 @@ fn wrong(text: &str, path: &Path, offset: usize, key: String, message: String) -
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     FileError::Wrong {
         path: path.to_owned(),
-        line: before.matches('\n').count() + 1,
+        line: line_of(text, offset),
         column: before[line_start..].chars().count() + 1,
         key,
         message,
@@ -160,5 +170,93 @@ fn key_in(value: &DeValue<'_>, span: &Range<usize>) -> Option<String> {
             }
         }),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    const TEXT: &str = "name = \"a\"\n\n[[goal]]\nratio = 1\n[[goal]]\nratio = [1, { deep = 2 }]\n";
+
+    fn shown(error: &FileError) -> String {
+        error.to_string()
+    }
+
+    #[test]
+    fn a_fault_is_where_its_value_begins() {
+        let path = Path::new("x.toml");
+        let way = [
+            At::Key("goal"),
+            At::Index(1),
+            At::Key("ratio"),
+            At::Index(1),
+            At::Key("deep"),
+        ];
+        let fault = |path: &[At]| Fault {
+            path: path.to_vec(),
+            message: "wrong".to_owned(),
+        };
+        let error = of_fault(TEXT, path, fault(&way));
+        assert_eq!(shown(&error), "x.toml:6:22: goal[1].ratio[1].deep: wrong");
+        // A value that is missing: where the nearest thing around it begins.
+        let error = of_fault(
+            TEXT,
+            path,
+            fault(&[At::Key("goal"), At::Index(0), At::Key("none")]),
+        );
+        assert!(
+            shown(&error).starts_with("x.toml:3:1: goal[0].none: "),
+            "{error}"
+        );
+        let error = of_fault("", path, fault(&[]));
+        assert_eq!(shown(&error), "x.toml:1:1: wrong");
+    }
+
+    #[test]
+    fn the_key_of_a_place_is_its_way_from_the_root() {
+        let at = |part: &str| {
+            let start = TEXT.find(part).unwrap();
+            key_of(TEXT, &(start..start + part.len()))
+        };
+        assert_eq!(at("name"), "name");
+        assert_eq!(at("\"a\""), "name");
+        assert_eq!(at("deep"), "goal[1].ratio[1].deep");
+        assert_eq!(key_of("a = ", &(0..1)), "");
+        let lines = [(0, 1), (10, 1), (11, 2), (12, 3), (10_000, 7)];
+        for (offset, line) in lines {
+            assert_eq!(line_of(TEXT, offset), line, "{offset}");
+        }
+    }
+
+    #[test]
+    fn what_the_reader_says_is_located() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Small {
+            #[expect(dead_code, reason = "only read from a file")]
+            number: u8,
+        }
+        let read = |text: &str| {
+            let error = toml::from_str::<Small>(text).unwrap_err();
+            shown(&of_toml(text, Path::new("x.toml"), &error))
+        };
+        assert!(read("number = 300").starts_with("x.toml:1:10: number: "));
+        assert!(read("number = 3\n\ncolour = 4").starts_with("x.toml:3:1: colour: "));
+        assert!(read("number = ").starts_with("x.toml:1:"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_and_no_place_makes_it_panic(text in "[a-c\\[\\]{}=.,\"'0-9\n ä]{0,40}", start in 0usize..50, length in 0usize..10) {
+            let _ = (key_of(&text, &(start..start + length)), line_of(&text, start));
+            let path = vec![At::Key("a"), At::Index(start), At::Key("b")];
+            let message = String::new();
+            let _ = of_fault(&text, Path::new("x"), Fault { path, message }).to_string();
+            let _ = wrong(&text, Path::new("x"), start, String::new(), String::new());
+        }
     }
 }
