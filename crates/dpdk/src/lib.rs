@@ -9,10 +9,12 @@
 //! last queue and handle are dropped).
 #![allow(unsafe_code)]
 
+mod bell;
 mod burst;
 pub mod cycles;
 mod eal;
 mod error;
+mod library_log;
 mod mempool;
 mod pcap;
 pub mod pci;
@@ -28,6 +30,7 @@ mod testing;
 pub mod thread;
 mod uri;
 
+pub use bell::Bell;
 pub use burst::{Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
