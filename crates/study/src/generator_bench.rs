@@ -84,10 +84,12 @@ impl GeneratorBench {
     /// # Errors
     /// [`TesterError::BadTrial`] for what takes somebody who can restart the device or empty its table.
     pub fn check_without_lab(file: &StudyFile) -> Result<(), TesterError> {
-        if file.reset.is_some() {
-            return Err(TesterError::BadTrial(
-                "reset: the device is not this program's to restart; run a study in which the lab starts it".to_owned(),
-            ));
+        let methods = file.methods().into_iter();
+        for method in methods {
+            if let Some(why) = method.needs_lab() {
+                let section = method.section();
+                return Err(TesterError::BadTrial(format!("{section}: {why}")));
+            }
         }
         if file.looks_for_addresses() && file.ageing_s().is_none() {
             return Err(TesterError::BadTrial(

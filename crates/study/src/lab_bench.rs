@@ -35,8 +35,9 @@ use crate::bench::{
     Seen,
 };
 use crate::executor::act;
-use crate::file::{ApplicationPlan, FrameSize, Mode, NeighboursIn, StudyFile, Switch};
+use crate::file::{FrameSize, Mode, NeighboursIn, StudyFile, Switch};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
+use crate::methods::ApplicationPlan;
 use crate::run::frames;
 use demand::{addresses, frame_size_max, memory_mib, neighbours};
 use subject::{LabDevice, Look, NotAlone, Subject, told};

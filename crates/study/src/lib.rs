@@ -14,6 +14,7 @@ mod file;
 mod generator_bench;
 mod highest_rate;
 mod lab_bench;
+mod methods;
 mod outlook;
 mod pause;
 mod plan;
@@ -34,18 +35,22 @@ pub use bench::{
     Seen, TcpSeen,
 };
 pub use file::{
-    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Case, Device,
-    FileError, ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection, LatencyProbe, Link,
-    LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent, Pinning, Published,
-    PublishedFigure, Ratio, ResetPlan, Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch,
-    SystemRecoveryPlan, TenantsPlan, TesterSettings, Topology, Traffic, Trials,
+    Case, Device, FileError, FrameSize, Idle, Link, MaxRate, Mode, Neighbours, NeighboursIn,
+    Percent, Pinning, Published, PublishedFigure, Ratio, SearchMethod, StudyFile, Switch,
+    TesterSettings, Topology, Traffic, Trials,
 };
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
 pub use quietwire_lab::{Intensity, RunningSwitch};
 
+pub use methods::{
+    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Estimate,
+    ForwardingRatePlan, Goal, LatencyPlanSection, LatencyProbe, LossDistributionPlan,
+    MeasuredMethod, RateSearch, ResetPlan, Search, SoakPlan, StepKind, Sweep, SystemRecoveryPlan,
+    TenantsPlan, measured_methods,
+};
 pub use outlook::{CaseOutlook, Outlook};
-pub use plan::{Estimate, StepKind, StepPlan};
+pub use plan::StepPlan;
 pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
 pub use ready::{Ready, ready, ready_made};
 pub use results::{

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::bench::{ApplicationSeen, Environment};
-use crate::file::{Case, FrameSize, StudyFile, TenantsPlan};
-use crate::plan::StepKind;
+use crate::file::{Case, FrameSize, StudyFile};
+use crate::methods::{StepKind, TenantsPlan};
 
 /// Everything in a store.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,8 +17,9 @@ use quietwire_tester::{IpVersion, LOW_RATE_PPS, MissingCalibration, Trial, Trial
 
 use crate::bench::{Bench, BenchError, CaseSpec, Seen};
 use crate::file::{Case, FrameSize, MaxRate, StudyFile};
+use crate::methods::{Asked, Found, Machine, Next, StepKind};
 use crate::pause;
-use crate::plan::{Asked, Found, Machine, Next, StepKind, StepPlan};
+use crate::plan::StepPlan;
 use crate::progress::{DeedEvent, Progress, TrialEvent};
 use crate::results::{RunEnd, outcome};
 use crate::store::{Store, StoreError};

@@ -2,7 +2,7 @@
 //! Rates: found, forwarded, lost.
 
 use maud::{Markup, html};
-use quietwire_study::{SearchMethod, StudyResults};
+use quietwire_study::StudyResults;
 use quietwire_tester::Directions;
 
 use super::words;
@@ -18,15 +18,10 @@ fn best_of(results: &StudyResults) -> Option<u32> {
 
 /// What the rates of goals are.
 fn found(results: &StudyResults) -> &'static str {
-    match results.file.search.as_ref().map(|search| search.method) {
-        None => "What was forwarded",
-        Some(SearchMethod::SingleRun) => "The highest rate at which a trial held",
-        Some(SearchMethod::BestOfN) => "The highest rate at which one of up to N trials held",
-        Some(SearchMethod::WorstOfN | SearchMethod::BestAndWorstOfN) => {
-            "The highest rate at which all of N trials held"
-        }
-        Some(SearchMethod::MlrSearch) => "The relevant lower bound of MLRsearch for each goal",
-    }
+    let search = results.file.search.as_ref();
+    search.map_or("What was forwarded", |search| {
+        search.method.rate_described()
+    })
 }
 
 /// Whether rates are looked for, or forwarded ones looked at.

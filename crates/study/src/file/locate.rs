@@ -2,4 +2,4 @@
 //! Where in a study file a fault is.
 
 pub use quietwire_tester::locate::FileError;
-pub(super) use quietwire_tester::locate::{At, Fault, of_fault, of_toml};
+pub(crate) use quietwire_tester::locate::{At, Fault, of_fault, of_toml};

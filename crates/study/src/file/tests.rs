@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::Estimate;
+use crate::methods::{Estimate, Sweep};
 use crate::tests::SMALL;
 
 fn parse(text: &str) -> Result<StudyFile, FileError> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json as json_value};
 use super::{Store, StoreError, compact, unix_ns};
 use crate::bench::{CaseLeftOut, Environment, Measured};
 use crate::file::FrameSize;
-use crate::plan::{Found, StepKind};
+use crate::methods::{Found, StepKind};
 use crate::results::{FAILED, RunEnd, UNAVAILABLE};
 
 /// What it is called where it cannot be stored, or read.

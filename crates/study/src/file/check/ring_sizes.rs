@@ -4,8 +4,8 @@
 use quietwire_base::Idle;
 
 use super::super::Device;
+use super::super::limits::{Checked, fault};
 use super::super::locate::At::Key;
-use super::limits::{Checked, fault};
 
 /// Largest ring that DPDK's drivers for these links take.
 pub(super) const RING_SIZE_MAX: u16 = 16_384;
