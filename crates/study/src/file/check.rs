@@ -252,7 +252,7 @@ fn cases(file: &StudyFile) -> Checked {
 /// How a case is isolated is said once: by the name of an isolation case, or as earlier versions had it.
 fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
     let names = || {
-        let all: Vec<&str> = isolation_cases().iter().map(|known| &*known.name).collect();
+        let all: Vec<&str> = isolation_cases().iter().map(|known| known.name).collect();
         all.join(", ")
     };
     let Some(name) = &case.isolation else {
@@ -373,7 +373,7 @@ fn kind(name: &str, path: &[At]) -> Checked {
     if NeighbourKind::named(name).is_some() {
         return Ok(());
     }
-    let all: Vec<&str> = neighbour_kinds().iter().map(|kind| &*kind.name).collect();
+    let all: Vec<&str> = neighbour_kinds().iter().map(|kind| kind.name).collect();
     fault(
         path,
         format!("there is no kind '{name}'; there are {}", all.join(", ")),

@@ -165,7 +165,7 @@ fn every_isolation_case_is_read_and_files_of_earlier_versions_mean_what_they_did
         assert_eq!(case.is_pinned(), known.name != "none");
         assert_eq!(
             case.keeps_others_off(),
-            !["none", "pinned"].contains(&known.name.as_str())
+            !["none", "pinned"].contains(&known.name)
         );
     }
     for (keys, pinned, apart) in [
@@ -724,7 +724,9 @@ fn a_device_may_be_any_topology_with_guests_and_chains() {
     let graph = device.graph().unwrap();
     assert_eq!((graph.guest_count(), graph.chains.len()), (6, 2));
     let trial = crate::run::frames(&file, &file.cases[0], FrameSize::default());
-    assert!(trial.traffic.unwrap().vxlan.is_some());
+    let text = "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n";
+    let described = quietwire_tester::traffic::Traffic::parse(text, Path::new("overlay")).unwrap();
+    assert_eq!(trial.traffic.as_deref(), Some(&described));
     // Written and read again it is the same.
     let text = toml::to_string(&file).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
