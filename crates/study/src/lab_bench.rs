@@ -440,6 +440,7 @@ fn open_tester(
         frame_size_max: frame_size_max(file),
         limits: Limits::default(),
         preparation,
+        idle: quietwire_tester::TesterIdle::default(),
     };
     let mut tester = Tester::open(eal, name, &ports, options)?;
     tester.wait_for_links(LINK_DEADLINE)?;
