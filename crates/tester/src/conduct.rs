@@ -12,14 +12,14 @@ use quietwire_dpdk::{PortStats, cycles};
 use crate::account::PortTotals;
 use crate::assemble::{LaneResult, assemble};
 use crate::clock::{ClockCheck, ticks_per_second};
-use crate::engine::{self, Signals, Timetable};
+use crate::engine::{self, Leave, Signals, Timetable};
 use crate::error::TesterError;
 use crate::frame::Epoch;
 use crate::judge::{Limits, judge};
 use crate::lane::Lane;
 use crate::pacer::{Pace, dealt};
 use crate::room::Room;
-use crate::tester::{Preparation, Ready, Tester};
+use crate::tester::{Ready, Tester, TesterIdle, TesterOptions};
 use crate::threads::{guard_realtime, run_threads};
 use crate::trial::{PortResult, Trial, TrialResult};
 use crate::watch::{Arrivals, Pulse, Slices};
@@ -73,7 +73,7 @@ impl Tester {
         let started = SystemTime::now() + until_start;
         let times = Timetable {
             times: self.ready.as_ref().and_then(Ready::times),
-            ..timetable(trial, epoch, course, preparation)
+            ..timetable(trial, epoch, course, &self.options)
         };
         let clock = ClockCheck::begin();
         let paired = self.paired();
@@ -267,7 +267,15 @@ fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
     }
 }
 
-fn timetable(trial: &Trial, epoch: Epoch, course: &Course, preparation: Preparation) -> Timetable {
+fn timetable(trial: &Trial, epoch: Epoch, course: &Course, options: &TesterOptions) -> Timetable {
+    let preparation = options.preparation;
+    let leave = match options.idle {
+        _ if course.watch == Watch::Silence => Leave::WhenIdle,
+        TesterIdle::Poll => Leave::Never,
+        // Without a schedule there is nothing to wait for.
+        TesterIdle::Sleep if course.pace == Pace::Unpaced => Leave::Never,
+        TesterIdle::Sleep => Leave::BetweenBursts,
+    };
     let ticks_per_second = ticks_per_second();
     let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
     let learning_end = cycles::now() + ticks(preparation.lead_s(trial));
@@ -302,6 +310,6 @@ fn timetable(trial: &Trial, epoch: Epoch, course: &Course, preparation: Preparat
         drain,
         drain_end: drain + if ends_with_frames { limit } else { end },
         ends_with_frames,
-        is_lenient: course.watch == Watch::Silence,
+        leave,
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use quietwire_dpdk::cycles;
 
@@ -39,8 +40,30 @@ pub(crate) struct Timetable {
     pub(crate) drain_end: u64,
     /// True if the transmission ends with the last frame instead of at a time.
     pub(crate) ends_with_frames: bool,
-    /// True if an idle thread sleeps briefly, so that other threads get its CPU.
-    pub(crate) is_lenient: bool,
+    /// When a thread leaves its CPU to others for a moment.
+    pub(crate) leave: Leave,
+}
+
+/// When a thread of the tester sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Never.
+    Never,
+    /// When there is nothing to do.
+    WhenIdle,
+    /// When nothing more is due and nothing more has come.
+    BetweenBursts,
+}
+
+impl Leave {
+    /// Returns how long to sleep after a turn of so many frames in its largest burst.
+    fn after(self, frames: u64) -> Option<Duration> {
+        match self {
+            Self::WhenIdle if frames == 0 => Some(Duration::from_micros(LENIENCE_US)),
+            Self::BetweenBursts if frames < TX_BURST => Some(Duration::from_micros(BETWEEN_US)),
+            Self::Never | Self::WhenIdle | Self::BetweenBursts => None,
+        }
+    }
 }
 
 /// Flags by which other threads control a running trial.
@@ -75,7 +98,21 @@ pub(crate) struct LoopHealth {
     pub(crate) ended: u64,
 }
 
-/// Frames that a late tester may send in a row to catch up, in addition to the burst that is due.
+impl LoopHealth {
+    /// Takes note of a time in which the thread did nothing; returns whether it is longer than `long`.
+    #[inline(always)]
+    fn is_long(&mut self, gap: u64, long: u64) -> bool {
+        self.longest_gap = self.longest_gap.max(gap);
+        let is_long = gap > long;
+        if is_long {
+            self.gaps_over_100us += 1;
+            self.gap_ticks += gap;
+        }
+        is_long
+    }
+}
+
+/// Frames that a late tester may send in a row to catch up, beside the burst that is due anyway.
 pub(crate) const CATCH_UP: u64 = 8 * TX_BURST;
 
 /// Interval of the link checks, microseconds.
@@ -92,7 +129,11 @@ const PAUSE_US: u64 = 500;
 /// Sleep interval of a lenient thread, microseconds. It is short enough for the receive rings to hold the frames that arrive meanwhile.
 const LENIENCE_US: u64 = 20;
 
-/// Returns how long a schedule may overrun its end to send frames that are due, ticks.
+/// How long a thread sleeps between bursts, microseconds: at 2 million frames per second 100 frames become due, fewer than may be
+/// sent in a row.
+const BETWEEN_US: u64 = 50;
+
+/// How long after its end a schedule may go on sending what is due, ticks.
 pub(crate) fn grace(ticks_per_second: u64) -> u64 {
     ticks_per_second / MICROSECOND_HZ * GRACE_US
 }
@@ -136,7 +177,7 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
     } else {
         times.drain_end
     };
-    drain(lanes, drain_end, signals, &mut health);
+    drain(lanes, drain_end, times.leave, signals, &mut health);
     for lane in lanes.iter_mut() {
         // Frames that arrived in time are received even if a stall lasted until the end.
         lane.end();
@@ -221,24 +262,17 @@ fn offer(
         if host_gap > health.longest_host_gap {
             health.longest_host_gap = host_gap;
         }
-        let (mut done, mut is_busy) = (true, false);
+        let (mut done, mut largest) = (true, 0);
         for lane in lanes.iter_mut() {
-            is_busy |= lane.transmit();
-            is_busy |= lane.receive(last);
+            largest = largest.max(lane.transmit()).max(lane.receive(last));
             done &= lane.is_done();
         }
         let now = cycles::now();
-        let gap = now - last;
-        last = now;
-        if gap > health.longest_gap {
-            health.longest_gap = gap;
-        }
-        if gap > long_gap {
-            health.gaps_over_100us += 1;
-            health.gap_ticks += gap;
-            // Receive first: more transmission would add frames to a ring that may be full.
+        if health.is_long(now - last, long_gap) {
+            // Before anything else is sent.
             lanes.iter_mut().for_each(Lane::empty_ring);
         }
+        last = now;
         if now >= next_look {
             next_look = now + look_interval;
             lanes.iter_mut().for_each(Lane::look_at_link);
@@ -246,13 +280,24 @@ fn offer(
         if (now >= end && done) || now >= limit || signals.ends_sending() {
             return;
         }
-        if times.is_lenient && !is_busy {
-            std::thread::sleep(std::time::Duration::from_micros(LENIENCE_US));
+        if let Some(pause) = times.leave.after(largest) {
+            std::thread::sleep(pause);
+            let woken = cycles::now();
+            if health.is_long(woken - last, long_gap) {
+                lanes.iter_mut().for_each(Lane::empty_ring);
+            }
+            last = woken;
         }
     }
 }
 
-fn drain(lanes: &mut [Lane<'_>], end: u64, signals: Signals<'_>, health: &mut LoopHealth) {
+fn drain(
+    lanes: &mut [Lane<'_>],
+    end: u64,
+    leave: Leave,
+    signals: Signals<'_>,
+    health: &mut LoopHealth,
+) {
     let mut last = cycles::now();
     loop {
         let now = cycles::now();
@@ -260,10 +305,38 @@ fn drain(lanes: &mut [Lane<'_>], end: u64, signals: Signals<'_>, health: &mut Lo
         if now >= end || signals.is_aborted() {
             return;
         }
-        for lane in lanes.iter_mut() {
-            lane.receive(now);
+        let received = lanes.iter_mut().map(|lane| lane.receive(now));
+        let largest = received.max().unwrap_or_default();
+        if leave == Leave::BetweenBursts
+            && let Some(pause) = leave.after(largest)
+        {
+            std::thread::sleep(pause);
         }
         last = cycles::now();
         health.longest_gap = health.longest_gap.max(last - now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_sleeps_only_if_it_may_and_nothing_more_can_be_waiting() {
+        let sleeps = |leave: Leave, frames| leave.after(frames).is_some();
+        for frames in [0, 1, TX_BURST - 1, TX_BURST] {
+            assert!(!sleeps(Leave::Never, frames));
+            assert_eq!(sleeps(Leave::WhenIdle, frames), frames == 0);
+            assert_eq!(sleeps(Leave::BetweenBursts, frames), frames < TX_BURST);
+        }
+    }
+
+    #[test]
+    fn a_gap_counts_as_long_above_the_limit_only() {
+        let mut health = LoopHealth::default();
+        assert!(!health.is_long(100, 100));
+        assert!(health.is_long(101, 100));
+        assert_eq!((health.gaps_over_100us, health.gap_ticks), (1, 101));
+        assert_eq!(health.longest_gap, 101);
     }
 }

@@ -230,28 +230,28 @@ impl<'port> Lane<'port> {
         self.pacer.as_ref().is_none_or(Pacer::is_done)
     }
 
-    /// Sends the frames due. Returns true if there were any.
+    /// Sends what is due, a burst at most; returns how many frames were.
     #[inline(always)]
-    pub(crate) fn transmit(&mut self) -> bool {
+    pub(crate) fn transmit(&mut self) -> u64 {
         let Some(pacer) = &mut self.pacer else {
-            return false;
+            return 0;
         };
         if !self.tx_burst.is_empty() {
             // Frames are left over only if a full queue makes the tester wait.
             self.tx.send(&mut self.tx_burst);
             if !self.tx_burst.is_empty() {
-                return false;
+                return 0;
             }
         }
         let now = cycles::now();
         let of_low_rate = now >= self.low_rate.next;
         let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
         if due.frames == 0 {
-            return false;
+            return 0;
         }
         if !self.tx_burst.allocate(self.pool, due.frames as usize) {
             self.sent.no_buffers += due.frames;
-            return true;
+            return due.frames;
         }
         if of_low_rate {
             self.low_rate.advance(now, due.late_frames > 0);
@@ -278,17 +278,18 @@ impl<'port> Lane<'port> {
             self.sent.refused += self.tx_burst.len() as u64;
             self.tx_burst.free();
         }
-        true
+        due.frames
     }
 
-    /// Receives frames. Returns true if there were any. `before` is a tick not later than now.
+    /// Receives what has come, a few bursts at most; returns how many frames have. `before` is a tick not later than now.
     #[inline(always)]
-    pub(crate) fn receive(&mut self, before: u64) -> bool {
-        for turn in 0..RX_BURSTS_A_TURN {
+    pub(crate) fn receive(&mut self, before: u64) -> u64 {
+        let mut all = 0;
+        for _ in 0..RX_BURSTS_A_TURN {
             let received = self.rx.receive(&mut self.rx_burst, RX_BURST);
             if received == 0 {
                 self.saw_empty(before);
-                return turn > 0;
+                return all;
             }
             // This CPU has just copied frames of shared memory, so they are in its cache.
             if !self.drops_when_full {
@@ -299,13 +300,14 @@ impl<'port> Lane<'port> {
             self.rx_burst.free();
             self.sent.check_ticks += cycles::now().saturating_sub(now);
             self.sent.checked += received as u64;
+            all += received as u64;
             self.backlog.take(received as u64);
             if received < RX_BURST {
                 self.saw_empty(before);
-                return true;
+                return all;
             }
         }
-        true
+        all
     }
 
     /// Records that the receive ring is empty.

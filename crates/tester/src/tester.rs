@@ -22,7 +22,7 @@ use crate::error::TesterError;
 use crate::pacer::Pace;
 use crate::trial::{Directions, Trial, TrialResult};
 
-pub use options::{Preparation, TesterOptions};
+pub use options::{Preparation, TesterIdle, TesterOptions};
 pub(crate) use ports::{TesterPort, peer_of};
 pub(crate) use ready::Ready;
 

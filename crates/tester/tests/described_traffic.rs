@@ -10,7 +10,7 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
     TesterOptions, Trial, TrialResult,
 };
 
@@ -57,6 +57,7 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
             learning_s: Some(0.05),
             settle_s: 0.02,
         },
+        idle: TesterIdle::default(),
     };
     let ports = [port("a", "server"), port("b", "client")];
     let tester = Tester::open(eal, pool, &ports, options).unwrap();

@@ -8,7 +8,7 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits, Preparation,
-    RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterOptions, Trial, TrialResult,
+    RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterIdle, TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
@@ -56,6 +56,7 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
             learning_s: Some(0.05),
             settle_s: 0.02,
         },
+        idle: TesterIdle::default(),
     };
     let tester = Tester::open(
         eal,
@@ -370,6 +371,7 @@ fn what_is_offered_is_seen_again() {
         frame_size_max: 1518,
         limits: Limits::default(),
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let port = |role: &str| -> (String, PortUri) {
         let path = directory.path().join("nobody.sock");

@@ -15,7 +15,7 @@ use quietwire_dpdk::{
 use quietwire_packet::update_checksum_u16;
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterError,
-    TesterOptions, Trial, TrialResult, Validity,
+    TesterIdle, TesterOptions, Trial, TrialResult, Validity,
 };
 
 /// Behaviour of the device.
@@ -265,6 +265,7 @@ fn what_cannot_be_is_told() {
             clock_error_ratio: 1.0,
         },
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let ports = [
         ("a".to_owned(), uri(&paths[0])),

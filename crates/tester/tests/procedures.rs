@@ -8,7 +8,7 @@ use std::time::Duration;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, StepDown, Tester,
-    TesterError, TesterOptions, Trial, Validity,
+    TesterError, TesterIdle, TesterOptions, Trial, Validity,
 };
 
 const LIMIT_S: f64 = 20.0;
@@ -56,6 +56,7 @@ fn open(eal: &Eal, pool: &str, ports: &[(String, PortUri)]) -> Tester {
             learning_s: Some(0.05),
             settle_s: 0.0,
         },
+        idle: TesterIdle::default(),
     };
     Tester::open(eal, pool, ports, options).unwrap()
 }

@@ -45,7 +45,7 @@ fn available(machine: &Inventory, setup: Option<&Setup>) -> Vec<&'static str> {
     let cases = isolation_cases().iter();
     cases
         .filter(|case| case.unavailable(machine, setup).is_none())
-        .map(|case| &*case.name)
+        .map(|case| case.name)
         .collect()
 }
 

@@ -2,4 +2,4 @@
 //! Where in a study file a fault is.
 
 pub use quietwire_base::locate::FileError;
-pub(super) use quietwire_base::locate::{At, Fault, of_fault, of_toml};
+pub(crate) use quietwire_base::locate::{At, Fault, of_fault, of_toml};

@@ -52,7 +52,7 @@ fn times() -> Timetable {
         drain: 0,
         drain_end: END + 1000,
         ends_with_frames: false,
-        is_lenient: false,
+        leave: crate::engine::Leave::Never,
     }
 }
 

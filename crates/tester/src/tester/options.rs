@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of a tester.
 
+use serde::{Deserialize, Serialize};
+
 use crate::judge::Limits;
 use crate::trial::Trial;
 
@@ -27,6 +29,20 @@ pub struct TesterOptions {
     pub limits: Limits,
     /// Preparation of the device before the traffic.
     pub preparation: Preparation,
+    /// Whether threads leave their CPU to others between bursts.
+    pub idle: TesterIdle,
+}
+
+/// What a thread of the tester does when nothing more is due and nothing more has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TesterIdle {
+    /// Poll again at once: the highest rates, and the least of the tester's own in latencies.
+    #[default]
+    Poll,
+    /// Sleep for 50 µs or more, so that other threads get a part of the CPU during a trial. Frames that become due meanwhile
+    /// leave in a burst, and latencies include the time until the thread wakes up.
+    Sleep,
 }
 
 /// Preparation of the device before the traffic of a trial.

@@ -2,8 +2,8 @@
 //! Sizes of rings.
 
 use super::super::Device;
+use super::super::limits::{Checked, fault};
 use super::super::locate::At::Key;
-use super::limits::{Checked, fault};
 
 /// Largest ring that DPDK's drivers for these links take.
 pub(super) const RING_SIZE_MAX: u16 = 16_384;

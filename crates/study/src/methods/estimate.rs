@@ -2,10 +2,13 @@
 //! How many trials a step takes, and how long.
 
 /// Lowest rate of an MLRsearch, as a part of the highest, where the file says nothing.
-pub(super) const MIN_RATE: f64 = 0.001;
+pub(crate) const MIN_RATE: f64 = 0.001;
 
 /// Level of confidence intervals, where the file says nothing.
-pub(super) const CONFIDENCE: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
+
+/// Longest counted part of a trial with `--quick`, seconds.
+pub(crate) const QUICK_DURATION_S: f64 = 0.15;
 
 /// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
 /// on a quiet device.
@@ -18,17 +21,30 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             trials: self.trials.saturating_add(other.trials),
             duration_s: self.duration_s + other.duration_s,
         }
     }
 
-    pub(super) fn times(self, times: u32) -> Self {
+    pub(crate) fn times(self, times: u32) -> Self {
         Self {
             trials: self.trials.saturating_mul(times),
             duration_s: self.duration_s * f64::from(times),
         }
+    }
+}
+
+/// Trials or actions of a halving search over `from` down to steps of `to`.
+pub(crate) fn halvings(from: f64, to: u32) -> f64 {
+    (from / f64::from(to)).log2().ceil().max(0.0) + 1.0
+}
+
+/// So many actions of so many seconds each.
+pub(crate) fn actions(count: f64, each_s: f64) -> Estimate {
+    Estimate {
+        trials: count as u32,
+        duration_s: count * each_s,
     }
 }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of values, and faults where they are exceeded.
 
-use super::super::locate::{At, Fault};
+use super::locate::{At, Fault};
 
 /// Longest counted part of a trial, seconds: over an hour is a slip of the keyboard.
-pub(super) const DURATION_S_MAX: f64 = 3600.0;
+pub(crate) const DURATION_S_MAX: f64 = 3600.0;
 
 /// Most rounds and repeats.
-pub(super) const REPEATS_MAX: u32 = 10_000;
+pub(crate) const REPEATS_MAX: u32 = 10_000;
 
 /// Most trials at one number of tenants.
-pub(super) const TRIALS_AT_NUMBER_MAX: u32 = 100;
+pub(crate) const TRIALS_AT_NUMBER_MAX: u32 = 100;
 
-pub(super) type Checked = Result<(), Fault>;
+pub(crate) type Checked = Result<(), Fault>;
 
-pub(super) fn fault(path: &[At], message: impl Into<String>) -> Checked {
+pub(crate) fn fault(path: &[At], message: impl Into<String>) -> Checked {
     Err(Fault {
         path: path.to_vec(),
         message: message.into(),
     })
 }
 
-pub(super) fn name(text: &str, path: &[At]) -> Checked {
+pub(crate) fn name(text: &str, path: &[At]) -> Checked {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
         return fault(
@@ -34,7 +34,7 @@ pub(super) fn name(text: &str, path: &[At]) -> Checked {
     Ok(())
 }
 
-pub(super) fn between(number: u32, low: u32, high: u32, path: &[At]) -> Checked {
+pub(crate) fn between(number: u32, low: u32, high: u32, path: &[At]) -> Checked {
     if (low..=high).contains(&number) {
         Ok(())
     } else {
@@ -42,7 +42,7 @@ pub(super) fn between(number: u32, low: u32, high: u32, path: &[At]) -> Checked 
     }
 }
 
-pub(super) fn duration(seconds: f64, path: &[At]) -> Checked {
+pub(crate) fn duration(seconds: f64, path: &[At]) -> Checked {
     if seconds > 0.0 && seconds <= DURATION_S_MAX {
         Ok(())
     } else {
@@ -53,7 +53,7 @@ pub(super) fn duration(seconds: f64, path: &[At]) -> Checked {
     }
 }
 
-pub(super) fn pause(seconds: f64, path: &[At]) -> Checked {
+pub(crate) fn pause(seconds: f64, path: &[At]) -> Checked {
     if (0.0..=DURATION_S_MAX).contains(&seconds) {
         Ok(())
     } else {

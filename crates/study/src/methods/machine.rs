@@ -4,8 +4,8 @@
 use quietwire_search::procedure::{Action, Observation, Procedure, ProcedureResult, ProcedureStep};
 use quietwire_search::{Findings, Method, Outcome, RecordError, Step, TrialRequest};
 
-use crate::bench::ApplicationSeen;
-use crate::file::ApplicationPlan;
+use super::application::ApplicationPlan;
+use super::application::seen::ApplicationSeen;
 
 /// A step at work: asks for a trial, is told the outcome, until it is done.
 pub(crate) enum Machine {
@@ -99,16 +99,16 @@ impl Machine {
 
 /// The same trial, a number of times or until one is good enough; an invalid one is made again so many times, then given up.
 pub(crate) struct Repeats {
-    pub(super) request: TrialRequest,
-    pub(super) left: u32,
+    pub(crate) request: TrialRequest,
+    pub(crate) left: u32,
     /// Part lost at which no other trial is wanted; none where all are.
-    pub(super) enough: Option<f64>,
-    pub(super) invalid_in_a_row: u32,
-    pub(super) max_invalid_repeats: u32,
+    pub(crate) enough: Option<f64>,
+    pub(crate) invalid_in_a_row: u32,
+    pub(crate) max_invalid_repeats: u32,
 }
 
 impl Repeats {
-    pub(super) fn record(&mut self, outcome: &Outcome) {
+    pub(crate) fn record(&mut self, outcome: &Outcome) {
         if matches!(outcome, Outcome::Invalid { .. })
             && self.invalid_in_a_row < self.max_invalid_repeats
         {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[application]`: what applications see of the device: TCP throughput and the round trip of an echo.
+//! The keys of `[application]`.
 
 use serde::{Deserialize, Serialize};
 

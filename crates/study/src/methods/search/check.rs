@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `[search]` may get wrong: keys that its method does not take or lacks, and numbers that it cannot work with.
 
+use std::collections::HashSet;
+
 use quietwire_search::{ConfigError, MlrGoal};
 
-use super::super::locate::At::{Index, Key};
-use super::super::study_file::{Goal, Search, StudyFile};
-use super::super::{Percent, SearchMethod};
-use super::limits::{Checked, duration, fault};
+use super::section::{Goal, Search};
+use crate::file::limits::{Checked, REPEATS_MAX, between, duration, fault, name};
+use crate::file::locate::At::{Index, Key};
+use crate::file::{Percent, SearchMethod, Trials};
 
 /// Fewer digits than this and the lowest rate of a search is no rate any more.
 const RESOLUTION_PERCENT_MIN: f64 = 0.001;
@@ -14,8 +16,50 @@ const RESOLUTION_PERCENT_MIN: f64 = 0.001;
 /// More trials than this at one rate are a study of their own.
 const TRIALS_AT_RATE_MAX: u32 = 100;
 
+/// The whole section.
+pub(super) fn search(trials: &Trials, search: &Search) -> Checked {
+    goals(search)?;
+    keys(search)?;
+    steps(search)?;
+    mlr_goals(trials, search)?;
+    repeats(search)
+}
+
+fn goals(search: &Search) -> Checked {
+    if search.goals.is_empty() {
+        return fault(
+            &[Key("search")],
+            "there is no goal; add a [[search.goal]] with a name and a loss-ratio",
+        );
+    }
+    let mut names = HashSet::new();
+    for (index, goal) in search.goals.iter().enumerate() {
+        let at = |key| [Key("search"), Key("goal"), Index(index), Key(key)];
+        name(&goal.name, &at("name"))?;
+        if !names.insert(&goal.name) {
+            return fault(
+                &at("name"),
+                format!(
+                    "two goals are called '{}'; call one something else",
+                    goal.name
+                ),
+            );
+        }
+        if !(0.0..1.0).contains(&goal.loss_ratio) {
+            return fault(
+                &at("loss-ratio"),
+                format!(
+                    "{} is not in [0, 1); 0 means no loss at all, 0.0001 means 0.01 %",
+                    goal.loss_ratio
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Every key that is there is one that the method takes.
-pub(super) fn keys(search: &Search) -> Checked {
+fn keys(search: &Search) -> Checked {
     use SearchMethod::{BestAndWorstOfN, BestOfN, MlrSearch, SingleRun, WorstOfN};
     let method = search.method;
     let of_n = [BestOfN, WorstOfN, BestAndWorstOfN];
@@ -92,7 +136,7 @@ fn mlr_key(goal: &Goal) -> Option<&'static str> {
 }
 
 /// The steps of the searches that step.
-pub(super) fn steps(search: &Search) -> Checked {
+fn steps(search: &Search) -> Checked {
     for (key, trials) in [
         ("best-of", search.best_of),
         ("trials-per-rate", search.trials_per_rate),
@@ -141,7 +185,7 @@ pub(super) fn steps(search: &Search) -> Checked {
 }
 
 /// The goals of an MLRsearch, with what they leave out filled in.
-pub(super) fn mlr_goals(file: &StudyFile, search: &Search) -> Checked {
+fn mlr_goals(trials: &Trials, search: &Search) -> Checked {
     if search.method != SearchMethod::MlrSearch {
         return Ok(());
     }
@@ -155,10 +199,7 @@ pub(super) fn mlr_goals(file: &StudyFile, search: &Search) -> Checked {
                 duration(seconds, &at(key))?;
             }
         }
-        let Err(error) = goal
-            .mlr(&file.trials)
-            .and_then(|goal| MlrGoal::validate(&goal))
-        else {
+        let Err(error) = goal.mlr(trials).and_then(|goal| MlrGoal::validate(&goal)) else {
             continue;
         };
         let key = match error {
@@ -171,4 +212,24 @@ pub(super) fn mlr_goals(file: &StudyFile, search: &Search) -> Checked {
         return fault(&at(key), error.to_string());
     }
     Ok(())
+}
+
+fn repeats(search: &Search) -> Checked {
+    match (search.repeats, search.confidence_percent) {
+        (Some(repeats), confidence) => {
+            between(repeats, 2, REPEATS_MAX, &[Key("search"), Key("repeats")])?;
+            match confidence.map(Percent::get) {
+                Some(percent) if percent >= 100.0 => fault(
+                    &[Key("search"), Key("confidence-percent")],
+                    "nothing is certain: write a level under 100, such as 95",
+                ),
+                _ => Ok(()),
+            }
+        }
+        (None, Some(_)) => fault(
+            &[Key("search"), Key("confidence-percent")],
+            "a single search has no confidence interval; add repeats = 10, or leave this out",
+        ),
+        (None, None) => Ok(()),
+    }
 }
