@@ -20,7 +20,7 @@ use quietwire_dpdk::PortUri;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibration, CalibrationOptions, Directions, FrameSizes, IpVersion, LatencySummary, Limits,
-    PERCENTILES, Preparation, Tester, TesterOptions, Trial,
+    PERCENTILES, Preparation, Tester, TesterIdle, TesterOptions, Trial,
 };
 
 const ROUNDS: u32 = 5;
@@ -59,6 +59,7 @@ fn main() {
         frame_size_max: 1518,
         limits: Limits::default(),
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let ports = [port("a", "server"), port("b", "client")];
     let mut tester = Tester::open(&eal, "tester", &ports, tester_options).unwrap();

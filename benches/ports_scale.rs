@@ -17,7 +17,8 @@ use common::switch::{self, Kind, Switch};
 use common::{DEADLINE, Machine, Options};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortUri, StartedPort};
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
+    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterIdle, TesterOptions,
+    Trial,
 };
 
 const PORTS: [usize; 5] = [2, 4, 8, 16, 32];
@@ -118,6 +119,7 @@ impl Bench {
             frame_size_max: 1518,
             limits: Limits::default(),
             preparation: Preparation::default(),
+            idle: TesterIdle::default(),
         };
         let pool = format!("tester{}", self.runs);
         let mut tester = Tester::open(&self.eal, &pool, ports, options).unwrap();

@@ -25,7 +25,7 @@ use quietwire_search::{
 };
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, SimOptions, SimulatedDevice, Tester,
-    TesterOptions, TrafficGenerator, Trial,
+    TesterIdle, TesterOptions, TrafficGenerator, Trial,
 };
 
 const ROUNDS: u32 = 20;
@@ -139,6 +139,7 @@ fn on_the_switch(options: &Options, turns: &mut Turns, run: &mut Run) {
         frame_size_max: 64,
         limits: Limits::default(),
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let mut tester = Tester::open(&eal, "tester", &ports, tester_options).unwrap();
     tester.wait_for_links(Duration::from_secs(10)).unwrap();

@@ -31,8 +31,8 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_host::journal::{self, Change, Journal};
-use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::{allowed_cpus, online_cpus, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};

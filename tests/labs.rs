@@ -17,8 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use own_loss::is_testers_own_loss;
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_host::partition::{Group, Plan, Role};
-use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::online_cpus;
 use quietwire_host::{CpuId, CpuList};
 use serde_json::{Value, json};

@@ -11,6 +11,8 @@ mod bench;
 mod changes;
 #[path = "switch_memif/gateways.rs"]
 mod gateways;
+#[path = "switch_memif/interrupts.rs"]
+mod interrupts;
 #[path = "switch_memif/load.rs"]
 mod load;
 #[path = "switch_memif/metrics.rs"]
@@ -32,7 +34,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use bench::{Bench, Neighbour, Peer, forwarding_cpu, frame, output, quietwire, until};
-use quietwire_switch::report::{FdbReport, PortReport, Role, StatsReport, ThreadReport};
+use quietwire_switch::report::{FdbReport, PortDrop, PortReport, Role, StatsReport, ThreadReport};
 
 /// Returns frames of different lengths and contents, the shortest only an Ethernet header.
 fn assorted_frames(count: usize, seed: usize) -> Vec<Vec<u8>> {
@@ -83,7 +85,7 @@ fn damaged_frames_are_counted_and_the_others_go_on() {
         a.send(&mixed);
         assert_eq!(b.receive(sound.len()), sound, "{arguments:?}");
         let ports: Vec<PortReport> = bench.show("ports");
-        assert_eq!(ports[0].counts.drops.short, 40);
+        assert_eq!(ports[0].counts.drops[PortDrop::Short], 40);
         assert_eq!(ports[0].counts.rx_frames, 80);
         assert_eq!(ports[1].counts.tx_frames, 40);
     }
@@ -152,9 +154,9 @@ fn a_bridge_learns_floods_and_filters() {
     let drops = &stats.ports[0].drops;
     assert_eq!(
         (
-            drops.reserved_address,
-            drops.filtered,
-            drops.short,
+            drops[PortDrop::ReservedAddress],
+            drops[PortDrop::Filtered],
+            drops[PortDrop::Short],
             drops.sum()
         ),
         (16, 1, 1, 18)

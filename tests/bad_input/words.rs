@@ -87,7 +87,10 @@ fn wrong_options_are_named() {
             &["--rate", "1k", "--ring-size", "1000"],
             "not a power of two",
         ),
-        (&["--rate", "1k", "--direction", "both"], "needs two ports"),
+        (
+            &["--rate", "1k", "--direction", "both"],
+            "requires two ports",
+        ),
         (
             &["--rate", "1k", "--port", "null:", "--port", "null:"],
             "one or two",

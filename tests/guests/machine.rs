@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use quietwire_host::process::wait_until;
+use quietwire_base::wait_until;
 
 use crate::rig::{DEADLINE, image};
 use crate::switches::run;

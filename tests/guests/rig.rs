@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use quietwire_host::process::wait_until;
+use quietwire_base::wait_until;
 use quietwire_host::threads::online_cpus;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::guest::{

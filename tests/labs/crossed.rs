@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use quietwire_host::process::{ProcessId, wait_until};
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_lab::topology::{CATALOG, Chains};
 use serde_json::Value;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::openpty;
 use nix::sys::termios::{LocalFlags, tcgetattr};
-use quietwire_host::process::{ProcessId, wait_until};
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_lab::guest::Image;
 use quietwire_lab::topology::CATALOG;
 use serde_json::Value;

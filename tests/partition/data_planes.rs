@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use quietwire_host::process::ProcessId;
+use quietwire_base::ProcessId;
 use quietwire_host::tasks::DataPlane;
 
 use crate::rig::{Checks, Machine, SETS, allowed, forwards_for, settings, until};

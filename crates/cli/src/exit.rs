@@ -2,12 +2,14 @@
 //! Conversion of errors to messages and exit codes: 1 for a failure, 2 for bad input, 3 for a missing requirement of the
 //! machine.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
+use quietwire_base::proc::{self, Status};
 use quietwire_host::settings;
 use quietwire_lab::LabError;
 use quietwire_lab::topology::TopologyError;
@@ -22,9 +24,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// # Errors
 /// A signal handler cannot be installed.
 pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let text = proc::read(Path::new("/proc/self/status")).unwrap_or_default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        if signal == SIGHUP && is_ignored(&status, signal) {
+        if signal == SIGHUP && is_ignored(&text, signal) {
             continue;
         }
         signal_hook::flag::register(signal, Arc::clone(flag))
@@ -33,11 +35,9 @@ pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a signal is in the mask `SigIgn` of `/proc/self/status` (proc_pid_status(5)).
 fn is_ignored(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+    let ignored = Status::new(status).ignored_signals();
+    ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 /// Bad input of the caller (exit code 2).
@@ -64,14 +64,6 @@ fn of_fault(fault: Fault) -> u8 {
         Fault::BadInput => BAD_INPUT,
         Fault::Lacks => LACKS,
         Fault::Failed => FAILED,
-    }
-}
-
-fn of_lab_fault(fault: quietwire_lab::Fault) -> u8 {
-    match fault {
-        quietwire_lab::Fault::BadInput => BAD_INPUT,
-        quietwire_lab::Fault::Lacks => LACKS,
-        quietwire_lab::Fault::Failed => FAILED,
     }
 }
 
@@ -130,10 +122,10 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<LabBenchError>() {
-            return of_lab_fault(error.fault());
+            return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<LabError>() {
-            return of_lab_fault(error.fault());
+            return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<StoreError>() {
             return of_store(error);

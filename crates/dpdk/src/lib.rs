@@ -9,10 +9,12 @@
 //! last queue and handle are dropped).
 #![allow(unsafe_code)]
 
+mod bell;
 mod burst;
 pub mod cycles;
 mod eal;
 mod error;
+mod library_log;
 mod mempool;
 mod pcap;
 pub mod pci;
@@ -28,13 +30,13 @@ mod testing;
 pub mod thread;
 mod uri;
 
+pub use bell::Bell;
 pub use burst::{Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
 pub use mempool::Mempool;
 pub use port::{Guest, Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
 pub use quietwire_base::BURST_MAX;
-pub use quietwire_base::Fault;
 pub use registered::Registered;
 pub use segment::HeaderLengths;
 pub use uri::{PortUri, Role, UriError};

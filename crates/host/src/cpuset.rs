@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quietwire_base::ProcessId;
 
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskAffinity, TasksOnUndo};
-use crate::process::{ProcessId, is_bound};
+use crate::proc;
+use crate::tasks::is_bound;
 use crate::threads::allowed_cpus;
 
 pub use residents::Residents;
@@ -97,20 +99,16 @@ impl Cpusets {
         let path = root.join("proc/self/mounts");
         let mounts = fs::read_to_string(&path).map_err(io_error(&path, "reading the mounts"))?;
         let mut unified = None;
-        for line in mounts.lines() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let [_, mount, kind, options, ..] = fields.as_slice() else {
-                continue;
-            };
-            let mount = root.join(mount.trim_start_matches('/'));
-            match *kind {
-                "cgroup" if options.split(',').any(|option| option == "cpuset") => {
+        for mount in proc::mounts(&mounts) {
+            let point = root.join(mount.point.trim_start_matches('/'));
+            match mount.kind.as_str() {
+                "cgroup" if mount.has("cpuset") => {
                     return Ok(Self {
-                        mount,
+                        mount: point,
                         version: Version::V1,
                     });
                 }
-                "cgroup2" => unified = Some(mount),
+                "cgroup2" => unified = Some(point),
                 _ => {}
             }
         }

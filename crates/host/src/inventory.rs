@@ -9,9 +9,11 @@ mod topology;
 
 use std::path::Path;
 
+use quietwire_base::proc::cpuinfo_field;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::{Cpusets, Version};
+use crate::proc;
 use crate::tree::Tree;
 use crate::{CpuId, CpuList};
 
@@ -109,12 +111,7 @@ impl Inventory {
     pub(crate) fn read_tree(tree: &Tree) -> Self {
         let list = |path: &str| tree.value::<CpuList>(path);
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
-        let cpu_field = |key: &str| {
-            cpuinfo.lines().find_map(|line| {
-                let (name, value) = line.split_once(':')?;
-                (name.trim() == key).then(|| value.trim().to_owned())
-            })
-        };
+        let cpu_field = |key: &str| cpuinfo_field(&cpuinfo, key).map(str::to_owned);
         let flags = cpu_field("flags");
         let pages = "sys/kernel/mm/hugepages/hugepages-2048kB";
         let cpus = topology::cpus(tree);
@@ -143,7 +140,7 @@ impl Inventory {
             governor: tree.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             memory_mib: tree
                 .text("proc/meminfo")
-                .and_then(|meminfo| topology::memory_mib(&meminfo, "MemTotal:")),
+                .and_then(|meminfo| proc::memory_mib(&meminfo, "MemTotal")),
             huge_pages_2mib: tree
                 .value(&format!("{pages}/nr_hugepages"))
                 .zip(tree.value(&format!("{pages}/free_hugepages"))),
@@ -260,14 +257,8 @@ pub enum Vendor {
 /// Reads the files that [`Cpusets`] reads on its own, so that a recording contains them.
 fn keep_mounts(tree: &Tree) {
     let mounts = tree.text("proc/self/mounts").unwrap_or_default();
-    let unified = mounts.lines().filter_map(|line| {
-        let [_, mount, "cgroup2", ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        Some(mount)
-    });
-    for mount in unified {
-        let mount = mount.trim_start_matches('/');
+    for mount in proc::mounts(&mounts).filter(|mount| mount.kind == "cgroup2") {
+        let mount = mount.point.trim_start_matches('/');
         let _ = tree.text(&format!("{mount}/cgroup.controllers"));
     }
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use nix::time::{ClockId, clock_gettime};
+use quietwire_base::proc::{Status, read};
 use serde::Serialize;
 
-use crate::verify::PerCpu;
+use crate::proc::{Line, PerCpu};
 use crate::{CpuId, CpuList};
 
 use tracer::THREAD;
@@ -157,13 +158,13 @@ fn counts(root: &Path, cpus: &CpuList) -> Vec<PerCpu> {
         .iter()
         .map(|file| {
             let text = fs::read_to_string(root.join(file)).unwrap_or_default();
-            PerCpu::parse(&text, cpus).unwrap_or_default()
+            PerCpu::parse(&text, |cpu| cpus.contains(cpu)).unwrap_or_default()
         })
         .collect()
 }
 
 fn of_cpu(counts: &PerCpu, cpu: CpuId) -> Vec<(String, u64)> {
-    let of_line = |(name, line): (&String, &crate::verify::Line)| {
+    let of_line = |(name, line): (&String, &Line)| {
         let count = *line.counts.get(&cpu)?;
         let name = if line.what.is_empty() {
             name.clone()
@@ -192,11 +193,8 @@ fn now_ns() -> io::Result<u64> {
 }
 
 fn forced_switches() -> Option<u64> {
-    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
-    line.trim().parse().ok()
+    let text = read(Path::new("/proc/thread-self/status")).ok()?;
+    Status::new(&text).involuntary_switches()
 }
 
 fn on_cpu(cpu: CpuId, duration: Duration, stop: &AtomicBool) -> io::Result<Measured> {

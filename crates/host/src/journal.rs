@@ -15,10 +15,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
-use crate::process::ProcessId;
 
 pub use undo::{undo, undo_in};
 

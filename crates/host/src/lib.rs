@@ -15,7 +15,7 @@ pub mod journal;
 #[cfg(any(test, feature = "machines"))]
 pub mod machines;
 pub mod partition;
-pub mod process;
+pub mod proc;
 pub mod recording;
 pub mod render;
 pub mod resctrl;

@@ -558,7 +558,8 @@ impl Machine {
         );
         let online = self.online();
         let counts = " 0".repeat(online.len());
-        let mut interrupts = String::new();
+        let heading = online.iter().map(|cpu| format!(" CPU{cpu}"));
+        let mut interrupts = heading.collect::<String>() + "\n";
         for (number, name) in [(8, "rtc0"), (9, "acpi"), (24, "nic-0"), (25, "nic-1")] {
             interrupts += &format!("{number:>4}:{counts}  IR-PCI-MSI 524288-edge      {name}\n");
             files.write(

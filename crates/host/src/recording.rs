@@ -15,6 +15,7 @@ use tar::{Archive, Builder, EntryType, Header};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::inventory::Inventory;
+use crate::proc::{Mount, mounts};
 use crate::tree::{Entry, Tree};
 
 /// Errors of recordings.
@@ -162,7 +163,7 @@ fn without_secrets(path: &str, text: &str) -> String {
             let words: Vec<&str> = words.filter(|word| is_recorded(word)).collect();
             words.join(" ") + "\n"
         }
-        "proc/self/mounts" => text.lines().filter_map(mount).collect(),
+        "proc/self/mounts" => mounts(text).filter_map(|mount| line_of(&mount)).collect(),
         // The text after the numbers identifies who built the kernel.
         "proc/sys/kernel/osrelease" => {
             let is_number = |c: char| c.is_ascii_digit() || c == '.';
@@ -181,16 +182,18 @@ fn is_recorded(word: &str) -> bool {
 }
 
 /// Returns a line of the mounts without its device and without option values that may identify the machine.
-fn mount(line: &str) -> Option<String> {
-    let [_, place, kind, options, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-        return None;
-    };
-    let options = options.split(',');
-    let plain = |option: &&str| !option.contains('=') || option.starts_with(PAGE_SIZE);
-    let options: Vec<&str> = options.filter(plain).collect();
+fn line_of(mount: &Mount) -> Option<String> {
+    let (point, kind) = (mount.escaped_point(), &mount.kind);
+    let plain = |option: &&String| !option.contains('=') || option.starts_with(PAGE_SIZE);
+    let options: Vec<&str> = mount
+        .options
+        .iter()
+        .filter(plain)
+        .map(String::as_str)
+        .collect();
     let options = options.join(",");
-    let is_recorded = FILE_SYSTEMS.contains(&kind);
-    is_recorded.then(|| format!("{kind} {place} {kind} {options} 0 0\n"))
+    let is_recorded = FILE_SYSTEMS.contains(&kind.as_str());
+    is_recorded.then(|| format!("{kind} {point} {kind} {options} 0 0\n"))
 }
 
 /// Root directory of a machine's files: a directory, or a temporary directory with an unpacked recording.

@@ -14,6 +14,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, text};
+use crate::proc;
 
 pub use groups::{Group, Monitor};
 pub use info::{BandwidthInfo, CacheInfo, Info, MonitorInfo};
@@ -34,11 +35,9 @@ impl Resctrl {
     #[must_use]
     pub fn find(files: &dyn Files, root: &Path) -> Option<Self> {
         let mounts = text(files, &root.join("proc/self/mounts")).unwrap_or_default();
-        let mounted = mounts.lines().find_map(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let mount = fields.next()?;
-            (fields.next()? == "resctrl").then(|| root.join(mount.trim_start_matches('/')))
-        });
+        let mounted = proc::mounts(&mounts)
+            .find(|mount| mount.kind == "resctrl")
+            .map(|mount| root.join(mount.point.trim_start_matches('/')));
         let mount = mounted.unwrap_or_else(|| root.join(MOUNT));
         text(files, &mount.join("schemata"))?;
         Some(Self { mount })

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::journal::{Change, Journal};
+use crate::proc::memory_mib;
 
 /// Run time of real-time threads per period, microseconds; -1 for no limit (sched(7)).
 pub const REALTIME_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -88,17 +89,12 @@ pub fn huge_pages_free() -> io::Result<u64> {
 /// Error of the operating system, or a missing value.
 pub fn memory_available_mib() -> io::Result<u64> {
     let text = fs::read_to_string(MEMORY)?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
-        .map(|kib| kib / 1024)
-        .ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the file has no line MemAvailable",
-            )
-        })
+    memory_mib(&text, "MemAvailable").ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the file has no line MemAvailable",
+        )
+    })
 }
 
 /// Reads a number from a kernel file.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All threads of the machine: CPU affinity, context switches and the data plane of forwarding threads.
 
-use std::fs;
 use std::path::Path;
 
+use quietwire_base::proc::{Stat, Status};
 use serde::Serialize;
 
 use crate::CpuList;
+use crate::proc::{self, Thread};
 
 /// Data plane of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -107,85 +108,51 @@ pub struct Task {
 #[must_use]
 pub fn all(root: &Path) -> Vec<Task> {
     let mut tasks = Vec::new();
-    for pid in numbers(&root.join("proc")) {
-        let directory = root.join(format!("proc/{pid}/task"));
-        let process = fs::read_to_string(root.join(format!("proc/{pid}/comm")));
-        let process = process.unwrap_or_default();
-        for tid in numbers(&directory) {
-            let status = fs::read_to_string(directory.join(format!("{tid}/status")));
-            tasks.extend(
-                status
-                    .ok()
-                    .and_then(|status| task(pid, tid, process.trim(), &status)),
-            );
-        }
+    for pid in proc::processes(root) {
+        let process = proc::process_name(root, pid);
+        let threads = proc::threads(root, pid).unwrap_or_default();
+        tasks.extend(threads.iter().filter_map(|thread| {
+            let status = thread.status().ok()?;
+            task(pid, thread.tid(), &process, &Status::new(&status))
+        }));
     }
     tasks
 }
-
-/// PF_NO_SETAFFINITY of the kernel's include/linux/sched.h: its CPUs are the kernel's to choose.
-const NO_SET_AFFINITY: u64 = 0x0400_0000;
-/// Where the flags stand in `stat` behind the command, in fields (proc_pid_stat(5)).
-const FLAGS_FIELD: usize = 6;
 
 impl Task {
     /// Whether the kernel does not let it be given other CPUs, as it is with workers and rescuers of its work queues.
     #[must_use]
     pub fn is_bound(&self, root: &Path) -> bool {
-        let file = root.join(format!("proc/{}/task/{}/stat", self.pid, self.tid));
-        let stat = fs::read_to_string(file).unwrap_or_default();
-        // The command may hold anything, parentheses too: its end is the last one.
-        let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
-        let flags = fields.and_then(|fields| fields.split_whitespace().nth(FLAGS_FIELD));
-        flags
-            .and_then(|flags| flags.parse::<u64>().ok())
-            .is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
+        is_bound_by(&Thread::of(root, self.pid, self.tid))
     }
 }
 
-/// Numbers that name entries of a directory, in order.
-fn numbers(directory: &Path) -> Vec<i32> {
-    let mut numbers: Vec<i32> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    numbers.sort_unstable();
-    numbers
+fn is_bound_by(thread: &Thread) -> bool {
+    let text = thread.stat().unwrap_or_default();
+    Stat::parse(&text).is_some_and(|stat| stat.is_bound())
 }
 
-fn task(pid: i32, tid: i32, process: &str, status: &str) -> Option<Task> {
-    let (mut name, mut cpus) = (None, None);
-    let (mut voluntary_switches, mut involuntary_switches) = (0, 0);
-    let (mut has_memory, mut is_kthread) = (false, None);
-    for line in status.lines() {
-        let Some((key, value)) = line.split_once(':') else {
-            continue;
-        };
-        let value = value.trim();
-        match key {
-            "Name" => name = Some(value.to_owned()),
-            "Cpus_allowed_list" => cpus = value.parse().ok(),
-            "voluntary_ctxt_switches" => voluntary_switches = value.parse().unwrap_or(0),
-            "nonvoluntary_ctxt_switches" => involuntary_switches = value.parse().unwrap_or(0),
-            "VmSize" => has_memory = true,
-            "Kthread" => is_kthread = Some(value == "1"),
-            // A zombie has no memory either, and runs nowhere.
-            "State" if value.starts_with(['Z', 'X']) => return None,
-            _ => {}
-        }
+/// Returns true for a thread of the running machine whose CPUs only the kernel chooses: it cannot be moved, and need not be.
+#[must_use]
+pub fn is_bound(tid: i32) -> bool {
+    is_bound_by(&Thread::numbered(Path::new("/"), tid))
+}
+
+fn task(pid: i32, tid: i32, process: &str, status: &Status<'_>) -> Option<Task> {
+    // A zombie runs nowhere.
+    if status.has_ended() {
+        return None;
     }
-    let name = name?;
+    let name = status.name()?;
     Some(Task {
         pid,
         tid,
         forwards_for: forwards_for(&name, process),
         name,
-        cpus: cpus?,
-        // Kernels before 6.8 do not say `Kthread`; their threads have no memory of their own.
-        is_kernel: is_kthread.unwrap_or(!has_memory),
-        voluntary_switches,
-        involuntary_switches,
+        cpus: status.allowed_cpus()?.parse().ok()?,
+        is_kernel: status.is_kernel_thread(),
+        voluntary_switches: status.voluntary_switches().unwrap_or(0),
+        involuntary_switches: status.involuntary_switches().unwrap_or(0),
     })
 }
 
@@ -226,6 +193,12 @@ mod tests {
             assert!(is_data_plane_thread(name), "{name}");
         }
         assert!(!is_data_plane_thread("bash"));
+    }
+
+    #[test]
+    fn no_process_and_no_program_is_bound() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!is_bound(-1) && !is_bound(own));
     }
 
     #[test]

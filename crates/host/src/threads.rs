@@ -2,16 +2,15 @@
 //! Online CPUs, and the CPU affinity of the threads of a process.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use quietwire_base::proc::Status;
 
 use crate::CpuList;
-
-/// ESRCH of errno(3): what reading a file of `/proc` gives when its thread ended after the file was opened.
-const ENDED: i32 = 3;
+use crate::proc::{self, Thread, has_ended};
 
 /// A kernel file that could not be read or parsed.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +58,7 @@ pub fn online_cpus(root: &Path) -> Result<CpuList, ReadError> {
 /// # Errors
 /// [`ReadError`] if the directory or a thread's file cannot be read.
 pub fn own_threads(root: &Path) -> Result<Vec<ThreadCpus>, ReadError> {
-    threads_below(&root.join("proc/self/task"))
+    listed(&root.join("proc/self/task"), proc::own_threads(root))
 }
 
 /// Returns the threads of a process from `/proc/PID/task` below `root`, sorted by thread ID.
@@ -67,14 +66,15 @@ pub fn own_threads(root: &Path) -> Result<Vec<ThreadCpus>, ReadError> {
 /// # Errors
 /// Errors of [`own_threads`], and a process that does not exist.
 pub fn threads_of(root: &Path, pid: u32) -> Result<Vec<ThreadCpus>, ReadError> {
-    threads_below(&root.join(format!("proc/{pid}/task")))
+    let path = root.join(format!("proc/{pid}/task"));
+    let pid = i32::try_from(pid).map_err(|cause| unreadable(&path, cause))?;
+    listed(&path, proc::threads(root, pid))
 }
 
 /// Returns the CPU affinity of a task. `None` if it has ended.
 #[must_use]
 pub fn allowed_cpus(root: &Path, tid: i32) -> Option<CpuList> {
-    let directory = root.join(format!("proc/{tid}"));
-    Some(thread(&directory, tid).ok()??.cpus)
+    Some(cpus_of(&Thread::numbered(root, tid)).ok()??.cpus)
 }
 
 /// Restricts a thread to `cpus` (sched_setaffinity(2)).
@@ -89,38 +89,32 @@ pub fn set_affinity(tid: i32, cpus: &CpuList) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(tid), &set)?)
 }
 
-fn threads_below(tasks: &Path) -> Result<Vec<ThreadCpus>, ReadError> {
-    let mut threads = Vec::new();
-    for entry in fs::read_dir(tasks).map_err(|cause| unreadable(tasks, cause))? {
-        let entry = entry.map_err(|cause| unreadable(tasks, cause))?;
-        let Some(tid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
-            continue;
-        };
-        threads.extend(thread(&entry.path(), tid)?);
+fn listed(path: &Path, threads: io::Result<Vec<Thread>>) -> Result<Vec<ThreadCpus>, ReadError> {
+    let mut found = Vec::new();
+    for thread in threads.map_err(|cause| unreadable(path, cause))? {
+        found.extend(cpus_of(&thread)?);
     }
-    threads.sort_by_key(|thread| thread.tid);
-    Ok(threads)
+    Ok(found)
 }
 
-fn thread(directory: &Path, tid: i32) -> Result<Option<ThreadCpus>, ReadError> {
-    let path = directory.join("status");
-    let status = match fs::read_to_string(&path) {
-        Ok(status) => status,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.raw_os_error() == Some(ENDED) => return Ok(None),
-        Err(error) => return Err(unreadable(&path, error)),
+/// None for a thread that has ended.
+fn cpus_of(thread: &Thread) -> Result<Option<ThreadCpus>, ReadError> {
+    let path = thread.path("status");
+    let text = match thread.status() {
+        Err(error) if has_ended(&error) => return Ok(None),
+        read => read.map_err(|cause| unreadable(&path, cause))?,
     };
-    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-    let cpus = field("Cpus_allowed_list:")
+    let status = Status::new(&text);
+    let cpus = status
+        .allowed_cpus()
         .ok_or_else(|| unreadable(&path, "it has no line 'Cpus_allowed_list'"))?
         .parse()
         .map_err(|cause| unreadable(&path, cause))?;
-    let name = field("Name:").unwrap_or_default().trim().to_owned();
-    Ok(Some(ThreadCpus { tid, name, cpus }))
+    Ok(Some(ThreadCpus {
+        tid: thread.tid(),
+        name: status.name().unwrap_or_default(),
+        cpus,
+    }))
 }
 
 #[cfg(test)]

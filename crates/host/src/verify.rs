@@ -28,7 +28,7 @@ use std::path::Path;
 use crate::partition::Plan;
 
 pub use check::{Check, Verdict};
-pub use live::{Line, PerCpu, Sample, ThreadSample, live_checks};
+pub use live::{Sample, ThreadSample, live_checks};
 pub(crate) use machine::Machine;
 pub use metrics::exposition;
 

@@ -8,9 +8,9 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use quietwire_base::Deadline;
+use quietwire_base::wait_until;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
-use quietwire_host::process::wait_until;
 use quietwire_host::threads::{ThreadCpus, threads_of};
 use quietwire_tester::account::ElementCounts;
 
@@ -62,7 +62,7 @@ impl Device {
             .and_then(|()| device.wait_until_pinned(spec));
         if up.is_err() {
             // What this cannot end is tried again, and told, when the case is undone.
-            let _ = spawn::stop(&mut device.child, STOP_PATIENCE);
+            let _ = quietwire_base::supervised::end(&mut device.child, STOP_PATIENCE);
         }
         up.map(|()| device)
     }
@@ -221,7 +221,7 @@ impl Device {
 
     /// Stops it; an error when it had to be killed.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        match spawn::stop(&mut self.child, STOP_PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE) {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.failed("did not stop when asked, and was killed".to_owned())),
             Err(error) => Err(self.failed(format!("could not be stopped: {error}"))),

@@ -4,10 +4,9 @@
 mod beside;
 mod running;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, LockFile};
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
 use quietwire_host::inventory::Inventory;
@@ -99,7 +98,7 @@ pub struct Lab {
     cases: u32,
     running: Option<Running>,
     // Released last.
-    _lock: File,
+    _lock: LockFile,
 }
 
 impl Lab {

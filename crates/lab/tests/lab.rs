@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{DEADLINE, machine, options, partitioned, sets_of, state_of_machine};
+use quietwire_base::{Fault, ProcessId, wait_until};
 use quietwire_host::CpuList;
-use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::allowed_cpus;
-use quietwire_lab::{Fault, ForwardingMode, Lab, LabError};
+use quietwire_lab::{ForwardingMode, Lab, LabError};
 
 /// There is one machine.
 static MACHINE: Mutex<()> = Mutex::new(());

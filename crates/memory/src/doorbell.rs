@@ -8,7 +8,7 @@
 //! octets, therefore signals the eventfd.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use nix::libc;
@@ -67,8 +67,7 @@ impl Doorbell {
     /// `InvalidInput` if the descriptor is not an eventfd; otherwise the kernel's error: the kernel may lack asynchronous
     /// requests (`CONFIG_AIO`) or have too many contexts (`/proc/sys/fs/aio-max-nr`).
     pub fn new(event: OwnedFd) -> io::Result<Self> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd()))?;
-        if link.as_os_str() != "anon_inode:[eventfd]" {
+        if !is_eventfd(event.as_fd())? {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "the descriptor is not an eventfd",
@@ -162,8 +161,16 @@ impl Drop for Doorbell {
     }
 }
 
+/// Returns true if a descriptor, which may be a peer's, is an eventfd.
+///
+/// # Errors
+/// What the kernel said; `/proc` is needed.
+pub fn is_eventfd(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok(link.as_os_str() == "anon_inode:[eventfd]")
+}
+
 fn empty_file() -> io::Result<BorrowedFd<'static>> {
-    use std::os::fd::AsFd;
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(file) = FILE.get() {
         return Ok(file.as_fd());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same search many times over: how far apart its results are. The lower the standard deviation, the more a device
-//! (and a method) can be relied on.
+//! Repetition of a search, to measure the scatter of its results. The lower the standard deviation, the more reliable are the device and
+//! the method.
 
 mod findings;
 
@@ -14,7 +14,7 @@ use crate::{
 pub use findings::RepeatConfig;
 
 impl RepeatConfig {
-    /// Checks every parameter, those of the search included.
+    /// Checks every parameter, including those of the search.
     ///
     /// # Errors
     /// The first [`ConfigError`] found.
@@ -27,7 +27,7 @@ impl RepeatConfig {
     }
 }
 
-/// The same search `runs` times, each from the start and without knowledge of the ones before.
+/// Runs of the same search, `runs` times. Each run starts from the beginning, without knowledge of the earlier ones.
 #[derive(Clone, Debug)]
 pub struct Repeat {
     config: RepeatConfig,
@@ -39,10 +39,10 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// A method that has not begun.
+    /// Creates the method.
     ///
     /// # Errors
-    /// What [`RepeatConfig::validate`] finds.
+    /// The error of [`RepeatConfig::validate`].
     pub fn new(config: RepeatConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -53,7 +53,7 @@ impl Repeat {
         })
     }
 
-    /// Puts the search that is through among the others, and starts the next one.
+    /// Stores the result of a search and starts the next one.
     fn turn(&mut self, result: SearchResult) {
         let trials = u32::try_from(result.history.len()).unwrap_or(u32::MAX);
         let duration_s = result
@@ -94,7 +94,7 @@ impl Repeat {
     }
 }
 
-/// The rates that a search found.
+/// Returns the rates that a search found.
 fn results(findings: &Findings) -> Vec<Option<f64>> {
     match findings {
         Findings::SingleRun(found) => vec![found.highest_held_pps],

@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_tester::{CitedCalibration, LatencySummary, MissingCalibration, Trial, TrialResult};
+use quietwire_tester::{CitedCalibration, MissingCalibration, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::file::{ApplicationPlan, Case, FrameSize};
+use crate::activity::TrialActivity;
+use crate::file::{Case, FrameSize};
+use crate::methods::ApplicationPlan;
 use crate::pause;
+
+pub use crate::methods::application::seen::{ApplicationSeen, TcpSeen};
 
 /// What can go wrong on a bench; told to people as it is.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
@@ -52,13 +56,21 @@ pub struct Environment {
     pub versions: Value,
 }
 
+impl Environment {
+    /// True if the device is arithmetic, and nothing is measured.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.machine["simulated"] == true
+    }
+}
+
 /// What came of one trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// What the tester saw.
     pub result: TrialResult,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// What the machine did meanwhile.
+    pub activity: TrialActivity,
 }
 
 /// What came of one action of a procedure.
@@ -66,30 +78,8 @@ pub struct Measured {
 pub struct Seen {
     /// What the tester saw.
     pub observation: Observation,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
-}
-
-/// What applications saw of the device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ApplicationSeen {
-    /// TCP from the first end to the second.
-    pub up: TcpSeen,
-    /// TCP from the second to the first.
-    pub down: TcpSeen,
-    /// Round trips of an echo over UDP, one request at a time.
-    pub echo: LatencySummary,
-}
-
-/// What came of TCP data one way.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TcpSeen {
-    /// Bits of data a second that arrived.
-    pub received_bps: f64,
-    /// Segments sent again, where the kernel says.
-    pub retransmits: Option<u64>,
-    /// Round-trip time as the sender's kernel has it, microseconds.
-    pub mean_rtt_us: Option<f64>,
+    /// What the machine did meanwhile.
+    pub activity: TrialActivity,
 }
 
 /// Device, neighbours, monitor and tester, as one thing that trials are run on.

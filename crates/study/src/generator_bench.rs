@@ -14,6 +14,7 @@ use quietwire_tester::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::activity::TrialActivity;
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::executor::{Device, act};
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
@@ -84,10 +85,12 @@ impl GeneratorBench {
     /// # Errors
     /// [`TesterError::BadTrial`] for what takes somebody who can restart the device or empty its table.
     pub fn check_without_lab(file: &StudyFile) -> Result<(), TesterError> {
-        if file.reset.is_some() {
-            return Err(TesterError::BadTrial(
-                "reset: the device is not this program's to restart; run a study in which the lab starts it".to_owned(),
-            ));
+        let methods = file.methods().into_iter();
+        for method in methods {
+            if let Some(why) = method.needs_lab() {
+                let section = method.section();
+                return Err(TesterError::BadTrial(format!("{section}: {why}")));
+            }
         }
         if file.looks_for_addresses() && file.ageing_s().is_none() {
             return Err(TesterError::BadTrial(
@@ -95,6 +98,25 @@ impl GeneratorBench {
             ));
         }
         Ok(())
+    }
+
+    /// Checks whether a study can be run with a generator.
+    ///
+    /// # Errors
+    /// [`TesterError::BadTrial`] for a study with neighbours, for which there is no machine here, and for one that restarts or
+    /// empties a device that is neither ours nor simulated.
+    pub fn check(file: &StudyFile, is_simulated: bool) -> Result<(), TesterError> {
+        let has_neighbours = |case: &&Case| case.neighbours != NeighboursIn::None;
+        if let Some(case) = file.cases.iter().find(has_neighbours) {
+            return Err(TesterError::BadTrial(format!(
+                "case '{}' has neighbours, which only the lab can start; run it with the built-in tester, or write neighbours = \"none\"",
+                case.name
+            )));
+        }
+        if is_simulated {
+            return Ok(());
+        }
+        Self::check_without_lab(file)
     }
 
     /// A bench for a study, on this generator.
@@ -106,17 +128,8 @@ impl GeneratorBench {
         file: &StudyFile,
         mut generator: Box<dyn TrafficGenerator>,
     ) -> Result<Self, TesterError> {
-        let has_neighbours = |case: &&Case| case.neighbours != NeighboursIn::None;
-        if let Some(case) = file.cases.iter().find(has_neighbours) {
-            return Err(TesterError::BadTrial(format!(
-                "case '{}' has neighbours, which only the lab can start; run it with the built-in tester, or write neighbours = \"none\"",
-                case.name
-            )));
-        }
         let identity = generator.identity()?;
-        if !identity.is_simulated {
-            Self::check_without_lab(file)?;
-        }
+        Self::check(file, identity.is_simulated)?;
         Ok(Self {
             identity,
             generator,
@@ -270,7 +283,7 @@ impl Bench for GeneratorBench {
         }
         Ok(Measured {
             result,
-            activity: Value::Null,
+            activity: TrialActivity::default(),
         })
     }
 
@@ -283,7 +296,7 @@ impl Bench for GeneratorBench {
         };
         Ok(Seen {
             observation: act(self.generator.as_mut(), &mut device, action, frames)?,
-            activity: Value::Null,
+            activity: TrialActivity::default(),
         })
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::file::StudyFile;
 use crate::lab_bench::unavailable;
-use crate::plan::Estimate;
+use crate::methods::Estimate;
 
 /// What a study would do.
 #[derive(Clone, Debug, PartialEq, Serialize)]

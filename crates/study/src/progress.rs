@@ -6,7 +6,7 @@ use quietwire_tester::{CitedCalibration, MissingCalibration, TrialResult};
 
 use crate::bench::CaseSpec;
 use crate::file::FrameSize;
-use crate::plan::StepKind;
+use crate::methods::StepKind;
 
 /// One trial, when it is through.
 #[derive(Debug)]

@@ -66,7 +66,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::plan::Estimate;
+    use crate::methods::Estimate;
 
     /// A study of that kind is there to be run while one waits, one case or another a coffee.
     const DURATION_S_MAX: f64 = 1800.0;

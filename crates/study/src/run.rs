@@ -6,19 +6,19 @@
 
 mod rounds;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quietwire_lab::topology::Encapsulation;
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_search::{ConfigError, Findings, RecordError, TrialRequest};
-use quietwire_tester::traffic::Traffic as Description;
+use quietwire_tester::traffic::{Field, Headers, Ipv4, Traffic as Description, Vxlan};
 use quietwire_tester::{IpVersion, LOW_RATE_PPS, MissingCalibration, Trial, TrialResult};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Seen};
 use crate::file::{Case, FrameSize, MaxRate, StudyFile};
+use crate::methods::{Asked, Found, Machine, Next, StepKind};
 use crate::pause;
-use crate::plan::{Asked, Found, Machine, Next, StepKind, StepPlan};
+use crate::plan::StepPlan;
 use crate::progress::{DeedEvent, Progress, TrialEvent};
 use crate::results::{RunEnd, outcome};
 use crate::store::{Store, StoreError};
@@ -612,14 +612,19 @@ pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Tr
     }
 }
 
-/// Frames of an overlay (RFC 7348), where the file describes none.
-const OVERLAY: &str = "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n";
+/// VXLAN network identifier of an overlay, if the file describes no frames.
+const OVERLAY_VNI: u128 = 42;
 
-/// Frames of an overlay, which take a description; none for others.
+/// Frames of an overlay (RFC 7348), which need a description; none for others.
 fn of_overlay(encapsulation: Encapsulation) -> Option<Description> {
-    let is_overlay = encapsulation == Encapsulation::Vxlan;
-    // A constant, which a test reads.
-    is_overlay
-        .then(|| Description::parse(OVERLAY, Path::new("overlay")).ok())
-        .flatten()
+    (encapsulation == Encapsulation::Vxlan).then(|| Description {
+        vxlan: Some(Vxlan {
+            vni: Field::fixed(OVERLAY_VNI),
+        }),
+        inner: Some(Headers {
+            ipv4: Some(Ipv4::default()),
+            ..Headers::default()
+        }),
+        ..Description::default()
+    })
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 
 /// An error of the switch.
 #[derive(Debug, thiserror::Error)]

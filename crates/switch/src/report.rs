@@ -10,10 +10,12 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::packets::{EtherType, Ports, Protocol};
 use crate::config::rules::Action;
+use quietwire_tables::filter::{PacketMatch, in_snake_case};
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
+
+pub use quietwire_tables::drops::{PortDrop, PortDrops};
 
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,77 +40,9 @@ pub struct ThreadReport {
     pub role: Role,
     /// CPUs that it may use.
     pub cpus: CpuList,
-}
-
-/// Frames that went nowhere, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drops {
-    /// Came in shorter than an Ethernet header.
-    pub short: u64,
-    /// Came in for an address on the same port (IEEE 802.1Q, section 8.6.1).
-    pub filtered: u64,
-    /// Came in for an address that bridges do not forward (IEEE 802.1Q, section 8.6.3).
-    pub reserved_address: u64,
-    /// Came in tagged where only untagged frames are admitted, or the other way round (IEEE 802.1Q, section 6.9).
-    pub frame_type: u64,
-    /// Came in of a VLAN that the port is not in (IEEE 802.1Q, section 8.6.2).
-    pub not_member: u64,
-    /// Came in for a port that is not in the VLAN (IEEE 802.1Q, section 8.6.4).
-    pub no_member: u64,
-    /// Came in for a port of the same split-horizon group.
-    pub split_horizon: u64,
-    /// Came in of a kind that is flooded nowhere.
-    pub not_flooded: u64,
-    /// Came in for a station that is not known, over the port's limit.
-    pub storm_unknown_unicast: u64,
-    /// Came in for all stations, over the port's limit.
-    pub storm_broadcast: u64,
-    /// Came in for a group of stations, over the port's limit.
-    pub storm_multicast: u64,
-    /// Came in from a station over the port's learning limit.
-    pub over_limit: u64,
-    /// Came in and were not let in by the port's rules.
-    #[serde(default)]
-    pub denied: u64,
-    /// Came in for a port without a queue; never, unless something is wrong with the switch.
-    pub no_output: u64,
-    /// Were to go out, and the transmit queue had no room.
-    pub tx_full: u64,
-    /// Were to be cut into segments of TCP and could not be: no such frame, too many segments, no buffers.
-    #[serde(default)]
-    pub not_segmented: u64,
-    /// Could not be received for want of buffers (the driver's word).
-    pub no_buffers: u64,
-    /// Were lost since the receive queue was full (the driver's word; shared-memory ports cannot see it).
-    pub rx_missed: u64,
-    /// Came in damaged (the driver's word).
-    pub rx_errors: u64,
-}
-
-impl Drops {
-    /// All of them.
-    #[must_use]
-    pub fn sum(&self) -> u64 {
-        self.short
-            + self.filtered
-            + self.reserved_address
-            + self.frame_type
-            + self.not_member
-            + self.no_member
-            + self.split_horizon
-            + self.not_flooded
-            + self.storm_unknown_unicast
-            + self.storm_broadcast
-            + self.storm_multicast
-            + self.over_limit
-            + self.denied
-            + self.no_output
-            + self.tx_full
-            + self.not_segmented
-            + self.no_buffers
-            + self.rx_missed
-            + self.rx_errors
-    }
+    /// Whether it waits for a receive interrupt; none for threads that never do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_asleep: Option<bool>,
 }
 
 /// Counters of one port. Octets are without FCS.
@@ -131,7 +65,7 @@ pub struct PortCounts {
     #[serde(default)]
     pub segmented: u64,
     /// Frames dropped.
-    pub drops: Drops,
+    pub drops: PortDrops,
 }
 
 /// The guest of a vhost-user port.
@@ -206,7 +140,7 @@ pub struct ThreadCounts {
     pub empty_polls: u64,
     /// Those that found frames.
     pub bursts: u64,
-    /// Times that the CPU was yielded.
+    /// Times that the CPU was yielded, or the thread slept.
     pub yields: u64,
     /// Frames received.
     pub rx_frames: u64,
@@ -219,8 +153,8 @@ pub struct ThreadCounts {
 /// What one step of forwarding cost a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCounts {
-    /// The step: `idle` (turns that found nothing), `receive`, `bridge`, `route`, `rewrite`, `send`, `relay` (for the
-    /// service thread and for other forwarding threads) or `control`.
+    /// The step, such as `idle` (turns that found nothing), `bridge` or `relay` (for the service thread and for other
+    /// forwarding threads).
     pub step: String,
     /// Ticks of the time stamp counter.
     pub cycles: u64,
@@ -467,18 +401,9 @@ pub struct KernelFilterReport {
     pub interface: Option<String>,
     /// The VRF of that interface, where it matters.
     pub vrf: Option<String>,
-    /// What frames carry, where it matters.
-    pub ethertype: Option<EtherType>,
-    /// What IP packets carry, where it matters.
-    pub protocol: Option<Protocol>,
-    /// Where packets are from, where it matters.
-    pub source: Option<IpNet>,
-    /// Where packets are to go, where it matters.
-    pub destination: Option<IpNet>,
-    /// The source port, where it matters.
-    pub source_port: Option<Ports>,
-    /// The destination port, where it matters.
-    pub destination_port: Option<Ports>,
+    /// What packets it is about.
+    #[serde(flatten, with = "in_snake_case")]
+    pub packet: PacketMatch,
     /// Frames that were given to the kernel for it, since it was made.
     pub frames: u64,
 }
@@ -507,18 +432,9 @@ pub struct RuleReport {
     pub bridge: Option<String>,
     /// VLAN of their outermost tag, where it matters.
     pub vlan: Option<VlanId>,
-    /// What they carry, where it matters.
-    pub ethertype: Option<EtherType>,
-    /// What IP packets carry, where it matters.
-    pub protocol: Option<Protocol>,
-    /// Where packets are from, where it matters.
-    pub source: Option<IpNet>,
-    /// Where they are to go, where it matters.
-    pub destination: Option<IpNet>,
-    /// The source port, where it matters.
-    pub source_port: Option<Ports>,
-    /// The destination port, where it matters.
-    pub destination_port: Option<Ports>,
+    /// What packets it is about.
+    #[serde(flatten, with = "in_snake_case")]
+    pub packet: PacketMatch,
     /// Frames that it has decided on, since it was made.
     pub frames: u64,
 }

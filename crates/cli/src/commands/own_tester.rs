@@ -11,7 +11,8 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    Calibrations, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterOptions,
+    Calibrations, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
+    TesterOptions,
 };
 
 use crate::exit::{Usage, require_memory, require_root};
@@ -150,6 +151,7 @@ impl OwnTesterArgs {
             frame_size_max,
             limits: Limits::default(),
             preparation,
+            idle: TesterIdle::default(),
         };
         Ok(Tester::open(eal, "tester", &ports, options)?)
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire study`: runs a study file, stores its trials and writes the page.
 
+mod check;
 mod chosen;
 mod list;
 pub(super) mod progress;
@@ -10,18 +11,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
-    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StoreError, StudyEnd, StudyFile,
-    StudyResults, run_study,
+    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StudyEnd, StudyFile, StudyResults,
+    run_study,
 };
 
 use super::chosen_tester::ChosenTester;
-use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
+use crate::exit::{CheckFailed, Lacking, on_signals};
 use crate::text::{fold, print, say, terminal_columns};
+use check::Wanted;
+pub(super) use check::check_place;
 use progress::Shown;
 
 /// Run a study file or a ready-made study, or write its page again.
@@ -45,8 +48,8 @@ struct RunArgs {
     /// Name of a ready-made study (see `study list`), or a study file (TOML).
     #[arg(value_name = "NAME|FILE")]
     study: String,
-    /// Print which cases would be run, which this machine cannot have, and how long it takes while no trial is invalid. Measures
-    /// nothing.
+    /// Check everything that a run checks, and print which cases would be run, which this machine cannot have, and how long it takes
+    /// while no trial is invalid. Measures nothing.
     #[arg(long)]
     dry_run: bool,
     /// Run a short version as a smoke test: one round, short trials, coarse searches. The result is marked, and its figures are
@@ -134,23 +137,18 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         state_directory: args.state_directory.clone(),
         program: std::env::current_exe().context("path of this program, which runs the switch")?,
     };
+    let wanted = Wanted {
+        store: args.store.as_ref(),
+        html: args.html.as_ref(),
+        resume: args.resume,
+        fresh: args.fresh,
+        tester: args.tester.as_ref(),
+    };
+    let places = check::run(&wanted, &file, &text, &options)?;
     if args.dry_run {
         return list::dry_run(&file, &options, args.json);
     }
-    let store_path = args
-        .store
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("{}.sqlite", file.name)));
-    let html_path = args
-        .html
-        .clone()
-        .unwrap_or_else(|| store_path.with_extension("html"));
-    // Whatever cannot end well is refused before anything is set up.
-    if !args.resume && !args.fresh && store_path.is_file() {
-        return Err(StoreError::Exists(store_path).into());
-    }
-    check_place("--store", &store_path)?;
-    check_place("--html", &html_path)?;
+    let (store_path, html_path) = (places.store, places.html);
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
     if args.tester.is_none() {
@@ -275,26 +273,6 @@ pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> R
         say(format!("page:  {}", path.display()));
     }
     Ok(())
-}
-
-/// Refuses a path at which no file can be made. Directories that are not there are no hindrance: they are made.
-pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
-    if path.is_dir() {
-        bail!(Usage(format!(
-            "{option} {}: that is a directory; give the path of a file in it",
-            path.display()
-        )));
-    }
-    let above = path.ancestors().skip(1);
-    let nearest = above.into_iter().find(|directory| directory.exists());
-    match nearest {
-        Some(file) if !file.is_dir() => bail!(Usage(format!(
-            "{option} {}: {} is not a directory; give another path",
-            path.display(),
-            file.display()
-        ))),
-        _ => Ok(()),
-    }
 }
 
 pub(super) fn make_parent(path: &Path) -> Result<()> {

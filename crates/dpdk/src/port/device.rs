@@ -2,6 +2,7 @@
 //! Ports with a DPDK driver: network cards, AF_XDP, tap, capture files, null.
 
 use std::ffi::CString;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::{mem, ptr};
 
@@ -9,11 +10,13 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::counters::{self, QueueCounters};
-use super::options::{PortOptions, length_max, pairs};
+use super::interrupts::{Interrupts, Watched};
+use super::options::{PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::error::{self, Error};
+use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
 use crate::uri::PortUri;
@@ -32,6 +35,8 @@ pub(crate) struct Device {
     _promiscuity: Option<Promiscuity>,
     /// True if the driver accepts frames in several buffers.
     takes_chains: bool,
+    /// When it began to be opened, for errors.
+    mark: Mark,
     /// Counters of frames that are too long, and that never reached the driver, one for each queue.
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
@@ -73,6 +78,8 @@ pub(crate) struct Receiver {
     /// Octets of the longest frame, without FCS.
     length_max: u32,
     counters: Arc<QueueCounters>,
+    /// The driver's descriptor, while threads may wait for it.
+    _interrupt: Option<Watched>,
 }
 
 /// One transmit queue.
@@ -97,6 +104,28 @@ impl Receiver {
         }
         received - dropped
     }
+
+    /// Has the device interrupt for frames from now on.
+    pub(crate) fn arm(&mut self) {
+        // SAFETY: the port is started, and has the queue.
+        let code = unsafe { sys::rte_eth_dev_rx_intr_enable(self.port, self.queue) };
+        self.note(code);
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        // SAFETY: as above.
+        let code = unsafe { sys::rte_eth_dev_rx_intr_disable(self.port, self.queue) };
+        self.note(code);
+    }
+
+    /// It worked when the port was started. If it does not now, the thread polls after each short sleep.
+    fn note(&self, code: i32) {
+        if code != 0 {
+            let (port, queue) = (self.port, self.queue);
+            let cause = error::text(code);
+            tracing::debug!("interrupts of queue {queue} of DPDK's port {port}: {cause}");
+        }
+    }
 }
 
 impl Sender {
@@ -113,6 +142,8 @@ impl Sender {
     }
 }
 
+/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU).
+const MTU_MIN: u16 = 68;
 /// Octets of an Ethernet header and FCS.
 const ETHERNET_OVERHEAD: u16 = 18;
 
@@ -139,25 +170,71 @@ impl Device {
     pub(crate) fn start(&mut self, options: &PortOptions) -> Result<(), Error> {
         // SAFETY: configured and not started.
         let code = unsafe { sys::rte_eth_dev_start(self.id) };
-        self.check(code, "rte_eth_dev_start")?;
+        self.check(code, "starting the device")?;
         self.is_started = true;
         if matches!(self.uri, PortUri::Tap { .. }) {
             let mtu = options.frame_size_max.saturating_sub(ETHERNET_OVERHEAD);
+            let mtu = mtu.max(MTU_MIN);
             // SAFETY: started.
             let code = unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) };
-            self.check(code, "rte_eth_dev_set_mtu")?;
+            self.check(code, "setting the MTU of the interface")?;
         }
         // SAFETY: started; the queues exist.
         let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
         if code < 0 && code != -nix::libc::ENOTSUP {
-            self.check(code, "rte_eth_dev_rss_reta_update")?;
+            self.check(code, "spreading flows over the receive queues")?;
         }
         self.receive_all()
     }
 
-    /// The end of one receive queue that a thread uses.
-    pub(crate) fn receiver(&self, queue: u16, options: &PortOptions) -> Receiver {
+    /// The ends of the receive queues that threads use, their interrupts among those given.
+    pub(crate) fn receivers(
+        &self,
+        options: &PortOptions,
+        interrupts: &[Interrupts],
+    ) -> Result<Vec<Receiver>, Error> {
+        let queues = 0..options.rx_queues;
+        queues
+            .map(|queue| {
+                let interrupts = interrupts.get(usize::from(queue));
+                let watched = interrupts.map(|one| self.watch(queue, one, options));
+                Ok(self.receiver(queue, options, watched.transpose()?))
+            })
+            .collect()
+    }
+
+    /// Has the driver's descriptor of a queue signal its interrupts.
+    fn watch(
+        &self,
+        queue: u16,
+        interrupts: &Interrupts,
+        options: &PortOptions,
+    ) -> Result<Watched, Error> {
+        // SAFETY: started; the queue exists.
+        let (file, codes) = unsafe {
+            let file = sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue);
+            let enabled = sys::rte_eth_dev_rx_intr_enable(self.id, queue);
+            let disabled = sys::rte_eth_dev_rx_intr_disable(self.id, queue);
+            (file, [enabled, disabled])
+        };
+        if file < 0 || codes != [0, 0] {
+            return Err(no_interrupts(&self.uri, options));
+        }
+        // SAFETY: the driver keeps its descriptor open while the port is started.
+        let file = unsafe { BorrowedFd::borrow_raw(file) };
+        file.try_clone_to_owned()
+            .and_then(|file| interrupts.watch(file))
+            .map_err(|error| Error::PortOpen {
+                port: self.name.clone(),
+                uri: self.uri.to_string(),
+                step: "receive interrupts",
+                cause: error.to_string(),
+            })
+    }
+
+    fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
+            _interrupt: watched,
             port: self.id,
             queue,
             length_max: length_max(options),
@@ -323,13 +400,16 @@ impl Device {
             let mut info: sys::rte_eth_dev_info = mem::zeroed();
             self.check(
                 sys::rte_eth_dev_info_get(id, &raw mut info),
-                "rte_eth_dev_info_get",
+                "asking the driver for its limits",
             )?;
             check_queues(options, &info)?;
             let mut conf: sys::rte_eth_conf = mem::zeroed();
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
+            if options.rx_interrupts {
+                sys::qw_interrupt_receivers(&raw mut conf);
+            }
             if options.rx_queues > 1 {
                 sys::qw_hash_flows(&raw mut conf, &raw const info);
             }
@@ -339,11 +419,11 @@ impl Device {
             };
             let code =
                 sys::rte_eth_dev_configure(id, options.rx_queues, tx_queues, &raw const conf);
-            self.check(code, "rte_eth_dev_configure")?;
+            self.check(code, "configuring the device")?;
             let (mut rx_size, mut tx_size) = (options.rx_ring_size, options.tx_ring_size);
             let code =
                 sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_size, &raw mut tx_size);
-            self.check(code, "rte_eth_dev_adjust_nb_rx_tx_desc")?;
+            self.check(code, "choosing the ring sizes")?;
             let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
             for queue in 0..options.rx_queues {
                 let code = sys::rte_eth_rx_queue_setup(
@@ -354,11 +434,11 @@ impl Device {
                     ptr::null(),
                     pool.as_ptr(),
                 );
-                self.check(code, "rte_eth_rx_queue_setup")?;
+                self.check(code, "setting up a receive queue")?;
             }
             for queue in 0..tx_queues {
                 let code = sys::rte_eth_tx_queue_setup(id, queue, tx_size, node, ptr::null());
-                self.check(code, "rte_eth_tx_queue_setup")?;
+                self.check(code, "setting up a transmit queue")?;
             }
         }
         Ok(())
@@ -372,7 +452,7 @@ impl Device {
             port: self.name.clone(),
             uri: self.uri.to_string(),
             step,
-            cause: error::text(code),
+            cause: error::text(code) + in_use(&self.uri) + &self.mark.said(),
         })
     }
 }
@@ -422,6 +502,16 @@ fn hint(uri: &PortUri) -> &'static str {
     }
 }
 
+/// The same for a device that was found: a queue of an interface has one user.
+fn in_use(uri: &PortUri) -> &'static str {
+    match uri {
+        PortUri::AfXdp { .. } => {
+            "; another program, such as another switch, may have the queue (stop it, or choose other queues with first-queue=N)"
+        }
+        _ => "",
+    }
+}
+
 fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
     let arguments = uri.device_arguments(eal.next_device(), pairs(options));
     let fail = |step: &'static str, cause: String| Error::PortOpen {
@@ -430,6 +520,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         step,
         cause,
     };
+    let mark = Mark::now();
     let is_pci = matches!(uri, PortUri::Pci { .. });
     let name = arguments.split(',').next().unwrap_or(&arguments).to_owned();
     let (Ok(c_arguments), Ok(c_name)) = (CString::new(arguments), CString::new(name)) else {
@@ -451,20 +542,23 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         if !is_pci || find() != 0 {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());
             if code != 0 {
-                return Err(fail("rte_dev_probe", error::text(code) + hint(uri)));
+                return Err(fail(
+                    "probing the device",
+                    error::text(code) + hint(uri) + &mark.said(),
+                ));
             }
         }
         let code = find();
         if code != 0 {
             return Err(fail(
-                "rte_eth_dev_get_port_by_name",
-                error::text(code) + hint(uri),
+                "finding the device",
+                error::text(code) + hint(uri) + &mark.said(),
             ));
         }
         let mut info: sys::rte_eth_dev_info = mem::zeroed();
         let code = sys::rte_eth_dev_info_get(id, &raw mut info);
         if code != 0 {
-            return Err(fail("rte_eth_dev_info_get", error::text(code)));
+            return Err(fail("asking the driver for its limits", error::text(code)));
         }
         Ok(Device {
             id,
@@ -474,6 +568,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             uri: uri.clone(),
             _pool: pool.clone(),
             _promiscuity: None,
+            mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
             rx: Vec::new(),
             tx: Vec::new(),

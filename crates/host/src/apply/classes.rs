@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
+use quietwire_base::ProcessId;
+
 use super::outcome::Difference;
 use super::target::Target;
 use crate::CpuList;
 use crate::journal::Journal;
 use crate::partition::{Class, Plan};
-use crate::process::ProcessId;
 use crate::resctrl::{Resctrl, Schemata};
 use crate::tasks;
 

@@ -195,7 +195,7 @@ impl SetStep {
             return 0;
         }
         let inside = cpuset::processes(&self.top.mount).unwrap_or_default();
-        let movable = |pid: &&i32| !crate::process::is_bound(**pid) && **pid != KTHREADD;
+        let movable = |pid: &&i32| !crate::tasks::is_bound(**pid) && **pid != KTHREADD;
         inside.iter().filter(movable).count()
     }
 

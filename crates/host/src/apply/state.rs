@@ -3,11 +3,12 @@
 //! it together with the changes.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::{LockError, LockFile, LockOwner};
 use serde::Serialize;
 
 use super::step::Step;
@@ -49,46 +50,21 @@ fn state_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> App
 pub(super) struct State {
     pub(super) journal: Journal,
     // Released last.
-    _lock: Lock,
+    _lock: LockFile,
 }
 
-/// The lock, for as long as it lives.
-struct Lock(File);
-
-impl Drop for Lock {
-    /// By itself the file would stay locked as long as anybody has it open, such as a child of another thread that has not got
-    /// as far as its own program yet (flock(2)).
-    fn drop(&mut self) {
-        // Where that cannot be, it goes with the last who has it open.
-        drop(self.0.unlock());
-    }
+/// Takes the lock of the state directory.
+fn lock(directory: &Path) -> Result<LockFile, ApplyError> {
+    Ok(LockFile::try_acquire(&directory.join(LOCK))?)
 }
 
-/// Takes the lock; the kernel gives it back when this process ends, however it ends.
-fn lock(directory: &Path) -> Result<Lock, ApplyError> {
-    let path = directory.join(LOCK);
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(state_error(&path, "opening the lock"))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let owner = fs::read_to_string(&path).unwrap_or_default();
-            return Err(ApplyError::Busy {
-                owner: owner.trim().to_owned(),
-            });
+impl From<LockError> for ApplyError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Busy { owner, .. } => Self::Busy { owner },
+            LockError::Io { path, what, cause } => Self::State { path, what, cause },
         }
-        Err(TryLockError::Error(cause)) => return Err(state_error(&path, "locking")(cause)),
     }
-    file.set_len(0)
-        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
-        .map_err(state_error(&path, "writing the lock"))?;
-    Ok(Lock(file))
 }
 
 impl State {
@@ -98,7 +74,7 @@ impl State {
             .recursive(true)
             .mode(0o700)
             .create(directory)
-            .map_err(state_error(directory, "making it"))?;
+            .map_err(state_error(directory, "creating the directory"))?;
         let lock = lock(directory)?;
         let path = directory.join(JOURNAL);
         // A truncated line would corrupt the next one.
@@ -166,7 +142,8 @@ impl State {
                 _ => Ok(pending),
             };
         }
-        fs::create_dir_all(&directory).map_err(state_error(&directory, "making it"))?;
+        fs::create_dir_all(&directory)
+            .map_err(state_error(&directory, "creating the directory"))?;
         fs::write(&path, plan.command_line() + "\n")
             .map_err(state_error(&path, "writing pending changes"))?;
         for parameter in &mut pending {
@@ -232,8 +209,8 @@ pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
 /// What there is of an applied partition.
 #[derive(Debug, Default, Serialize)]
 pub struct Status {
-    /// The process that is at it just now.
-    pub busy: Option<String>,
+    /// Process that is applying or rolling back a partition.
+    pub busy: Option<LockOwner>,
     /// Changes that were made, or were journaled before their process was killed.
     pub changes: Vec<Change>,
     /// Pending kernel command line.
@@ -243,19 +220,12 @@ pub struct Status {
 /// What there is of an applied partition.
 ///
 /// # Errors
-/// [`ApplyError::State`] for a journal that cannot be read.
+/// [`ApplyError::State`] for a journal or a lock that cannot be read.
 pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
     let directory = &target.state_directory;
     let command_line = directory.join(RENDERED).join(COMMAND_LINE);
-    let busy = match File::open(directory.join(LOCK)) {
-        Ok(file) => match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => fs::read_to_string(directory.join(LOCK)).ok(),
-            _ => None,
-        },
-        Err(_) => None,
-    };
     Ok(Status {
-        busy: busy.map(|owner| owner.trim().to_owned()),
+        busy: LockFile::holder(&directory.join(LOCK))?,
         changes: read(&directory.join(JOURNAL))?,
         pending: fs::read_to_string(command_line)
             .ok()

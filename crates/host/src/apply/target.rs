@@ -4,6 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::LockOwner;
+
 use crate::files::Files;
 
 /// The machine to which a plan is applied.
@@ -32,12 +34,10 @@ impl Target<'_> {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// Somebody else is at it.
-    #[error(
-        "process {owner} is applying a partition or taking one back just now; wait until it has ended"
-    )]
+    #[error("{owner} is applying a partition or rolling one back; wait until it has ended")]
     Busy {
         /// The process.
-        owner: String,
+        owner: LockOwner,
     },
     /// A file of the state directory could not be read or written.
     #[error("{}: {what}: {cause}", path.display())]

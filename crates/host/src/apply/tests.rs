@@ -7,6 +7,8 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 
+use quietwire_base::LockOwner;
+
 use super::*;
 use crate::files::{Disk, Files as _};
 use crate::partition::parts::{class, group, list};
@@ -377,17 +379,18 @@ fn the_second_who_applies_is_told_of_the_first() {
     let rig = Rig::new(FIRST_VERSION);
     let target = rig.target();
     let held = State::open(&target).unwrap();
-    let own = std::process::id().to_string();
+    let own = i32::try_from(std::process::id()).unwrap();
     for error in [
         apply(&target, &plan(), None).unwrap_err(),
         roll_back(&target, false).unwrap_err(),
     ] {
         assert!(
-            matches!(&error, ApplyError::Busy { owner } if *owner == own),
+            matches!(&error, ApplyError::Busy { owner } if owner.pid() == Some(own)),
             "{error}"
         );
     }
-    assert_eq!(status(&target).unwrap().busy, Some(own));
+    let busy = status(&target).unwrap().busy;
+    assert_eq!(busy.and_then(LockOwner::pid), Some(own));
     drop(held);
     apply(&target, &plan(), None).unwrap();
     assert_eq!(status(&target).unwrap().busy, None);

@@ -4,12 +4,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
+
 use super::outcome::Difference;
 use super::target::Target;
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskChange};
 use crate::partition::{Plan, Role};
-use crate::process::{ProcessId, is_bound};
+use crate::tasks::is_bound;
 use crate::tasks::{self, Task, is_data_plane_thread};
 
 /// Moves threads to other CPUs, if the CPU sets, which are created before, do not keep them off the isolated CPUs.

@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
+
 use super::{Cpuset, CpusetError, Cpusets, GUESTS, Version, io_error};
 use crate::journal::{Change, Journal, TaskAffinity, TaskPlace};
-use crate::process::ProcessId;
 use crate::threads::{allowed_cpus, set_affinity, threads_of};
 
 const PROCESSES: &str = "cgroup.procs";

@@ -3,9 +3,10 @@
 
 use std::process::Command;
 
+use quietwire_base::wait_until;
+
 use super::*;
 use crate::journal::{self, Undone};
-use crate::process::wait_until;
 
 /// Returns the CPU sets of this machine and a lock: all tests and programs share one tree, and a test also confines the
 /// processes of the others.

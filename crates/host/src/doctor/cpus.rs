@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use quietwire_base::proc::Status;
+
 use super::Machine;
 use super::check::Check;
 use crate::CpuList;
@@ -27,11 +29,8 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
 /// CPUs that this process may use, of `Cpus_allowed_list` in `/proc/self/status`.
 fn allowed(machine: &Machine) -> Option<CpuList> {
     const STATUS: &str = "/proc/self/status";
-    let status = machine.text(STATUS)?;
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    machine.parse(STATUS, list.trim())
+    let text = machine.text(STATUS)?;
+    machine.parse(STATUS, Status::new(&text).allowed_cpus()?)
 }
 
 fn count(machine: &Machine, online: Option<&CpuList>) -> Check {

@@ -46,9 +46,9 @@ fn release(text: &str, version: Option<(u32, u32)>) -> Check {
 fn cpusets(machine: &Machine) -> Check {
     const NAME: &str = "cpusets";
     let mounts = machine.mounts();
-    let first = mounts.iter().find(|mount| {
-        mount.kind == "cgroup" && mount.options.iter().any(|option| option == "cpuset")
-    });
+    let first = mounts
+        .iter()
+        .find(|mount| mount.kind == "cgroup" && mount.has("cpuset"));
     let second = mounts.iter().find(|mount| {
         mount.kind == "cgroup2"
             && machine
@@ -60,7 +60,7 @@ fn cpusets(machine: &Machine) -> Check {
         .or(second.map(|mount| (mount, "v2")));
     if let Some((mount, version)) = found {
         let seen = format!("{version} at {}", mount.point);
-        if mount.options.iter().any(|option| option == "ro") {
+        if mount.has("ro") {
             return Check::missing(NAME, format!("{seen}, mounted read-only"))
                 .mend(format!("mount -o remount,rw {}", mount.point));
         }

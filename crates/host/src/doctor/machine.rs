@@ -5,21 +5,16 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use quietwire_base::{find_program_in, is_program};
+
 use crate::CpuList;
+use crate::proc::{self, Mount};
 
 /// Where CPU topology and state are (Documentation/ABI/testing/sysfs-devices-system-cpu).
 const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
-
-/// One line of `/proc/mounts` (fstab(5)).
-pub(super) struct Mount {
-    pub(super) point: String,
-    pub(super) kind: String,
-    pub(super) options: Vec<String>,
-}
 
 /// The machine below a root directory. Records files that cannot be read.
 pub(super) struct Machine<'a> {
@@ -125,10 +120,10 @@ impl<'a> Machine<'a> {
         self.text(&format!("{CPU_DIRECTORY}/{name}"))
     }
 
-    /// What `/proc/mounts` lists.
+    /// Returns the mounts in `/proc/mounts`.
     pub(super) fn mounts(&self) -> Vec<Mount> {
         let text = self.text("/proc/mounts").unwrap_or_default();
-        text.lines().filter_map(mount).collect()
+        proc::mounts(&text).collect()
     }
 
     /// Returns whether the kernel supports the file system `kind` (`/proc/filesystems`).
@@ -138,25 +133,13 @@ impl<'a> Machine<'a> {
             .any(|line| line.split_whitespace().last() == Some(kind))
     }
 
-    /// Where the search path finds the command `name`, as a path of the machine.
+    /// Returns the path of the command `name` in the search path, as a path of the machine.
     pub(super) fn command(&self, name: &str) -> Option<PathBuf> {
-        std::env::split_paths(self.search_path)
-            .map(|directory| directory.join(name))
-            .find(|candidate| self.is_executable(candidate))
+        find_program_in(self.root, self.search_path, name)
     }
 
     /// True when a file that may be executed is at `path`.
     pub(super) fn is_executable(&self, path: &Path) -> bool {
-        fs::metadata(self.at(path))
-            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        is_program(self.root, path)
     }
-}
-
-fn mount(line: &str) -> Option<Mount> {
-    let mut fields = line.split_whitespace().skip(1).map(str::to_owned);
-    Some(Mount {
-        point: fields.next()?,
-        kind: fields.next()?,
-        options: fields.next()?.split(',').map(str::to_owned).collect(),
-    })
 }

@@ -3,13 +3,15 @@
 
 use super::Machine;
 use super::check::Check;
+use crate::proc::memory_mib;
 
 /// Minimum available memory for studies, MiB.
 const MEMORY_LEAST_MIB: u64 = 512;
 /// Available memory that is enough for all studies, MiB.
 const MEMORY_AMPLE_MIB: u64 = 1024;
 
-/// Directory of the kernel's huge page pools, with one subdirectory for each page size (Documentation/admin-guide/mm/hugetlbpage.rst).
+/// Directory of the kernel's huge page pools, with one subdirectory for each page size
+/// (Documentation/admin-guide/mm/hugetlbpage.rst).
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 
 pub(super) fn examine(machine: &Machine) -> Vec<Check> {
@@ -19,11 +21,7 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
 fn available(machine: &Machine) -> Check {
     const NAME: &str = "memory";
     let text = machine.text("/proc/meminfo").unwrap_or_default();
-    let available_kib: Option<u64> = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    let Some(mib) = available_kib.map(|kib| kib / 1024) else {
+    let Some(mib) = memory_mib(&text, "MemAvailable") else {
         return Check::unavailable(NAME, "/proc/meminfo does not report the available memory");
     };
     let seen = format!("{mib} MiB available");

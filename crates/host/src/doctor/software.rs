@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use quietwire_base::proc::Status;
+
 use super::Machine;
 use super::check::{Check, State};
 
@@ -88,26 +90,16 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
     checks
 }
 
-/// The value of one `Key:\tvalue` line of `/proc/self/status` (proc_pid_status(5)).
-fn status_field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-        .map(str::trim)
-}
-
 fn privileges(machine: &Machine) -> Check {
     const NAME: &str = "privileges";
-    let Some(status) = machine.text("/proc/self/status") else {
+    let Some(text) = machine.text("/proc/self/status") else {
         return Check::unavailable(NAME, "unknown: /proc/self/status does not exist");
     };
-    let effective_uid = status_field(&status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
-    let capabilities =
-        status_field(&status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    let (Some(uid), Some(held)) = (effective_uid, capabilities) else {
+    let status = Status::new(&text);
+    let (Some(uid), Some(held)) = (status.effective_user(), status.effective_capabilities()) else {
         return Check::unavailable(NAME, "/proc/self/status lacks Uid or CapEff");
     };
-    if uid != "0" {
+    if uid != 0 {
         return Check::missing(
             NAME,
             format!("user {uid}; CPU sets, huge pages and real-time priority require root"),

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
+use crate::proc::PerCpu;
 use crate::tree::Tree;
 
 /// One interrupt.
@@ -21,7 +22,9 @@ pub struct Irq {
 
 /// Every numbered interrupt.
 pub(super) fn irqs(tree: &Tree) -> Vec<Irq> {
-    let interrupts = tree.text("proc/interrupts").unwrap_or_default();
+    let text = tree.text("proc/interrupts").unwrap_or_default();
+    // What is asked for is the text behind the counts only.
+    let interrupts = PerCpu::parse(&text, |_| false).unwrap_or_default();
     let numbers = tree.numbered("proc/irq", "");
     let irq = |irq: u32| {
         let at = |file: &str| format!("proc/irq/{irq}/{file}");
@@ -35,15 +38,10 @@ pub(super) fn irqs(tree: &Tree) -> Vec<Irq> {
     numbers.into_iter().map(irq).collect()
 }
 
-/// The handlers of an interrupt: what stands behind the counts, the chip and the hardware's own number.
-fn name(interrupts: &str, irq: u32) -> Option<String> {
-    let line = interrupts.lines().find_map(|line| {
-        let (number, rest) = line.split_once(':')?;
-        (number.trim().parse() == Ok(irq)).then_some(rest)
-    })?;
-    let words = line
-        .split_whitespace()
-        .skip_while(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+/// The handlers of an interrupt: what stands behind the chip and the hardware's own number.
+fn name(interrupts: &PerCpu, irq: u32) -> Option<String> {
+    let line = interrupts.lines.get(&irq.to_string())?;
+    let words = line.what.split_whitespace();
     // The chip's name, then `5-edge`; the chip's name may be of two words.
     let mut words = words.skip_while(|word| !is_line_kind(word));
     words.next()?;
@@ -66,6 +64,7 @@ mod tests {
     #[test]
     fn handlers_are_told_on_both_architectures() {
         let text = "  CPU0 CPU1\n 24:  1 0 IO-APIC   5-edge      ACPI:Ged\n 38: 0 24026 PCI-MSIX-0000:00:03.0   1-edge  virtio2-input.0\n 13: 5 6 GICv3 30 Level arch_timer\n 14: 5 6 ITS-MSI 134742016 Edge nvme0q0, nvme0q1\nLOC: 1 2 Local timer interrupts\n";
+        let text = &PerCpu::parse(text, |_| false).unwrap();
         assert_eq!(name(text, 24).as_deref(), Some("ACPI:Ged"));
         assert_eq!(name(text, 38).as_deref(), Some("virtio2-input.0"));
         assert_eq!(name(text, 13).as_deref(), Some("arch_timer"));

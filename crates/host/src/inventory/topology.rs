@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::frequency::{self, Frequency, IdleState};
+use crate::proc::memory_mib;
 use crate::tree::Tree;
 use crate::{CpuId, CpuList};
 
@@ -204,7 +205,7 @@ pub(super) fn nodes(tree: &Tree) -> Vec<NumaNode> {
             cpus: cpus_of_node(tree, number),
             memory_mib: tree
                 .text(&at("meminfo"))
-                .and_then(|meminfo| memory_mib(&meminfo, &format!("Node {number} MemTotal:"))),
+                .and_then(|meminfo| memory_mib(&meminfo, &format!("Node {number} MemTotal"))),
             huge_pages: huge_pages(tree, &at("hugepages")),
             distances: tree
                 .text(&at("distance"))
@@ -235,13 +236,6 @@ pub(super) fn huge_pages(tree: &Tree, directory: &str) -> Vec<HugePagePool> {
     let mut pools: Vec<HugePagePool> = names.iter().filter_map(pool).collect();
     pools.sort_unstable();
     pools
-}
-
-/// A line of a `meminfo`, which is in kB of 1024 octets.
-pub(super) fn memory_mib(meminfo: &str, key: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib / 1024)
 }
 
 #[cfg(test)]

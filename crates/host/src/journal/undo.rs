@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use quietwire_base::ProcessId;
 
 use super::same::{is_on_the_way, same};
 use super::{Change, TaskAffinity, TaskChange, TaskPlace, Undone};
 use crate::cpuset;
 use crate::files::{Disk, Files};
-use crate::process::ProcessId;
 use crate::threads;
 
 /// Undoes changes, the last first. Continues after failures. Undoing twice is a no-op.

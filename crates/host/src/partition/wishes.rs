@@ -2,6 +2,7 @@
 //! Partition request (`partition.toml`). All keys are optional; the planner chooses the missing values.
 
 use quietwire_base::Idle;
+use quietwire_base::locate::{key_of, line_of};
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
@@ -173,12 +174,12 @@ pub enum WishesError {
 }
 
 impl Wishes {
-    /// Reads `partition.toml`.
+    /// Parses `partition.toml`.
     ///
     /// # Errors
-    /// [`WishesError`]: line, key, and what is known.
+    /// [`WishesError`]: line, key and problem.
     pub fn parse(text: &str) -> Result<Self, WishesError> {
-        toml::from_str(text).map_err(|error| WishesError::Syntax(error.to_string()))
+        toml::from_str(text).map_err(|error| WishesError::Syntax(located(text, &error)))
     }
 
     /// Serialises the request as `partition.toml`, without keys that have no value.
@@ -195,6 +196,18 @@ impl Wishes {
             _ => true,
         });
         toml::to_string(&table).map_err(|error| WishesError::Syntax(error.to_string()))
+    }
+}
+
+/// Formats an error of the TOML parser with line and key.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let Some(span) = error.span() else {
+        return error.message().to_owned();
+    };
+    let line = line_of(text, span.start);
+    match key_of(text, &span) {
+        key if key.is_empty() => format!("line {line}: {}", error.message()),
+        key => format!("line {line}, key '{key}': {}", error.message()),
     }
 }
 
@@ -220,5 +233,9 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("cpu") && error.contains("line 2"), "{error}");
+        assert!(
+            error.starts_with("line 2, key 'forwarding.cpu': "),
+            "{error}"
+        );
     }
 }

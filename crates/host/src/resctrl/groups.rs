@@ -4,12 +4,13 @@
 use std::io;
 use std::path::Path;
 
+use quietwire_base::ProcessId;
+
 use super::Resctrl;
 use super::schemata::Schemata;
 use crate::CpuList;
 use crate::files::{Files, named, text};
 use crate::journal::{Change, Journal, TaskPlace};
-use crate::process::ProcessId;
 
 /// Directories of resctrl that are not groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_groups", "mon_data"];

@@ -2,12 +2,12 @@
 //! Tests with a fake resctrl that follows the kernel's rules, and with the machine's own resctrl if it has one.
 
 use proptest::prelude::*;
+use quietwire_base::ProcessId;
 
 use super::fake::{FakeResctrl, Rules};
 use super::*;
 use crate::files::Disk;
 use crate::journal::{self, Journal, Undone};
-use crate::process::ProcessId;
 
 struct Rig {
     directory: tempfile::TempDir,

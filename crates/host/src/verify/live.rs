@@ -17,7 +17,6 @@ use super::machine::Machine;
 use crate::partition::Plan;
 use interval::Interval;
 
-pub use counts::{Line, PerCpu};
 pub use sample::{Sample, ThreadSample};
 
 /// Checks the activity between two samples of the machine whose files are below `root`.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::Sample;
 use super::check::{Check, Verdict};
-use super::{PerCpu, Sample};
+use crate::proc::PerCpu;
 
 struct Text(String);
 

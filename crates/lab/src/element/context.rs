@@ -53,12 +53,12 @@ impl Process {
 
     /// Asks it to end, and does not wait for that.
     pub(crate) fn ask_to_end(&self) {
-        spawn::ask_to_end(&self.child);
+        quietwire_base::supervised::ask_to_end(&self.child);
     }
 
     /// Asks it to end, and makes it.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        spawn::stop(&mut self.child, STOP_PATIENCE)
+        quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
     }

@@ -67,8 +67,8 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::error::Fault;
     use crate::topology::{Parameters, Program, named};
+    use quietwire_base::Fault;
 
     const CARDS: [&str; 2] = ["0000:17:00.0", "0000:17:00.1"];
 

@@ -119,15 +119,7 @@ pub(super) fn further(steps: &Steps<'_>) -> Result<Vec<MethodResult>, ReportErro
 
 /// Of a step that is no search.
 fn procedure(step: &StepRecord) -> Option<MethodResult> {
-    let is_one = matches!(
-        step.kind,
-        StepKind::BackToBack
-            | StepKind::SystemRecovery
-            | StepKind::Reset
-            | StepKind::AddressCaching
-            | StepKind::AddressLearningRate
-    );
-    is_one.then(|| MethodResult {
+    step.kind.is_procedure().then(|| MethodResult {
         round: step.round,
         figures: MethodFigures::Procedure {
             findings: step.procedure.as_ref().map(|found| found.findings.clone()),

@@ -2,12 +2,8 @@
 //! What a study file that can be read may still get wrong.
 
 mod application;
-mod limits;
-mod methods;
-mod procedures;
 mod published;
 mod ring_sizes;
-mod search;
 mod tenants;
 mod topology;
 
@@ -19,11 +15,12 @@ use quietwire_lab::{
 };
 use quietwire_tester::{DESTINATIONS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
+use super::limits::{Checked, REPEATS_MAX, between, duration, fault, name, pause};
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
-use super::study_file::{Case, LatencyProbe, Search, StudyFile, Traffic, Trials};
+use super::study_file::{Case, StudyFile, Traffic};
+use super::trials::Trials;
 use super::{Device, FrameSize, Link, Mode, NeighboursIn, Switch};
-use limits::{Checked, REPEATS_MAX, between, duration, fault, name, pause};
 use ring_sizes::rings;
 
 /// Most workers of a stressor.
@@ -42,35 +39,12 @@ fn whole(file: &StudyFile) -> Checked {
     one_tester_cpu(file)?;
     traffic(file)?;
     trials(&file.trials)?;
-    if let Some(search) = &file.search {
-        goals(search)?;
-        search::keys(search)?;
-        search::steps(search)?;
-        search::mlr_goals(file, search)?;
-    }
-    sweep(file)?;
-    if let Some(latency) = &file.latency {
-        latency_probe(latency)?;
+    let methods = file.methods();
+    for method in &methods {
+        method.check(&file.surroundings(None))?;
     }
     application::application(file)?;
-    methods::methods(file)?;
-    procedures::procedures(file)?;
-    let measures = [
-        file.search.is_some(),
-        file.sweep.is_some(),
-        file.latency.is_some(),
-        file.loss_distribution.is_some(),
-        file.forwarding_rate.is_some(),
-        file.soak.is_some(),
-        file.back_to_back.is_some(),
-        file.system_recovery.is_some(),
-        file.reset.is_some(),
-        file.address_caching.is_some(),
-        file.address_learning_rate.is_some(),
-        file.application.is_some(),
-        file.tenants.is_some(),
-    ];
-    if !measures.contains(&true) {
+    if methods.is_empty() {
         return fault(
             &[],
             "nothing is to be measured; add a section that measures, such as [search], [sweep] or [latency]",
@@ -249,90 +223,6 @@ fn trials(trials: &Trials) -> Checked {
     )
 }
 
-fn goals(search: &Search) -> Checked {
-    if search.goals.is_empty() {
-        return fault(
-            &[Key("search")],
-            "there is no goal; add a [[search.goal]] with a name and a loss-ratio",
-        );
-    }
-    let mut names = HashSet::new();
-    for (index, goal) in search.goals.iter().enumerate() {
-        let at = |key| [Key("search"), Key("goal"), Index(index), Key(key)];
-        name(&goal.name, &at("name"))?;
-        if !names.insert(&goal.name) {
-            return fault(
-                &at("name"),
-                format!(
-                    "two goals are called '{}'; call one something else",
-                    goal.name
-                ),
-            );
-        }
-        if !(0.0..1.0).contains(&goal.loss_ratio) {
-            return fault(
-                &at("loss-ratio"),
-                format!(
-                    "{} is not in [0, 1); 0 means no loss at all, 0.0001 means 0.01 %",
-                    goal.loss_ratio
-                ),
-            );
-        }
-    }
-    Ok(())
-}
-
-fn sweep(file: &StudyFile) -> Checked {
-    let Some(sweep) = &file.sweep else {
-        return Ok(());
-    };
-    let loads = &sweep.loads_percent;
-    let path = [Key("sweep"), Key("loads-percent")];
-    if loads.is_empty() {
-        return fault(
-            &path,
-            "no load is given; write [10, 50, 100], or leave [sweep] out",
-        );
-    }
-    for (index, load) in loads.iter().enumerate() {
-        if loads[..index].contains(load) {
-            return fault(
-                &[path[0], path[1], Index(index)],
-                format!(
-                    "{} is given twice; a sweep tries each load once",
-                    load.get()
-                ),
-            );
-        }
-    }
-    Ok(())
-}
-
-fn latency_probe(latency: &LatencyProbe) -> Checked {
-    match (latency.rate_percent, latency.rate_pps) {
-        (None, None) | (Some(_), Some(_)) => {
-            return fault(
-                &[Key("latency")],
-                "give exactly one of rate-percent and rate-pps",
-            );
-        }
-        (None, Some(rate)) if !(rate > 0.0 && rate <= OFFERED_RATE_PPS_MAX) => {
-            return fault(
-                &[Key("latency"), Key("rate-pps")],
-                format!("{rate:e} has to be above 0 and at most {OFFERED_RATE_PPS_MAX:e}"),
-            );
-        }
-        _ => {}
-    }
-    duration(latency.duration_s, &[Key("latency"), Key("duration-s")])?;
-    between(
-        latency.repeats,
-        1,
-        REPEATS_MAX,
-        &[Key("latency"), Key("repeats")],
-    )
-}
-
 fn cases(file: &StudyFile) -> Checked {
     if file.cases.is_empty() {
         return fault(
@@ -362,7 +252,7 @@ fn cases(file: &StudyFile) -> Checked {
 /// How a case is isolated is said once: by the name of an isolation case, or as earlier versions had it.
 fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
     let names = || {
-        let all: Vec<&str> = isolation_cases().iter().map(|known| &*known.name).collect();
+        let all: Vec<&str> = isolation_cases().iter().map(|known| known.name).collect();
         all.join(", ")
     };
     let Some(name) = &case.isolation else {
@@ -483,7 +373,7 @@ fn kind(name: &str, path: &[At]) -> Checked {
     if NeighbourKind::named(name).is_some() {
         return Ok(());
     }
-    let all: Vec<&str> = neighbour_kinds().iter().map(|kind| &*kind.name).collect();
+    let all: Vec<&str> = neighbour_kinds().iter().map(|kind| kind.name).collect();
     fault(
         path,
         format!("there is no kind '{name}'; there are {}", all.join(", ")),

@@ -5,84 +5,83 @@ use quietwire_host::cpu::CpuList;
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::{ElementPlace, Encapsulation, OwnImage, Program};
 use quietwire_lab::{IsolationCase, IsolationPart, NeighbourPlace};
-use quietwire_tester::Directions;
 use quietwire_tester::traffic::Traffic as Description;
+use quietwire_tester::{Directions, TesterIdle};
 use serde::{Deserialize, Serialize};
 
-use super::application::ApplicationPlan;
 use super::device::Device;
-use super::methods::{ForwardingRatePlan, LatencyPlanSection, LossDistributionPlan, SoakPlan};
-use super::procedures::{
-    AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, ResetPlan, SystemRecoveryPlan,
-};
 use super::published::Published;
-use super::tenants::TenantsPlan;
-use super::values::{
-    FrameSize, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Topology,
+use super::trials::Trials;
+use super::values::{FrameSize, Link, Mode, NeighboursIn, Pinning, Topology};
+use crate::methods::{
+    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,
+    ForwardingRatePlan, LatencyPlanSection, LatencyProbe, LossDistributionPlan, Method, ResetPlan,
+    Search, SoakPlan, Sweep, SystemRecoveryPlan, TenantsPlan, every_method,
 };
 
-/// A whole study file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct StudyFile {
-    /// Short name in letters, digits, `-`, `_` and `.`: names files.
-    pub name: String,
-    /// What the study asks, for people.
-    pub title: String,
-    /// How often all cases are gone through, in turns, so that what changes on the machine over time meets all of them.
-    #[serde(default = "one")]
-    pub rounds: u32,
-    /// Whether it was shortened to see that it runs: what comes of it are no figures.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub quick: bool,
-    /// The device under test and its links.
-    pub device: Device,
-    /// The tester.
-    pub tester: TesterSettings,
-    /// What is offered.
-    #[serde(default)]
-    pub traffic: Traffic,
-    /// What all trials have in common.
-    pub trials: Trials,
-    /// The search for the throughput; none without it.
-    pub search: Option<Search>,
-    /// The frame loss rate sweep (RFC 2544, section 26.3); none without it.
-    pub sweep: Option<Sweep>,
-    /// Trials at a low load, for the round trip; none without it.
-    pub latency: Option<LatencyProbe>,
-    /// Many trials at each of a few rates; none without it.
-    pub loss_distribution: Option<LossDistributionPlan>,
-    /// What comes through of the maximum offered load (RFC 2889); none without it.
-    pub forwarding_rate: Option<ForwardingRatePlan>,
-    /// Latency at the rates that the search found; none without it.
-    pub latency_plan: Option<LatencyPlanSection>,
-    /// The load at which a tiny part is lost; none without it.
-    pub soak: Option<SoakPlan>,
-    /// The longest burst without loss; none without it.
-    pub back_to_back: Option<BackToBackPlan>,
-    /// How long frames are lost after an overload; none without it.
-    pub system_recovery: Option<SystemRecoveryPlan>,
-    /// How long nothing is forwarded when the device is restarted; none without it.
-    pub reset: Option<ResetPlan>,
-    /// How many addresses the device keeps; none without it.
-    pub address_caching: Option<AddressCachingPlan>,
-    /// How fast it learns them; none without it.
-    pub address_learning_rate: Option<AddressLearningRatePlan>,
-    /// What applications see of the device; nothing without it.
-    pub application: Option<ApplicationPlan>,
-    /// Tenants added until the loss goal breaks; none without it.
-    pub tenants: Option<TenantsPlan>,
-    /// The neighbours that cases may have.
-    #[serde(default)]
-    pub neighbours: Neighbours,
-    /// What others published, to stand beside it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub published: Option<Published>,
-    /// The cases to compare. The first is the one that the others are set against. Those of `[tenants]` are the last, whether they
-    /// are tried or not.
-    #[serde(rename = "case", default)]
-    pub cases: Vec<Case>,
+/// Makes [`StudyFile`] with a key for each method.
+macro_rules! study_file {
+    (
+        $(#[$search_doc:meta])* $search:ident: $search_plan:ident,
+        $($(#[$doc:meta])* $field:ident: $plan:ident => $kind:ident $name:literal $family:ident,)+
+    ) => {
+        /// A whole study file. What it measures is a section for each method; all are optional.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+        pub struct StudyFile {
+            /// Short name in letters, digits, `-`, `_` and `.`: names files.
+            pub name: String,
+            /// What the study asks, for people.
+            pub title: String,
+            /// How often all cases are gone through, in turns, so that what changes on the machine over time meets all of them.
+            #[serde(default = "one")]
+            pub rounds: u32,
+            /// Whether it was shortened to see that it runs: what comes of it are no figures.
+            #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+            pub quick: bool,
+            /// The device under test and its links.
+            pub device: Device,
+            /// The tester.
+            pub tester: TesterSettings,
+            /// What is offered.
+            #[serde(default)]
+            pub traffic: Traffic,
+            /// What all trials have in common.
+            pub trials: Trials,
+            $(#[$search_doc])*
+            pub $search: Option<$search_plan>,
+            $($(#[$doc])* pub $field: Option<$plan>,)+
+            /// The neighbours that cases may have.
+            #[serde(default)]
+            pub neighbours: Neighbours,
+            /// What others published, to stand beside it.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub published: Option<Published>,
+            /// The cases to compare. The first is the one that the others are set against. Those of `[tenants]` are the last,
+            /// whether they are tried or not.
+            #[serde(rename = "case", default)]
+            pub cases: Vec<Case>,
+        }
+
+        impl StudyFile {
+            /// The sections that measure, in the order in which their steps are made.
+            pub(crate) fn methods(&self) -> Vec<&dyn Method> {
+                let mut all: Vec<&dyn Method> = Vec::new();
+                all.extend(self.$search.iter().map(|it| it as &dyn Method));
+                $(all.extend(self.$field.iter().map(|it| it as &dyn Method));)+
+                all
+            }
+
+            /// Makes every method short.
+            pub(crate) fn shorten_methods(&mut self) {
+                self.$search.iter_mut().for_each(Method::shorten);
+                $(self.$field.iter_mut().for_each(Method::shorten);)+
+            }
+        }
+    };
 }
+
+every_method!(study_file);
 
 /// `[tester]`: the tester.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,6 +92,9 @@ pub struct TesterSettings {
     /// Whether the tester's thread gets real-time priority, so that neighbours disturb the device and not the tester.
     #[serde(default = "yes")]
     pub realtime: bool,
+    /// What the tester's thread does when nothing is due: poll, or sleep so that neighbours on its CPU get a part of it.
+    #[serde(default)]
+    pub idle: TesterIdle,
     /// Huge pages to use, MiB; 0 for none.
     #[serde(default)]
     pub huge_pages_mib: u32,
@@ -133,99 +135,6 @@ impl Default for Traffic {
             frames: None,
         }
     }
-}
-
-/// `[trials]`: what all trials have in common.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Trials {
-    /// How long frames are counted, seconds.
-    pub duration_s: f64,
-    /// How long the load is offered before that, seconds.
-    #[serde(default = "warm_up_s")]
-    pub warm_up_s: f64,
-    /// How long the tester goes on receiving afterwards, seconds.
-    #[serde(default = "drain_s")]
-    pub drain_s: f64,
-    /// What 100 % means.
-    #[serde(default)]
-    pub max_rate_pps: MaxRate,
-    /// How often a trial in which the tester itself failed is made again.
-    #[serde(default = "invalid_repeats")]
-    pub invalid_repeats: u32,
-}
-
-/// `[search]`: the search, by one of several methods. Percentages are of the maximum rate. Which keys a method takes,
-/// and which it needs, is checked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Search {
-    /// How to search.
-    #[serde(default)]
-    pub method: SearchMethod,
-    /// First rate to try. Not for `mlrsearch`; the others need it.
-    pub start_rate_percent: Option<Percent>,
-    /// Step of the linear phase, halved in the binary phase. Not for `mlrsearch`; the others need it.
-    pub start_step_percent: Option<Percent>,
-    /// The search stops once its step is under this. Not for `mlrsearch`; the others need it.
-    pub resolution_percent: Option<Percent>,
-    /// `single-run` only: most trials at one visit of a rate; it is taken as lost only once so many in a row have lost
-    /// too much. Without it one.
-    pub best_of: Option<u32>,
-    /// `best-of-n`, `worst-of-n` and `best-and-worst-of-n` only: N, most trials at each rate. Without it five.
-    pub trials_per_rate: Option<u32>,
-    /// `mlrsearch` only: rate under which nothing is offered. Without it 0.1 %.
-    pub min_rate_percent: Option<Percent>,
-    /// How often the whole search is made over, for mean, deviation and confidence interval. Without it once.
-    pub repeats: Option<u32>,
-    /// With `repeats`: level of the confidence interval. Without it 95.
-    pub confidence_percent: Option<Percent>,
-    /// What to search for.
-    #[serde(rename = "goal")]
-    pub goals: Vec<Goal>,
-}
-
-/// `[[search.goal]]`: a name and the loss that it allows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Goal {
-    /// `NDR`, `PDR`.
-    pub name: String,
-    /// Lost over offered frames, 0 or more and under 1.
-    pub loss_ratio: f64,
-    /// `mlrsearch` only: part of the duration sum in which more may be lost, 0 or more and under 1. Without it 0.5.
-    pub exceed_ratio: Option<f64>,
-    /// `mlrsearch` only: how far apart the bounds may be, in percent of the upper one. Without it 0.5.
-    pub width_percent: Option<Percent>,
-    /// `mlrsearch` only: length of a full trial, seconds. Without it `duration-s` of `[trials]`.
-    pub final_trial_duration_s: Option<f64>,
-    /// `mlrsearch` only: length of the first trial at a load, seconds. Without it that of a full one.
-    pub initial_trial_duration_s: Option<f64>,
-    /// `mlrsearch` only: so much is measured at a load before it is judged, seconds, warm-up and drain included.
-    /// Without it 21 full trials' lengths.
-    pub duration_sum_s: Option<f64>,
-}
-
-/// `[sweep]`: one trial at each load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Sweep {
-    /// Offered loads, percent of the maximum rate.
-    pub loads_percent: Vec<Percent>,
-}
-
-/// `[latency]`: trials at a low load. Exactly one of the two rates is given.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct LatencyProbe {
-    /// Offered load, percent of the maximum rate.
-    pub rate_percent: Option<Percent>,
-    /// Offered load, frames per second.
-    pub rate_pps: Option<f64>,
-    /// How long frames are counted, seconds.
-    pub duration_s: f64,
-    /// How many trials.
-    pub repeats: u32,
 }
 
 /// `[neighbours]`: what else may run on the machine.
@@ -362,17 +271,4 @@ pub(super) fn one() -> u32 {
 
 pub(super) fn yes() -> bool {
     true
-}
-
-pub(super) fn warm_up_s() -> f64 {
-    0.2
-}
-
-pub(super) fn drain_s() -> f64 {
-    0.1
-}
-
-/// With one trial in three invalid, a search of a hundred trials gives up in one of a thousand.
-pub(super) fn invalid_repeats() -> u32 {
-    10
 }

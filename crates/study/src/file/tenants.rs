@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `[tenants]`: chains added to a topology until the loss goal breaks. Each number of them that may be tried is a case.
 
-mod settings;
-
 use quietwire_lab::topology::CHAINS_MAX;
 use quietwire_search::Most;
 
 use super::study_file::{Case, StudyFile};
-
-pub use settings::TenantsPlan;
-
-impl TenantsPlan {
-    /// What all of so many are offered, frames per second.
-    #[must_use]
-    pub fn offered_pps(&self, tenants: u32) -> f64 {
-        self.rate_pps * f64::from(tenants)
-    }
-}
 
 /// Name of the case of so many tenants.
 fn case_name(tenants: u32) -> String {

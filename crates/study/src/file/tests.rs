@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::Estimate;
+use crate::methods::{Estimate, Sweep};
 use crate::tests::SMALL;
 
 fn parse(text: &str) -> Result<StudyFile, FileError> {
@@ -35,14 +35,17 @@ fn refused(old: &str, new: &str, key: &str, says: &str) {
 }
 
 #[test]
-fn the_ready_made_study_is_read_and_takes_at_most_eight_minutes() {
+fn the_ready_made_study_is_read_and_takes_at_most_nine_minutes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
     let (file, text) = StudyFile::read(&root.join("noisy-neighbours.toml")).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
     let names: Vec<_> = file.cases.iter().map(|case| case.name.as_str()).collect();
-    assert_eq!(names, ["quiet", "noisy", "noisy-pinned"]);
+    assert_eq!(
+        names,
+        ["quiet", "noisy", "quiet-partitioned", "noisy-partitioned"]
+    );
     let estimate = Estimate::of(&file);
-    assert!(estimate.duration_s <= 480.0, "{estimate:?}");
+    assert!(estimate.duration_s <= 540.0, "{estimate:?}");
 }
 
 #[test]
@@ -165,7 +168,7 @@ fn every_isolation_case_is_read_and_files_of_earlier_versions_mean_what_they_did
         assert_eq!(case.is_pinned(), known.name != "none");
         assert_eq!(
             case.keeps_others_off(),
-            !["none", "pinned"].contains(&known.name.as_str())
+            !["none", "pinned"].contains(&known.name)
         );
     }
     for (keys, pinned, apart) in [
@@ -636,7 +639,7 @@ fn frames_may_be_described_and_faults_in_it_are_named() {
         (
             "[traffic.frames.udp]\n[traffic.frames.tcp]\n",
             "traffic.frames.tcp",
-            "UDP or TCP",
+            "UDP and TCP",
         ),
         (
             "[traffic]\nflows = 5\n[traffic.frames]\nseed = 1\n",
@@ -724,7 +727,9 @@ fn a_device_may_be_any_topology_with_guests_and_chains() {
     let graph = device.graph().unwrap();
     assert_eq!((graph.guest_count(), graph.chains.len()), (6, 2));
     let trial = crate::run::frames(&file, &file.cases[0], FrameSize::default());
-    assert!(trial.traffic.unwrap().vxlan.is_some());
+    let text = "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n";
+    let described = quietwire_tester::traffic::Traffic::parse(text, Path::new("overlay")).unwrap();
+    assert_eq!(trial.traffic.as_deref(), Some(&described));
     // Written and read again it is the same.
     let text = toml::to_string(&file).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
@@ -853,4 +858,18 @@ fn published_figures_have_ratios_cases_and_say_where_they_stand() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn the_tester_polls_unless_it_is_to_sleep_between_bursts() {
+    use quietwire_tester::TesterIdle;
+    assert_eq!(parse(SMALL).unwrap().tester.idle, TesterIdle::Poll);
+    let with = |idle: &str| SMALL.replace("[tester]\n", &format!("[tester]\nidle = \"{idle}\"\n"));
+    let sleeping = parse(&with("sleep")).unwrap();
+    assert_eq!(sleeping.tester.idle, TesterIdle::Sleep);
+    // As the shortened study is written and read again.
+    let quick = parse(&sleeping.quick().unwrap()).unwrap();
+    assert_eq!(quick.tester.idle, TesterIdle::Sleep);
+    let error = parse(&with("nap")).unwrap_err().to_string();
+    assert!(error.contains("nap") && error.contains("sleep"), "{error}");
 }

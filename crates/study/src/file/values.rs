@@ -172,18 +172,6 @@ pub enum SearchMethod {
     MlrSearch,
 }
 
-impl fmt::Display for SearchMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SingleRun => "single-run",
-            Self::BestOfN => "best-of-n",
-            Self::WorstOfN => "worst-of-n",
-            Self::BestAndWorstOfN => "best-and-worst-of-n",
-            Self::MlrSearch => "mlrsearch",
-        })
-    }
-}
-
 /// Percent of the maximum rate, above 0 and at most 100.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]

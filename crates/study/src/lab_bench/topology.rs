@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use quietwire_base::Fault;
 use quietwire_dpdk::pci::{self, Problem};
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::topology::{Assignment, Graph, TESTER, TopologyError, assign};
 use quietwire_lab::up::{Ends, GuestOptions, UpLab, UpOptions, lacking};
-use quietwire_lab::{Fault, IsolationPart, LabError, LabOptions, Place, Setup, Stop};
+use quietwire_lab::{IsolationPart, LabError, LabOptions, Place, Setup, Stop};
 use quietwire_tester::account::{DeviceCounts, DeviceLayout};
 use quietwire_tester::{Preparation, Tester, Trial};
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use quietwire_search::Most;
 
 use super::{RunError, Runner, StudyEnd};
 use crate::bench::{CaseLeftOut, CaseSpec, Interrupted};
-use crate::file::{Case, TenantsPlan};
-use crate::plan::StepKind;
+use crate::file::Case;
+use crate::methods::{StepKind, TenantsPlan};
 use crate::results::holds;
 
 fn spec_of(case: &Case, position: usize, round: u32) -> CaseSpec {

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use quietwire_base::LockOwner;
 use rusqlite::ErrorCode;
 
 /// What is wrong with a store. A failed write leaves what was stored before as it was.
@@ -57,6 +58,14 @@ pub enum StoreError {
     /// Another process writes to it.
     #[error("{} is being written by another run; wait for that one to end, or give another path", .0.display())]
     InUse(PathBuf),
+    /// Another run has it open.
+    #[error("{} is being written by another run, of {owner}; wait for that one to end, or give another path", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// Its process.
+        owner: LockOwner,
+    },
     /// A resumed study is not the one that was begun.
     #[error(
         "{} holds results of another study file (SHA-256 {}…, and this one's is {}…); resume with the file that it was begun with, or start over with --fresh",

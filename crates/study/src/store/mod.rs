@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use quietwire_base::{LockError, LockFile};
 use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest, Sha256};
 
@@ -45,7 +46,7 @@ pub struct Store {
     /// Of the file: what is only looked at is left as an earlier program wrote it.
     schema: i64,
     run_id: Option<i64>,
-    _lock: Option<File>,
+    _lock: Option<LockFile>,
 }
 
 impl Store {
@@ -86,7 +87,7 @@ impl Store {
         Self::fill(path, locked(made, path)?, file, text)
     }
 
-    fn fill(path: &Path, lock: File, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
+    fn fill(path: &Path, lock: LockFile, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
         let mut store = Self::connect(path, lock)?;
         store.write(|transaction| {
             transaction.execute_batch(schema::CREATE)?;
@@ -150,7 +151,7 @@ impl Store {
         &self.path
     }
 
-    fn connect(path: &Path, lock: File) -> Result<Self, StoreError> {
+    fn connect(path: &Path, lock: LockFile) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
             Connection::open_with_flags(path, flags).map_err(|error| of_sqlite(path, error))?;
@@ -202,21 +203,17 @@ fn refuse_directory(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, StoreError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .open(path)
-        .map_err(|error| of_system(path, &error))?;
+fn lock(path: &Path) -> Result<LockFile, StoreError> {
+    let file = File::open(path).map_err(|error| of_system(path, &error))?;
     locked(file, path)
 }
 
-/// One run at a time. The lock is the kernel's and goes with the process, however that ends.
-fn locked(file: File, path: &Path) -> Result<File, StoreError> {
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
-        Err(std::fs::TryLockError::Error(error)) => Err(of_system(path, &error)),
-    }
+/// One run at a time.
+fn locked(file: File, path: &Path) -> Result<LockFile, StoreError> {
+    LockFile::try_acquire_data(file, path).map_err(|error| match error {
+        LockError::Busy { path, owner } => StoreError::Locked { path, owner },
+        LockError::Io { cause, .. } => of_system(path, &cause),
+    })
 }
 
 fn open_to_read(path: &Path) -> Result<Connection, StoreError> {

@@ -92,7 +92,7 @@ fn only_one_run_writes_and_others_may_read() {
     let (_directory, path) = scratch();
     let first = open(&path, OpenMode::New).unwrap();
     let second = open(&path, OpenMode::Resume).unwrap_err();
-    assert!(matches!(second, StoreError::InUse(_)), "{second}");
+    assert!(matches!(second, StoreError::Locked { .. }), "{second}");
     Store::open_to_read(&path).unwrap().results().unwrap();
     drop(first);
     open(&path, OpenMode::Resume).unwrap();

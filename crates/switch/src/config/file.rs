@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use quietwire_base::Idle;
+use quietwire_base::locate::line_of;
 use quietwire_host::{CpuList, CpuSequence};
 use serde::Deserialize;
 use toml::Spanned;
@@ -11,7 +12,7 @@ use toml::Spanned;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
-use super::place::{Place, Placed, line_of, wrong};
+use super::place::{Place, Placed, wrong};
 use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
 use super::settings::{

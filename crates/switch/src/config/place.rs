@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::locate::{key_of, line_of};
+
 use crate::error::SwitchError;
 
 /// Where something was written.
@@ -54,27 +56,14 @@ pub struct Placed<T> {
     pub place: Place,
 }
 
-/// The line of a text, from 1, that an octet is in.
-pub(super) fn line_of(text: &str, offset: usize) -> usize {
-    1 + text
-        .bytes()
-        .take(offset)
-        .filter(|octet| *octet == b'\n')
-        .count()
-}
-
 /// An error of the TOML reader: its own text has several lines and no file name.
 pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
     let mut place = path.display().to_string();
     if let Some(span) = error.span() {
-        let line = line_of(text, span.start);
-        place += &format!(", line {line}");
-        let key = text
-            .lines()
-            .nth(line - 1)
-            .and_then(|line| line.split_once('='))
-            .map(|(key, _)| key.trim());
-        if let Some(key) = key.filter(|key| !key.is_empty()) {
+        place += &format!(", line {}", line_of(text, span.start));
+        let way = key_of(text, &span);
+        let key = way.rsplit('.').next().filter(|key| !key.is_empty());
+        if let Some(key) = key {
             place += &format!(", key '{key}'");
         }
     }

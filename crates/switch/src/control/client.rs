@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 use serde_json::Value;
 
 use super::{Answer, Request};

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 
 use crate::config::CONTROL_SOCKET_DEFAULT;
 use crate::error::SwitchError;

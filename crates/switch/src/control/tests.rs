@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 use std::time::Duration;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 use serde_json::json;
 
 use super::*;

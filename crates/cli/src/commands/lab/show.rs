@@ -107,7 +107,7 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     let machine = Inventory::read(Path::new("/"));
     for case in isolation_cases() {
         let told = case.unavailable(&machine, None).map_or_else(
-            || case.about.clone(),
+            || case.about.to_owned(),
             |why| format!("unavailable on this machine: {why}"),
         );
         print(format!("{:16}  {told}", case.name))?;

@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use clap::Args;
 use quietwire_dpdk::PortUri;
+use quietwire_study::MeasuredMethod;
 use quietwire_tester::FrameSizes;
 
 use super::super::chosen_tester::ChosenTester;
 use super::super::device::DeviceArgs;
 use super::super::isolation::IsolationArgs;
 use super::super::own_tester::OwnTesterArgs;
-use super::plan::{Assignment, MeasuredMethod, NamedGoal};
+use super::plan::{Assignment, NamedGoal, method_parser};
 use crate::units::{parse_duration, parse_frame_sizes, parse_positive_duration, parse_pps};
 
 /// Measure a running device with one method: a search, a sweep, a soak, bursts and others.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// The method; docs/methods.md says what each asks and gives.
-    #[arg(value_enum)]
-    pub(super) method: MeasuredMethod,
+    #[arg(value_parser = method_parser())]
+    pub(super) method: &'static MeasuredMethod,
     /// Port of the tester, once or twice, as for generate; for address-caching and address-learning-rate three.
     #[arg(long = "port", value_name = "URI", required_unless_present = "tester")]
     pub(super) ports: Vec<PortUri>,

@@ -9,14 +9,7 @@ use quietwire_tester::FrameSizes;
 
 use super::arguments::MeasureArgs;
 
-pub(super) use settings::{Assignment, MeasuredMethod, NamedGoal};
-
-/// Steps of the searches that step, where nothing else is asked for.
-const STEPS: [(&str, &str); 3] = [
-    ("start-rate-percent", "10"),
-    ("start-step-percent", "10"),
-    ("resolution-percent", "0.5"),
-];
+pub(super) use settings::{Assignment, NamedGoal, method_parser};
 
 /// Keys that have an option: section, key, option.
 const OPTIONS: [(&str, &str, &str); 8] = [
@@ -34,7 +27,7 @@ const OPTIONS: [(&str, &str, &str); 8] = [
 pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
     let mut seen = Vec::new();
     for setting in &args.settings {
-        let section = setting.section.as_deref().unwrap_or(args.method.section());
+        let section = setting.section.as_deref().unwrap_or(args.method.section);
         let place = (section, setting.key.as_str());
         if let Some((.., option)) = OPTIONS.iter().find(|it| (it.0, it.1) == place) {
             return Err(format!(
@@ -54,7 +47,7 @@ pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
 pub(super) fn text(args: &MeasureArgs) -> String {
     let method = args.method;
     let given = |section: &str| -> Vec<&Assignment> {
-        let is_of = |it: &&Assignment| it.section.as_deref().unwrap_or(method.section()) == section;
+        let is_of = |it: &&Assignment| it.section.as_deref().unwrap_or(method.section) == section;
         args.settings.iter().filter(is_of).collect()
     };
     let has = |section: &str, keys: &[&str]| {
@@ -71,23 +64,20 @@ pub(super) fn text(args: &MeasureArgs) -> String {
         assign(&mut more, &[], &settings);
         text = text.replace(&place, &more);
     }
-    let has_rate = has(method.section(), &["rate-percent", "loads-percent"]);
+    let has_rate = has(method.section, &["rate-percent", "loads-percent"]);
     if let Some(search) = method.search(has_rate) {
-        let mut usual = Vec::new();
-        if search != MeasuredMethod::Mlrsearch {
-            usual.extend(STEPS);
+        let mut usual = search.measured_defaults().to_vec();
+        if method.section == "search" {
+            usual.extend(method.defaults);
         }
-        if method == MeasuredMethod::Repeat {
-            usual.extend(method.usual());
-        }
-        let _ = writeln!(text, "[search]\nmethod = \"{}\"", search.name());
+        let _ = writeln!(text, "[search]\nmethod = \"{search}\"");
         assign(&mut text, &usual, &given("search"));
         goals(&mut text, args, &given("goal"));
     }
-    let own = method.section();
+    let own = method.section;
     if own != "search" {
         let usual: Vec<_> = method
-            .usual()
+            .defaults
             .iter()
             .filter(|(key, _)| *key != "between" || !has_rate)
             .copied()
@@ -160,7 +150,7 @@ fn head(args: &MeasureArgs) -> String {
          [tester]\ncpu = \"0\"\n\
          [traffic]\nframe-sizes = [{size}]\ndirections = \"{}\"\nflows = {}\n# more of [traffic]\n\
          [trials]\nduration-s = {:?}\nwarm-up-s = {:?}\ndrain-s = {:?}\nmax-rate-pps = {max_rate}\n# more of [trials]\n",
-        args.method.name(),
+        args.method.name,
         if one_way { "one-way" } else { "both" },
         args.flows,
         args.duration.as_secs_f64(),

@@ -223,7 +223,9 @@ pub(crate) fn run_status(args: &StatusArgs) -> Result<()> {
         return print(serde_json::to_string_pretty(&status)?);
     }
     if let Some(owner) = &status.busy {
-        print(format!("process {owner} is at it just now"))?;
+        print(format!(
+            "{owner} is applying a partition or rolling one back"
+        ))?;
     }
     if status.changes.is_empty() {
         print("nothing is applied")?;

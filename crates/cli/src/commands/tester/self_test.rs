@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use quietwire_base::find_program;
+use quietwire_base::supervised::Supervised;
 use quietwire_dpdk::PortUri;
 use quietwire_host::threads::online_cpus;
-use quietwire_lab::Supervised;
 use quietwire_tester::Preparation;
 use quietwire_tester::self_test::{
     CaseReport, DeviceLink, DeviceOptions, Fault, SelfTestOptions, Verdict, serve_device,
@@ -20,7 +21,7 @@ use serde_json::json;
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
-use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
+use crate::exit::{CheckFailed, Lacking, Usage, on_signals, require_memory};
 use crate::text::{print, say};
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -103,7 +104,13 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
         .open(&eal, cpus, &ports, largest, Preparation::default())?;
     let abort = tester.abort_flag();
     on_signals(&abort)?;
-    let (_device, input, output) = Supervised::start(&device_words(args, device_cpu, largest)?)?;
+    if find_program("setpriv").is_none() {
+        bail!(Lacking(
+            "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
+        ));
+    }
+    let (_device, input, output) = Supervised::start(&device_words(args, device_cpu, largest)?)
+        .context("starting the device")?;
     let mut link = DeviceLink::new(output, input);
     link.wait_until_ready()?;
     if stop.load(Ordering::Relaxed) {

@@ -333,6 +333,21 @@ impl Receiver {
         }
         count
     }
+
+    /// Has the guest kick for frames from now on. A ring that is attached later does so once the queue is armed again.
+    pub(crate) fn arm(&mut self) {
+        self.request_kicks(true);
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.request_kicks(false);
+    }
+
+    fn request_kicks(&mut self, wanted: bool) {
+        if let Some(mut visit) = self.ring.enter() {
+            visit.ring.request_notifications(wanted);
+        }
+    }
 }
 
 /// Receives a RARP request in the name of the guest (RFC 903), from which bridges learn its new port.

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Interrupts and softirqs of isolated CPUs.
 
-mod per_cpu;
-
 use super::super::check::{APPLY, Check, UNREADABLE, some_of};
 use super::super::machine::Machine;
 use super::super::remedy;
 use super::interval::{Interval, TICKS_PER_S};
-
-pub use per_cpu::{Line, PerCpu};
+use crate::proc::PerCpu;
 
 /// The tick's line of `/proc/interrupts`: `LOC` on x86.
 const TICK: [&str; 2] = ["LOC", "arch_timer"];

@@ -7,8 +7,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Instant;
 
-use super::counts::PerCpu;
+use quietwire_base::proc::{Stat, Status};
+
 use crate::partition::Plan;
+use crate::proc::{self, PerCpu, Thread};
 use crate::tasks::{DataPlane, forwards_for};
 use crate::{CpuId, CpuList};
 
@@ -77,7 +79,7 @@ impl Sample {
         let isolated = plan.isolated();
         let counts = |file: &str| {
             let text = fs::read_to_string(root.join(file)).ok()?;
-            PerCpu::parse(&text, &isolated)
+            PerCpu::parse(&text, |cpu| isolated.contains(cpu))
         };
         Self {
             at: Instant::now(),
@@ -94,14 +96,11 @@ impl Sample {
             if thread.forwarding.is_none() {
                 continue;
             }
-            let file = root.join(format!("proc/{}/task/{tid}/syscall", thread.pid));
             let sample = self.calls.entry(*tid).or_default();
-            match fs::read_to_string(file) {
-                Ok(text) => {
+            match Thread::of(root, thread.pid, *tid).system_call() {
+                Ok(call) => {
                     sample.looks += 1;
-                    let number = text.split_whitespace().next().unwrap_or_default();
-                    // `running` is the answer for a thread that is on its CPU.
-                    if let Ok(number) = number.parse() {
+                    if let Some(number) = call {
                         *sample.waiting.entry(number).or_default() += 1;
                     }
                 }
@@ -113,86 +112,51 @@ impl Sample {
     }
 }
 
-fn numbers(directory: &Path) -> impl Iterator<Item = i32> {
-    let listed = fs::read_dir(directory).into_iter().flatten();
-    listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-}
-
 fn threads(root: &Path, isolated: &CpuList) -> BTreeMap<i32, ThreadSample> {
     let mut threads = BTreeMap::new();
-    for pid in numbers(&root.join("proc")) {
-        let process = root.join(format!("proc/{pid}"));
+    for pid in proc::processes(root) {
         // Read only for the few threads whose name alone does not tell.
         let mut command = None;
-        for tid in numbers(&process.join("task")) {
-            let directory = process.join(format!("task/{tid}"));
-            let Some(mut thread) = stat(pid, &directory) else {
+        for thread in proc::threads(root, pid).unwrap_or_default() {
+            let Some(mut sample) = sample(pid, &thread) else {
                 continue;
             };
-            let command = command.get_or_insert_with(|| {
-                let command = fs::read_to_string(process.join("comm"));
-                command.unwrap_or_default().trim().to_owned()
-            });
-            thread.forwarding = forwards_for(&thread.name, command)
-                .and_then(|data_plane| forwarding(&directory, data_plane));
-            if isolated.contains(thread.cpu) {
-                thread.run_ns = run_ns(&directory);
+            let command = command.get_or_insert_with(|| proc::process_name(root, pid));
+            sample.forwarding = forwards_for(&sample.name, command)
+                .and_then(|data_plane| forwarding(&thread, data_plane));
+            if isolated.contains(sample.cpu) {
+                sample.run_ns = thread.run_ns();
             }
-            threads.insert(tid, thread);
+            threads.insert(thread.tid(), sample);
         }
     }
     threads
 }
 
-/// Fields of `stat` behind the command, state first (proc_pid_stat(5)).
-const FLAGS: usize = 6;
-const USER_TICKS: usize = 11;
-const SYSTEM_TICKS: usize = 12;
-const PROCESSOR: usize = 36;
-/// PF_KTHREAD of the kernel's include/linux/sched.h.
-const KERNEL_THREAD: u64 = 0x0020_0000;
-
-fn stat(pid: i32, directory: &Path) -> Option<ThreadSample> {
-    let stat = fs::read_to_string(directory.join("stat")).ok()?;
-    // The command may hold anything, parentheses too: its end is the last one.
-    let end = stat.rfind(')')?;
-    let name = stat.get(stat.find('(')? + 1..end)?;
-    let mut fields = [0u64; PROCESSOR + 1];
-    let rest = stat.get(end + 1..)?.split_whitespace();
-    for (field, text) in fields.iter_mut().zip(rest) {
-        *field = text.parse().unwrap_or(0);
-    }
+fn sample(pid: i32, thread: &Thread) -> Option<ThreadSample> {
+    let text = thread.stat().ok()?;
+    let stat = Stat::parse(&text)?;
     Some(ThreadSample {
         pid,
-        name: name.to_owned(),
-        is_kernel: fields[FLAGS] & KERNEL_THREAD != 0,
-        cpu: CpuId(u32::try_from(fields[PROCESSOR]).ok()?),
-        ticks: (fields[USER_TICKS], fields[SYSTEM_TICKS]),
+        name: stat.name.to_owned(),
+        is_kernel: stat.is_kernel_thread(),
+        cpu: CpuId(stat.cpu().unwrap_or(0)),
+        ticks: (
+            stat.user_ticks().unwrap_or(0),
+            stat.system_ticks().unwrap_or(0),
+        ),
         run_ns: None,
         forwarding: None,
     })
 }
 
-fn run_ns(directory: &Path) -> Option<u64> {
-    let text = fs::read_to_string(directory.join("schedstat")).ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-fn forwarding(directory: &Path, data_plane: DataPlane) -> Option<ForwardingSample> {
-    let status = fs::read_to_string(directory.join("status")).ok()?;
-    let number = |text: &str, key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim_start_matches([' ', ':', '\t'])
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
-    // Only of kernels with CONFIG_SCHED_DEBUG.
-    let debug = fs::read_to_string(directory.join("sched")).unwrap_or_default();
+fn forwarding(thread: &Thread, data_plane: DataPlane) -> Option<ForwardingSample> {
+    let text = thread.status().ok()?;
+    let status = Status::new(&text);
     Some(ForwardingSample {
         data_plane,
-        voluntary: number(&status, "voluntary_ctxt_switches")?,
-        involuntary: number(&status, "nonvoluntary_ctxt_switches")?,
-        migrations: number(&debug, "se.nr_migrations"),
+        voluntary: status.voluntary_switches()?,
+        involuntary: status.involuntary_switches()?,
+        migrations: thread.migrations(),
     })
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What published figures may get wrong.
 
+use super::super::limits::{Checked, fault};
 use super::super::locate::At::{Index, Key};
 use super::super::study_file::StudyFile;
 use super::super::{PublishedFigure, Ratio};
-use super::limits::{Checked, fault};
 
 /// What was published has a title. Every figure says what the published number is and where it stands, has a ratio, and a case that there is
 /// or a reason why there is none.

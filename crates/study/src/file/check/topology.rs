@@ -6,10 +6,10 @@ use std::path::Path;
 use quietwire_base::Idle;
 use quietwire_switch::config::rules::RuleFile;
 
+use super::super::limits::{Checked, fault};
 use super::super::locate::At;
 use super::super::locate::At::{Index, Key};
 use super::super::study_file::{Case, StudyFile};
-use super::limits::{Checked, fault};
 use super::ring_sizes::rings;
 
 /// What only quietwire's switch in vNet1 over memif is started for.
@@ -90,16 +90,9 @@ fn only_alone(file: &StudyFile) -> Checked {
     if file.neighbours.network_pps.is_some() {
         return fault(&[Key("neighbours"), Key("network-pps")], ALONE);
     }
-    let sections = [
-        ("reset", file.reset.is_some()),
-        ("address-caching", file.address_caching.is_some()),
-        (
-            "address-learning-rate",
-            file.address_learning_rate.is_some(),
-        ),
-    ];
-    match sections.iter().find(|(_, is_there)| *is_there) {
-        Some((section, _)) => fault(&[Key(section)], ALONE),
+    let mut methods = file.methods().into_iter();
+    match methods.find(|method| method.is_for_switch_alone()) {
+        Some(method) => fault(&[Key(method.section())], ALONE),
         None => Ok(()),
     }
 }

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
+use quietwire_base::locate::line_of;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Action, RuleSetting};
-use crate::config::place::{Place, Placed, line_of, wrong};
+use crate::config::place::{Place, Placed, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 

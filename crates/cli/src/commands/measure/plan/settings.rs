@@ -1,31 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Methods, goals and keys on the command line.
+//! Method, goals and keys on the command line.
 
 use std::str::FromStr;
 
-use clap::ValueEnum;
-
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::commands::measure) enum MeasuredMethod {
-    SingleRun,
-    BestOfN,
-    WorstOfN,
-    BestAndWorstOfN,
-    Repeat,
-    Mlrsearch,
-    #[value(alias = "frame-loss-sweep")]
-    LossSweep,
-    LossDistribution,
-    ForwardingRateAtMaxLoad,
-    Latency,
-    Soak,
-    BackToBack,
-    SystemRecovery,
-    Reset,
-    AddressCaching,
-    AddressLearningRate,
-}
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use quietwire_study::{MeasuredMethod, measured_methods};
 
 /// `KEY=VALUE` or `SECTION.KEY=VALUE`.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,57 +80,15 @@ impl FromStr for NamedGoal {
     }
 }
 
-impl MeasuredMethod {
-    pub(in crate::commands::measure) fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    /// Its section.
-    pub(in crate::commands::measure) fn section(self) -> &'static str {
-        match self {
-            Self::LossSweep => "sweep",
-            Self::LossDistribution => "loss-distribution",
-            Self::ForwardingRateAtMaxLoad => "forwarding-rate",
-            Self::Latency => "latency-plan",
-            Self::Soak => "soak",
-            Self::BackToBack => "back-to-back",
-            Self::SystemRecovery => "system-recovery",
-            Self::Reset => "reset",
-            Self::AddressCaching => "address-caching",
-            Self::AddressLearningRate => "address-learning-rate",
-            _ => "search",
-        }
-    }
-
-    /// Keys of its section where nothing else is asked for.
-    pub(in crate::commands::measure) fn usual(self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Self::LossSweep => &[("loads-percent", "[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]")],
-            Self::LossDistribution => &[("trials", "20"), ("between", "\"PDR\"")],
-            Self::Latency => &[("parts-of", "\"ndr\"")],
-            Self::Soak => &[("duration-s", "60")],
-            Self::Repeat => &[("repeats", "20")],
-            _ => &[],
-        }
-    }
-
-    /// The search that gives it its rates; none where it needs none.
-    pub(in crate::commands::measure) fn search(self, has_rate: bool) -> Option<Self> {
-        match self {
-            Self::SingleRun
-            | Self::BestOfN
-            | Self::WorstOfN
-            | Self::BestAndWorstOfN
-            | Self::Mlrsearch => Some(self),
-            Self::LossDistribution if !has_rate => Some(Self::BestAndWorstOfN),
-            // Its loads are parts of a rate, so that one lost trial must not lower them.
-            Self::Latency => Some(Self::BestOfN),
-            Self::Repeat => Some(Self::SingleRun),
-            Self::BackToBack | Self::SystemRecovery | Self::Reset if !has_rate => {
-                Some(Self::SingleRun)
-            }
-            _ => None,
-        }
-    }
+/// Returns the parser of METHOD: the names of all methods, which the study crate lists.
+pub(in crate::commands::measure) fn method_parser()
+-> impl TypedValueParser<Value = &'static MeasuredMethod> {
+    let value = |method: &MeasuredMethod| PossibleValue::new(method.name).aliases(method.aliases);
+    let values = measured_methods().map(value);
+    PossibleValuesParser::new(values).try_map(|name| {
+        let is_one = |method: &&MeasuredMethod| {
+            method.name == name || method.aliases.contains(&name.as_str())
+        };
+        measured_methods().find(is_one).ok_or("unknown method")
+    })
 }

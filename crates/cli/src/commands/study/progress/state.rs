@@ -105,11 +105,7 @@ impl State {
 
     fn place(&mut self, case: &str, size: String, kind: &StepKind, sequence: u32) {
         if sequence == 0 || self.step != kind.to_string() {
-            let of_step = |goal: &&Interval| match kind {
-                StepKind::Search(name) => *name == goal.goal,
-                StepKind::Goals => true,
-                _ => false,
-            };
+            let of_step = |goal: &&Interval| kind.searches_for(&goal.goal);
             self.intervals = self.goals.iter().filter(of_step).cloned().collect();
         }
         case.clone_into(&mut self.case);
