@@ -265,7 +265,7 @@ mod tests {
             plain.starts_with("# proposed for 4 cores (4 CPUs) on 1 NUMA node"),
             "{plain}"
         );
-        assert!(plain.contains("it has no network card"), "{plain}");
+        assert!(plain.contains("The machine has no network card"), "{plain}");
         for machine in machines::all() {
             let proposal = propose(&machine.inventory());
             let text = proposal.to_toml().unwrap();

@@ -167,7 +167,7 @@ impl<'a> Attempt<'a> {
             self.conflict(
                 "machine",
                 format!("at least 2 CPUs are required (one forwards, one runs everything else), but only {online} is online"),
-                "nothing",
+                "none",
             );
             return None;
         }

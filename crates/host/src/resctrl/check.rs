@@ -44,7 +44,7 @@ fn unknown(resource: &str, info: &Info) -> SchemataError {
     SchemataError::UnknownResource {
         resource: resource.to_owned(),
         known: if known.is_empty() {
-            "nothing".to_owned()
+            "none".to_owned()
         } else {
             known.join(", ")
         },

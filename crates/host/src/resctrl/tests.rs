@@ -148,7 +148,7 @@ fn nonsense_is_no_schemata() {
         assert!(text.parse::<Schemata>().is_err(), "{text}");
     }
     let error = schemata("L9:0=1").check(&Info::default()).unwrap_err();
-    assert!(error.to_string().contains("nothing can"), "{error}");
+    assert!(error.to_string().contains("supported: none"), "{error}");
 }
 
 proptest! {
