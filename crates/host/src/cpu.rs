@@ -31,7 +31,7 @@ pub enum CpuListError {
     /// A range that ends before it begins.
     #[error("the CPU range '{0}' ends before it begins")]
     Backwards(String),
-    /// A number over [`CPU_ID_MAX`].
+    /// A number exceeds [`CPU_ID_MAX`].
     #[error("CPU {0} exceeds the kernel's limit of {CPU_ID_MAX}")]
     TooLarge(u64),
 }
@@ -71,7 +71,7 @@ impl CpuList {
         self.0.contains(&cpu)
     }
 
-    /// Adds one CPU.
+    /// Adds a CPU.
     pub fn insert(&mut self, cpu: CpuId) {
         self.0.insert(cpu);
     }

@@ -82,7 +82,7 @@ pub struct Cpuset {
 /// Result of confining all other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Confined {
-    /// Processes moved, and groups limited (version 2).
+    /// Number of moved processes and (version 2) restricted groups.
     pub moved: usize,
     /// Kernel threads that stay because they are bound to their CPU.
     pub bound: usize,
@@ -91,7 +91,8 @@ pub struct Confined {
 }
 
 impl Cpusets {
-    /// Finds the hierarchy in `/proc/self/mounts` below `root`. A version 2 mount counts when it has the controller.
+    /// Finds the hierarchy in `/proc/self/mounts` below `root`. A version 2 mount is used if it has the
+    /// cpuset controller.
     ///
     /// # Errors
     /// [`CpusetError`].

@@ -38,7 +38,7 @@ pub struct Inventory {
     pub cpus_offline: Option<CpuList>,
     /// CPUs that the scheduler does not balance (isolcpus).
     pub cpus_isolated: Option<CpuList>,
-    /// Whether cores run several threads at once (`smt/active`).
+    /// Whether SMT is active (`smt/active`).
     pub smt_active: Option<bool>,
     /// Number of packages (sockets).
     pub packages: Option<usize>,
@@ -61,7 +61,7 @@ pub struct Inventory {
     pub governor: Option<String>,
     /// Memory, MiB.
     pub memory_mib: Option<u64>,
-    /// 2 MiB pages in the pool, and how many of them are free.
+    /// Number of 2 MiB pages in the pool, and number of free ones.
     pub huge_pages_2mib: Option<(u64, u64)>,
     /// All pools of huge pages, by size.
     #[serde(default)]

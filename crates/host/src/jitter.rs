@@ -88,7 +88,7 @@ pub struct JitterReport {
     pub untraced: Option<String>,
 }
 
-/// Reads the clock on each of `cpus` at once, until `duration` is over or `stop` is set.
+/// Measures all `cpus` at the same time until `duration` is over or `stop` is set.
 ///
 /// # Errors
 /// [`JitterError`].

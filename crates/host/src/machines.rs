@@ -29,7 +29,7 @@ pub enum Numbering {
     ThreadsTogether,
 }
 
-/// SST-BF: some cores of each package have a higher base frequency than the rest.
+/// SST-BF: some cores of each package have a higher base frequency than the others.
 #[derive(Clone, Debug)]
 pub struct Priority {
     /// High-priority cores, by their number in the package.
@@ -151,7 +151,7 @@ struct Thread {
     cpu: u32,
     package: u32,
     node: u32,
-    /// Its core's number in the package.
+    /// Number of its core in the package.
     core: u32,
     cache: u32,
     siblings: CpuList,

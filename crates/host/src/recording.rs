@@ -31,7 +31,7 @@ pub enum RecordingError {
         /// Error of the operating system.
         cause: io::Error,
     },
-    /// Neither a directory nor an archive.
+    /// The path is neither a directory nor a recording.
     #[error(
         "{} is neither a directory nor a recording: {cause} (create a recording with `quietwire host record FILE.tar.zst`)",
         path.display()

@@ -31,7 +31,7 @@ pub struct Resctrl {
 }
 
 impl Resctrl {
-    /// Finds it below `root`: where `/proc/self/mounts` says, or at its usual place. None when it is not mounted.
+    /// Finds resctrl below `root`: the mount point in `/proc/self/mounts`, or the usual one. `None` if it is not mounted.
     #[must_use]
     pub fn find(files: &dyn Files, root: &Path) -> Option<Self> {
         let mounts = text(files, &root.join("proc/self/mounts")).unwrap_or_default();

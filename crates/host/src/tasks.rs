@@ -120,7 +120,7 @@ pub fn all(root: &Path) -> Vec<Task> {
 }
 
 impl Task {
-    /// Whether the kernel does not let it be given other CPUs, as it is with workers and rescuers of its work queues.
+    /// Returns whether the kernel refuses to change the CPU affinity, as for workers and rescuers of its work queues.
     #[must_use]
     pub fn is_bound(&self, root: &Path) -> bool {
         is_bound_by(&Thread::of(root, self.pid, self.tid))

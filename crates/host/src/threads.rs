@@ -97,7 +97,7 @@ fn listed(path: &Path, threads: io::Result<Vec<Thread>>) -> Result<Vec<ThreadCpu
     Ok(found)
 }
 
-/// None for a thread that has ended.
+/// Returns a thread's name and CPU affinity. `None` if it has ended.
 fn cpus_of(thread: &Thread) -> Result<Option<ThreadCpus>, ReadError> {
     let path = thread.path("status");
     let text = match thread.status() {

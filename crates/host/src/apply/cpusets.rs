@@ -189,7 +189,7 @@ impl SetStep {
         })
     }
 
-    /// Processes that are to move here and have not. Kernel threads that cannot be moved are none of them.
+    /// Returns the number of processes that have not moved to this set yet, without kernel threads that cannot be moved.
     fn left_behind(&self) -> usize {
         if !self.takes_rest || !self.is_live {
             return 0;

@@ -46,10 +46,10 @@ fn state_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> App
     }
 }
 
-/// The state, held by one process.
+/// The state directory, locked by this process.
 pub(super) struct State {
     pub(super) journal: Journal,
-    // Released last.
+    // Declared last, so the lock is released last.
     _lock: LockFile,
 }
 
@@ -156,7 +156,7 @@ impl State {
 /// Returns the plan that was applied last. `None` if no plan is applied.
 ///
 /// # Errors
-/// [`ApplyError::State`] for a file that cannot be read.
+/// [`ApplyError::State`] if the file cannot be read.
 pub fn applied_plan(state_directory: &Path) -> Result<Option<Plan>, ApplyError> {
     let path = state_directory.join(PLAN);
     let text = match fs::read(&path) {
@@ -206,7 +206,7 @@ pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
         .collect()
 }
 
-/// What there is of an applied partition.
+/// State of an applied partition.
 #[derive(Debug, Default, Serialize)]
 pub struct Status {
     /// Process that is applying or rolling back a partition.
@@ -217,10 +217,10 @@ pub struct Status {
     pub pending: Option<String>,
 }
 
-/// What there is of an applied partition.
+/// Returns the state of an applied partition.
 ///
 /// # Errors
-/// [`ApplyError::State`] for a journal or a lock that cannot be read.
+/// [`ApplyError::State`] if the journal or the lock cannot be read.
 pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
     let directory = &target.state_directory;
     let command_line = directory.join(RENDERED).join(COMMAND_LINE);

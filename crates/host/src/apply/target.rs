@@ -33,7 +33,7 @@ impl Target<'_> {
 /// Errors that prevent applying or rolling back a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Somebody else is at it.
+    /// Another process is applying or rolling back a partition.
     #[error("{owner} is applying a partition or rolling one back; wait until it has ended")]
     Busy {
         /// The process.

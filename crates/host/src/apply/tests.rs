@@ -280,7 +280,7 @@ fn cpu_sets_are_those_of_the_plan() {
     assert_eq!(rig.holds("sys/fs/cgroup/machine.slice/cpuset.cpus"), "");
 }
 
-/// Ends at the given call, as a kill would.
+/// Panic payload that stops applying at a given call, as a kill would.
 struct Killed;
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
     ]
 }
 
-/// CPUs that this process may use, of `Cpus_allowed_list` in `/proc/self/status`.
+/// Returns the CPUs that this process may use (`Cpus_allowed_list` in `/proc/self/status`).
 fn allowed(machine: &Machine) -> Option<CpuList> {
     const STATUS: &str = "/proc/self/status";
     let text = machine.text(STATUS)?;

@@ -13,7 +13,7 @@ use quietwire_base::{find_program_in, is_program};
 use crate::CpuList;
 use crate::proc::{self, Mount};
 
-/// Where CPU topology and state are (Documentation/ABI/testing/sysfs-devices-system-cpu).
+/// Directory of CPU topology and state (Documentation/ABI/testing/sysfs-devices-system-cpu).
 const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// The machine below a root directory. Records files that cannot be read.
@@ -138,7 +138,7 @@ impl<'a> Machine<'a> {
         find_program_in(self.root, self.search_path, name)
     }
 
-    /// True when a file that may be executed is at `path`.
+    /// Returns whether `path` is an executable file.
     pub(super) fn is_executable(&self, path: &Path) -> bool {
         is_program(self.root, path)
     }

@@ -20,10 +20,10 @@ pub struct Irq {
     pub effective: Option<CpuList>,
 }
 
-/// Every numbered interrupt.
+/// Returns all numbered interrupts.
 pub(super) fn irqs(tree: &Tree) -> Vec<Irq> {
     let text = tree.text("proc/interrupts").unwrap_or_default();
-    // What is asked for is the text behind the counts only.
+    // Only the text after the counters is needed, so no CPU's column is kept.
     let interrupts = PerCpu::parse(&text, |_| false).unwrap_or_default();
     let numbers = tree.numbered("proc/irq", "");
     let irq = |irq: u32| {
@@ -38,18 +38,18 @@ pub(super) fn irqs(tree: &Tree) -> Vec<Irq> {
     numbers.into_iter().map(irq).collect()
 }
 
-/// The handlers of an interrupt: what stands behind the chip and the hardware's own number.
+/// Returns the handlers of an interrupt: the text after the chip and the hardware's number.
 fn name(interrupts: &PerCpu, irq: u32) -> Option<String> {
     let line = interrupts.lines.get(&irq.to_string())?;
     let words = line.what.split_whitespace();
-    // The chip's name, then `5-edge`; the chip's name may be of two words.
+    // The chip's name, then `5-edge`. The chip's name may have two words.
     let mut words = words.skip_while(|word| !is_line_kind(word));
     words.next()?;
     let name: Vec<&str> = words.collect();
     (!name.is_empty()).then(|| name.join(" "))
 }
 
-/// `5-edge`, `524288-fasteoi`, or Arm's `Level` and `Edge`.
+/// Returns whether a word is the line type: `5-edge`, `524288-fasteoi`, or Arm's `Level` and `Edge`.
 fn is_line_kind(word: &str) -> bool {
     let numbered = word
         .split_once('-')

@@ -57,7 +57,7 @@ impl Proposal {
     }
 }
 
-/// Proposes a request; [`propose`] says why.
+/// Proposes a request without the reasons that [`propose`] gives.
 #[must_use]
 pub fn derive(machine: &Inventory) -> Wishes {
     propose(machine).wishes

@@ -16,9 +16,9 @@ pub enum Role {
     Host,
     /// The data plane's control requests, and DPDK's own threads.
     Control,
-    /// The data plane's netlink, taps, vhost control, timers.
+    /// The data plane's netlink, taps, vhost control and timers.
     Service,
-    /// Polls packets and does nothing else.
+    /// Only polls packets.
     Forwarding,
     /// Runs the virtual CPUs of a guest.
     Guest,

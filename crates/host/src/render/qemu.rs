@@ -43,7 +43,7 @@ fn script(plan: &Plan, guest: &Group) -> String {
     };
     format!(
         "#!/bin/sh
-# Starts the guest with the arguments that are given behind, and pins its virtual CPUs.
+# Starts the guest with additional arguments of the command line and pins its virtual CPUs.
 set -eu
 pid_file=$(mktemp)
 taskset --cpu-list {} qemu-system-x86_64 -name {name},debug-threads=on -pidfile \"$pid_file\" -daemonize -display none \\

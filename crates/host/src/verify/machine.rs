@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine to verify, with its plan.
+//! The verified machine and its plan.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

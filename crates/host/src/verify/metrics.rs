@@ -19,7 +19,7 @@ impl Text {
         help: &str,
         samples: impl IntoIterator<Item = (String, f64)>,
     ) {
-        // Writing into a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(self.0, "# HELP quietwire_partition_{name} {help}");
         let _ = writeln!(self.0, "# TYPE quietwire_partition_{name} {kind}");
         for (labels, value) in samples {

@@ -9,7 +9,8 @@ use crate::CpuId;
 use crate::partition::parts::{class, group, list};
 use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, QueueCpu, Role};
 
-/// 6 CPUs of 3 cores: the host on the first, forwarding on the second with its sibling idle, and a guest.
+/// Returns a plan for 6 CPUs of 3 cores: host on the first core, forwarding with an idle sibling on the second, guest on the
+/// third.
 fn plan() -> Plan {
     let boot = [
         "isolcpus=managed_irq,domain,1-2,4-5",

@@ -11,7 +11,7 @@ use crate::{CpuId, CpuList};
 pub(super) struct Core {
     /// Its threads.
     pub(super) cpus: Vec<CpuId>,
-    /// Its NUMA node; none if it is unknown.
+    /// Its NUMA node. `None` if it is unknown.
     pub(super) node: Option<u32>,
     /// Index of its last level cache.
     pub(super) cache: usize,

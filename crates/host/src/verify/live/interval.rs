@@ -10,7 +10,7 @@ pub(super) struct Interval<'a> {
     pub(super) before: &'a Sample,
     pub(super) after: &'a Sample,
     pub(super) seconds: f64,
-    /// Whether the plan turns the tick off.
+    /// Whether the plan disables the tick.
     pub(super) is_tickless: bool,
 }
 

@@ -90,7 +90,7 @@ impl Sample {
         }
     }
 
-    /// Looks at what system calls the forwarding threads of this sample are in just now, and adds that.
+    /// Samples the current system calls of this sample's forwarding threads and adds them to it.
     pub fn look_at_calls(&mut self, root: &Path) {
         for (tid, thread) in &self.threads {
             if thread.forwarding.is_none() {
@@ -105,7 +105,7 @@ impl Sample {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => sample.denied += 1,
-                // It ended.
+                // The thread has ended.
                 Err(_) => {}
             }
         }
@@ -115,7 +115,7 @@ impl Sample {
 fn threads(root: &Path, isolated: &CpuList) -> BTreeMap<i32, ThreadSample> {
     let mut threads = BTreeMap::new();
     for pid in proc::processes(root) {
-        // Read only for the few threads whose name alone does not tell.
+        // Read only for the few threads whose name alone does not identify the data plane.
         let mut command = None;
         for thread in proc::threads(root, pid).unwrap_or_default() {
             let Some(mut sample) = sample(pid, &thread) else {
