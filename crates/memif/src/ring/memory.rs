@@ -171,7 +171,7 @@ pub(super) struct Ring {
     pub(super) regions: Regions,
     /// Descriptors: 1 to 16,384.
     pub(super) size: u16,
-    /// Distance of the client's index from the slots that it has got back: the ring size at the client, 0 at the server.
+    /// Distance by which the client's index is ahead of the slots returned to it: the ring size at the client, 0 at the server.
     pub(super) lead: u16,
     own_index: usize,
     peer_index: usize,
