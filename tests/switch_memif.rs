@@ -31,7 +31,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use bench::{Bench, Neighbour, Peer, forwarding_cpu, frame, output, quietwire, until};
-use quietwire_switch::report::{FdbReport, PortReport, Role, StatsReport, ThreadReport};
+use quietwire_switch::report::{FdbReport, PortDrop, PortReport, Role, StatsReport, ThreadReport};
 
 /// Different lengths and octets, the shortest just an Ethernet header.
 fn assorted_frames(count: usize, seed: usize) -> Vec<Vec<u8>> {
@@ -82,7 +82,7 @@ fn damaged_frames_are_counted_and_the_others_go_on() {
         a.send(&mixed);
         assert_eq!(b.receive(sound.len()), sound, "{arguments:?}");
         let ports: Vec<PortReport> = bench.show("ports");
-        assert_eq!(ports[0].counts.drops.short, 40);
+        assert_eq!(ports[0].counts.drops[PortDrop::Short], 40);
         assert_eq!(ports[0].counts.rx_frames, 80);
         assert_eq!(ports[1].counts.tx_frames, 40);
     }
@@ -150,9 +150,9 @@ fn a_bridge_learns_floods_and_filters() {
     let drops = &stats.ports[0].drops;
     assert_eq!(
         (
-            drops.reserved_address,
-            drops.filtered,
-            drops.short,
+            drops[PortDrop::ReservedAddress],
+            drops[PortDrop::Filtered],
+            drops[PortDrop::Short],
             drops.sum()
         ),
         (16, 1, 1, 18)

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use quietwire_switch::report::PortReport;
+use quietwire_switch::report::{PortDrop, PortReport};
 use serde_json::Value;
 
 use crate::bench::{Bench, output, quietwire};
@@ -135,15 +135,15 @@ fn a_full_transmit_ring_is_where_frames_are_lost() {
     let found = places(&told);
     let ports: Vec<PortReport> = bench.show("ports");
     let counts = &ports[2].counts;
-    assert!(counts.drops.tx_full > 0, "{counts:?}");
+    assert!(counts.drops[PortDrop::TxFull] > 0, "{counts:?}");
     let offered = told["offered_frames"].as_u64().unwrap();
     assert_eq!(told["lost_frames"], offered);
     // The learning frame came before the counted part, and the counters of the switch hold it as well.
     let account = &told["loss_account"]["account"];
     let before = account["lost_before_frames"].as_u64().unwrap();
-    let sent = offered + before - counts.drops.tx_full;
+    let sent = offered + before - counts.drops[PortDrop::TxFull];
     let mut expected = [
-        ("c", "tx_full", counts.drops.tx_full),
+        ("c", "tx_full", counts.drops[PortDrop::TxFull]),
         ("c", "sent_elsewhere", sent),
     ];
     expected.sort_by_key(|(.., frames)| std::cmp::Reverse(*frames));

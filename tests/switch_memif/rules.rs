@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use quietwire_switch::config::rules::Action;
-use quietwire_switch::report::{PortReport, RulesReport};
+use quietwire_switch::report::{PortDrop, PortReport, RulesReport};
 
 use crate::bench::{Bench, Ended, frame, output, until};
 use crate::watch::{command, steps, trace};
@@ -142,7 +142,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
         (
             ports[0].counts.rx_frames,
             ports[0].counts.rx_octets,
-            ports[0].counts.drops.denied,
+            ports[0].counts.drops[PortDrop::Denied],
             ports[0].counts.drops.sum(),
         ),
         (
@@ -160,12 +160,12 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
     assert_eq!(a.receive(1), [frames["arp"].clone()]);
     let ports: Vec<PortReport> = bench.show("ports");
     let drops = ports[1].counts.drops;
-    assert_eq!((drops.denied, drops.short), (1, 1));
+    assert_eq!((drops[PortDrop::Denied], drops[PortDrop::Short]), (1, 1));
     // A burst of which nothing is left.
     b.send(&vec![frames["ping"].clone(); 64]);
     until("all are dropped", || {
         let ports: Vec<PortReport> = bench.show("ports");
-        (ports[1].counts.drops.denied == 65).then_some(())
+        (ports[1].counts.drops[PortDrop::Denied] == 65).then_some(())
     });
     let events = trace(&bench, &["--count", "3", "--port", "a"], || {
         a.send(&["dns", "telnet", "udp"].map(|name| frames[name].clone()));
@@ -360,7 +360,7 @@ fn rules_are_replaced_at_once_while_frames_flow() {
         }
     };
     swap("drop", "accept");
-    assert_eq!(port(0).drops.denied, 0);
+    assert_eq!(port(0).drops[PortDrop::Denied], 0);
     let let_in = port(1).tx_frames;
     assert!(let_in > 0);
     replace("accept", "one", "drop");
@@ -368,7 +368,7 @@ fn rules_are_replaced_at_once_while_frames_flow() {
     let let_in = port(1).tx_frames;
     swap("accept", "drop");
     assert_eq!(port(1).tx_frames, let_in);
-    assert!(port(0).drops.denied > FRAMES);
+    assert!(port(0).drops[PortDrop::Denied] > FRAMES);
 }
 
 #[test]

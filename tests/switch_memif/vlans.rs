@@ -4,7 +4,9 @@
 use std::process::Command;
 
 use quietwire_packet::VlanId;
-use quietwire_switch::report::{FdbReport, FlappingReport, PortReport, StatsReport, VlanReport};
+use quietwire_switch::report::{
+    FdbReport, FlappingReport, PortDrop, PortDrops, PortReport, StatsReport, VlanReport,
+};
 
 use crate::bench::{Bench, Peer, frame, output, quietwire, until};
 
@@ -65,7 +67,7 @@ fn nothing_more(bench: &Bench, peers: &mut [Peer]) {
     }
 }
 
-fn drops(bench: &Bench, port: usize) -> quietwire_switch::report::Drops {
+fn drops(bench: &Bench, port: usize) -> PortDrops {
     let ports: Vec<PortReport> = bench.show("ports");
     ports[port].counts.drops
 }
@@ -107,7 +109,7 @@ fn access_trunk_native_and_tunnel_ports() {
     peers[3].send(std::slice::from_ref(&answer));
     assert_eq!(peers[1].receive(1), [answer]);
     nothing_more(&bench, &mut peers);
-    assert_eq!(drops(&bench, 1).not_member, 1);
+    assert_eq!(drops(&bench, 1)[PortDrop::NotMember], 1);
 
     // Addresses are learned for each VLAN apart.
     let mut entries: Vec<FdbReport> = bench.show("fdb");
@@ -247,7 +249,7 @@ fn groups_limits_and_floods() {
     assert_eq!(peers[2].receive(1), [call]);
     peers[1].send(&[frame(mac(1), mac(2), 2)]);
     until("the frame is dropped", || {
-        (drops(&bench, 1).split_horizon == 1).then_some(())
+        (drops(&bench, 1)[PortDrop::SplitHorizon] == 1).then_some(())
     });
 
     // Two addresses at a time, and frames of others are dropped.
@@ -267,7 +269,7 @@ fn groups_limits_and_floods() {
     peers[2].send(&calls);
     assert_eq!(peers[0].receive(2), calls[..2]);
     until("the third is dropped", || {
-        (drops(&bench, 2).over_limit == 1).then_some(())
+        (drops(&bench, 2)[PortDrop::OverLimit] == 1).then_some(())
     });
 
     // Kinds of frames that go out of a port, and how many may come in.
@@ -286,7 +288,10 @@ fn groups_limits_and_floods() {
     });
     // One a second, and what the limit's bucket holds.
     assert!(passed.len() < 150, "{}", passed.len());
-    assert_eq!(drops(&bench, 0).storm_broadcast, 201 - passed.len() as u64);
+    assert_eq!(
+        drops(&bench, 0)[PortDrop::StormBroadcast],
+        201 - passed.len() as u64
+    );
 }
 
 #[test]

@@ -257,7 +257,7 @@ fn a_trace_tells_what_each_step_did_with_a_frame() {
             ("receive", "by port a, queue 0"),
             (
                 "bridge",
-                "lan from port a: dropped: its destination is where it came from"
+                "lan from port a: dropped: hairpin (destination on this port)"
             ),
         ]
     );

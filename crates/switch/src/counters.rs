@@ -4,7 +4,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quietwire_tables::route::{DropReason, Punt, Tally};
+use quietwire_tables::drops::{PortDrop, RouterDrop};
+use quietwire_tables::named;
+use quietwire_tables::route::{Punt, Tally};
 
 /// Numbers that ports can have: DPDK's own limit (RTE_MAX_ETHPORTS as Debian builds it).
 pub(crate) const PORTS_MAX: usize = 32;
@@ -34,25 +36,17 @@ impl Counter {
     }
 }
 
-/// What one thread did with the frames of one port. What went wrong is counted where the frame came in, except
-/// `tx_full`, `not_segmented` and `no_output`, which are counted where it would have gone out or came in last.
+/// What one thread did with the frames of one port, in the order in which it is needed most often. What went wrong is counted
+/// where [`PortDrop`] says.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct PortCounters {
     pub(crate) rx_frames: Counter,
     pub(crate) rx_octets: Counter,
     pub(crate) tx_frames: Counter,
     pub(crate) tx_octets: Counter,
-    /// The transmit queue had no room.
-    pub(crate) tx_full: Counter,
-    /// Shorter than an Ethernet header.
-    pub(crate) short: Counter,
-    /// The destination is where the frame came from.
-    pub(crate) filtered: Counter,
-    /// To an address that bridges do not forward.
-    pub(crate) reserved: Counter,
-    /// To a port that this thread has no queue of.
-    pub(crate) no_output: Counter,
+    /// By [`PortDrop`]; those that drivers count stay 0.
+    drops: [Counter; PortDrop::ALL.len()],
     pub(crate) flooded: Counter,
     pub(crate) learned: Counter,
     pub(crate) moved: Counter,
@@ -61,30 +55,18 @@ pub(crate) struct PortCounters {
     pub(crate) flapped: Counter,
     /// Not learned since it has a static entry on another port.
     pub(crate) static_elsewhere: Counter,
-    /// Tagged where that is not admitted, or the other way round.
-    pub(crate) frame_type: Counter,
-    /// Of a VLAN that the port is not in.
-    pub(crate) not_member: Counter,
-    /// To a port that is not in the VLAN.
-    pub(crate) no_member: Counter,
-    /// To a port of the same split-horizon group.
-    pub(crate) split_horizon: Counter,
-    /// Of a kind that is flooded nowhere.
-    pub(crate) not_flooded: Counter,
-    /// Over the port's limits.
-    pub(crate) storm_unknown_unicast: Counter,
-    pub(crate) storm_broadcast: Counter,
-    pub(crate) storm_multicast: Counter,
-    /// Of a source over the port's learning limit.
-    pub(crate) over_limit: Counter,
-    /// Not let in by the port's rules.
-    pub(crate) denied: Counter,
     /// Sent with TCP data uncut.
     pub(crate) uncut: Counter,
     /// Cut into segments, which are counted as frames sent.
     pub(crate) segmented: Counter,
-    /// To be cut, and could not be.
-    pub(crate) not_segmented: Counter,
+}
+
+impl PortCounters {
+    /// Counter of the frames dropped for a reason.
+    #[inline(always)]
+    pub(crate) const fn dropped(&self, reason: PortDrop) -> &Counter {
+        &self.drops[reason as usize]
+    }
 }
 
 /// What one thread did as a router.
@@ -97,8 +79,8 @@ pub(crate) struct RouterCounters {
     pub(crate) segmented: Counter,
     /// By [`Punt`].
     pub(crate) punted: [Counter; Punt::ALL.len()],
-    /// By [`DropReason`].
-    pub(crate) dropped: [Counter; DropReason::ALL.len()],
+    /// By [`RouterDrop`].
+    pub(crate) dropped: [Counter; RouterDrop::ALL.len()],
     /// Packets for the service thread that it had no room for.
     pub(crate) service_full: Counter,
     /// Packets that were to go on and could not: no buffer, no output, no room.
@@ -118,63 +100,34 @@ impl RouterCounters {
         }
     }
 
-    pub(crate) fn dropped(&self, reason: DropReason, count: u64) {
+    pub(crate) fn dropped(&self, reason: RouterDrop, count: u64) {
         if let Some(counter) = self.dropped.get(reason as usize) {
             counter.add(count);
         }
     }
 }
 
-/// What a forwarding thread spends its time on, one thing after another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Turns that found nothing at any queue.
-    Idle,
-    /// Looking at queues and receiving, in turns that found something.
-    Receive,
-    /// Looking at the rules of ports.
-    Filter,
-    /// Deciding as a bridge.
-    Bridge,
-    /// Deciding as a router.
-    Route,
-    /// Doing to frames what was decided, and sorting them by output.
-    Rewrite,
-    /// Handing frames to drivers and to other threads, and freeing those that are dropped.
-    Send,
-    /// Sending for the service thread and for other forwarding threads.
-    Relay,
-    /// Obeying the control thread.
-    Control,
-}
-
-impl Step {
-    /// All of them, in the order in which a frame meets them.
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Idle,
-        Self::Receive,
-        Self::Filter,
-        Self::Bridge,
-        Self::Route,
-        Self::Rewrite,
-        Self::Send,
-        Self::Relay,
-        Self::Control,
-    ];
-
-    /// Its name in reports.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Receive => "receive",
-            Self::Filter => "filter",
-            Self::Bridge => "bridge",
-            Self::Route => "route",
-            Self::Rewrite => "rewrite",
-            Self::Send => "send",
-            Self::Relay => "relay",
-            Self::Control => "control",
-        }
+named! {
+    /// What a forwarding thread spends its time on, in the order in which a frame meets it.
+    pub(crate) enum Step {
+        /// Turns that found nothing at any queue.
+        Idle = "idle";
+        /// Looking at queues and receiving, in turns that found something.
+        Receive = "receive";
+        /// Looking at the rules of ports.
+        Filter = "filter";
+        /// Deciding as a bridge.
+        Bridge = "bridge";
+        /// Deciding as a router.
+        Route = "route";
+        /// Doing to frames what was decided, and sorting them by output.
+        Rewrite = "rewrite";
+        /// Handing frames to drivers and to other threads, and freeing those that are dropped.
+        Send = "send";
+        /// Sending for the service thread and for other forwarding threads.
+        Relay = "relay";
+        /// Obeying the control thread.
+        Control = "control";
     }
 }
 

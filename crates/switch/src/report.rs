@@ -15,6 +15,8 @@ use crate::config::rules::Action;
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
 
+pub use quietwire_tables::drops::{PortDrop, PortDrops};
+
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,77 +42,6 @@ pub struct ThreadReport {
     pub cpus: CpuList,
 }
 
-/// Frames that went nowhere, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drops {
-    /// Came in shorter than an Ethernet header.
-    pub short: u64,
-    /// Came in for an address on the same port (IEEE 802.1Q, section 8.6.1).
-    pub filtered: u64,
-    /// Came in for an address that bridges do not forward (IEEE 802.1Q, section 8.6.3).
-    pub reserved_address: u64,
-    /// Came in tagged where only untagged frames are admitted, or the other way round (IEEE 802.1Q, section 6.9).
-    pub frame_type: u64,
-    /// Came in of a VLAN that the port is not in (IEEE 802.1Q, section 8.6.2).
-    pub not_member: u64,
-    /// Came in for a port that is not in the VLAN (IEEE 802.1Q, section 8.6.4).
-    pub no_member: u64,
-    /// Came in for a port of the same split-horizon group.
-    pub split_horizon: u64,
-    /// Came in of a kind that is flooded nowhere.
-    pub not_flooded: u64,
-    /// Came in for a station that is not known, over the port's limit.
-    pub storm_unknown_unicast: u64,
-    /// Came in for all stations, over the port's limit.
-    pub storm_broadcast: u64,
-    /// Came in for a group of stations, over the port's limit.
-    pub storm_multicast: u64,
-    /// Came in from a station over the port's learning limit.
-    pub over_limit: u64,
-    /// Came in and were not let in by the port's rules.
-    #[serde(default)]
-    pub denied: u64,
-    /// Came in for a port without a queue; never, unless something is wrong with the switch.
-    pub no_output: u64,
-    /// Were to go out, and the transmit queue had no room.
-    pub tx_full: u64,
-    /// Were to be cut into segments of TCP and could not be: no such frame, too many segments, no buffers.
-    #[serde(default)]
-    pub not_segmented: u64,
-    /// Could not be received for want of buffers (the driver's word).
-    pub no_buffers: u64,
-    /// Were lost since the receive queue was full (the driver's word; shared-memory ports cannot see it).
-    pub rx_missed: u64,
-    /// Came in damaged (the driver's word).
-    pub rx_errors: u64,
-}
-
-impl Drops {
-    /// All of them.
-    #[must_use]
-    pub fn sum(&self) -> u64 {
-        self.short
-            + self.filtered
-            + self.reserved_address
-            + self.frame_type
-            + self.not_member
-            + self.no_member
-            + self.split_horizon
-            + self.not_flooded
-            + self.storm_unknown_unicast
-            + self.storm_broadcast
-            + self.storm_multicast
-            + self.over_limit
-            + self.denied
-            + self.no_output
-            + self.tx_full
-            + self.not_segmented
-            + self.no_buffers
-            + self.rx_missed
-            + self.rx_errors
-    }
-}
-
 /// Counters of one port. Octets are without FCS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCounts {
@@ -131,7 +62,7 @@ pub struct PortCounts {
     #[serde(default)]
     pub segmented: u64,
     /// Frames dropped.
-    pub drops: Drops,
+    pub drops: PortDrops,
 }
 
 /// The guest of a vhost-user port.
@@ -219,8 +150,8 @@ pub struct ThreadCounts {
 /// What one step of forwarding cost a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCounts {
-    /// The step: `idle` (turns that found nothing), `receive`, `bridge`, `route`, `rewrite`, `send`, `relay` (for the
-    /// service thread and for other forwarding threads) or `control`.
+    /// The step, such as `idle` (turns that found nothing), `bridge` or `relay` (for the service thread and for other
+    /// forwarding threads).
     pub step: String,
     /// Ticks of the time stamp counter.
     pub cycles: u64,

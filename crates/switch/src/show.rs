@@ -12,12 +12,13 @@ use crate::config::Group;
 use crate::counters::{Counter, RouterCounters, Step, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
-    BridgeCounts, CyclesReport, Drops, FdbReport, FlappingReport, GuestReport, MoveReport,
-    PortCounts, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts, ThreadCounts,
-    ThreadCycles, VlanReport,
+    BridgeCounts, CyclesReport, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
+    PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts,
+    ThreadCounts, ThreadCycles, VlanReport,
 };
 use quietwire_tables::bridge::{BridgePort, PortVlans, VlanSet};
-use quietwire_tables::route::{DropReason, Punt};
+use quietwire_tables::drops::RouterDrop;
+use quietwire_tables::route::Punt;
 
 impl Engine {
     /// Ports, as people see them.
@@ -224,7 +225,7 @@ impl Engine {
                 })
                 .collect()
         };
-        let dropped = DropReason::ALL.map(|reason| (reason.name(), reason as usize));
+        let dropped = RouterDrop::ALL.map(|reason| (reason.name(), reason as usize));
         let punted = Punt::ALL.map(|punt| (punt.name(), punt as usize));
         let layer3 = self.layer3.lock();
         let neighbours = layer3.neighbours.counts();
@@ -319,28 +320,12 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
         tx_octets: all.tx_octets - base.tx_octets,
         uncut: all.uncut - base.uncut,
         segmented: all.segmented - base.segmented,
-        drops: Drops {
-            short: all.drops.short - base.drops.short,
-            filtered: all.drops.filtered - base.drops.filtered,
-            reserved_address: all.drops.reserved_address - base.drops.reserved_address,
-            no_output: all.drops.no_output - base.drops.no_output,
-            tx_full: all.drops.tx_full - base.drops.tx_full,
-            not_segmented: all.drops.not_segmented - base.drops.not_segmented,
-            frame_type: all.drops.frame_type - base.drops.frame_type,
-            not_member: all.drops.not_member - base.drops.not_member,
-            no_member: all.drops.no_member - base.drops.no_member,
-            split_horizon: all.drops.split_horizon - base.drops.split_horizon,
-            not_flooded: all.drops.not_flooded - base.drops.not_flooded,
-            storm_unknown_unicast: all.drops.storm_unknown_unicast
-                - base.drops.storm_unknown_unicast,
-            storm_broadcast: all.drops.storm_broadcast - base.drops.storm_broadcast,
-            storm_multicast: all.drops.storm_multicast - base.drops.storm_multicast,
-            over_limit: all.drops.over_limit - base.drops.over_limit,
-            denied: all.drops.denied - base.drops.denied,
-            no_buffers: driver.no_buffers(),
-            rx_missed: driver.rx_missed(),
-            rx_errors: driver.rx_errors(),
-        },
+        drops: PortDrops::of(|reason| match reason {
+            PortDrop::NoBuffers => driver.no_buffers(),
+            PortDrop::RxMissed => driver.rx_missed(),
+            PortDrop::RxErrors => driver.rx_errors(),
+            counted => all.drops[counted] - base.drops[counted],
+        }),
     }
 }
 

@@ -6,10 +6,12 @@
 
 pub mod arena;
 pub mod bridge;
+pub mod drops;
 pub mod fdb;
 pub mod fib;
 pub mod filter;
 pub mod icmp;
+mod named;
 pub mod neighbour;
 pub mod route;
 #[cfg(test)]

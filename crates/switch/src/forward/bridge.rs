@@ -15,6 +15,7 @@ use quietwire_tables::bridge::{
     BridgeTables, Clock, Copy, Decision, Decisions, Ingress, Storm, StormLimits, TagAction, Tally,
     decide, decide_with,
 };
+use quietwire_tables::drops::{PortDrop, PortDrops};
 use quietwire_tables::fdb::Fdb;
 
 /// What forwarding threads know of a port's bridge.
@@ -72,7 +73,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
-            count_plain(counters, &tally);
+            count(counters, &tally);
         }
         match (decisions.sole(), others.as_slice()) {
             (Some(Decision::Forward(output)), _) => {
@@ -112,8 +113,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
-            count_plain(counters, &tally);
-            count_further(counters, &tally);
+            count(counters, &tally);
         }
         match bridging.decisions.sole() {
             Some(Decision::Forward(output)) => self.send_all(input, usize::from(output), octets),
@@ -129,7 +129,7 @@ impl Path<'_> {
                 let decisions = decisions.as_slice();
                 let lost = self.distribute_with(from, &stage.tables, decisions, local, means.pool);
                 if let Some(counters) = self.counters.get(input) {
-                    counters.no_output.add(lost);
+                    counters.dropped(PortDrop::NoOutput).add(lost);
                 }
                 self.notes.lap_of(Step::Rewrite, decisions.len());
                 for output in &stage.others {
@@ -170,7 +170,7 @@ impl Path<'_> {
             }
         }
         if let Some(counters) = self.counters.get(input) {
-            counters.no_output.add(lost);
+            counters.dropped(PortDrop::NoOutput).add(lost);
         }
         self.notes.lap_of(Step::Rewrite, decisions.len());
         for output in others {
@@ -298,27 +298,21 @@ fn act(frame: &mut Mbuf<'_>, action: TagAction) -> bool {
 }
 
 #[inline(always)]
-fn count_plain(counters: &PortCounters, tally: &Tally) {
-    counters.short.add(tally.short);
-    counters.filtered.add(tally.filtered);
-    counters.reserved.add(tally.reserved);
+fn count(counters: &PortCounters, tally: &Tally) {
     counters.flooded.add(tally.flooded);
     counters.learned.add(tally.learned);
     counters.moved.add(tally.moved);
     counters.flapped.add(tally.flapped);
     counters.not_learned.add(tally.not_learned);
     counters.static_elsewhere.add(tally.static_elsewhere);
+    if tally.dropped > 0 {
+        count_drops(counters, &tally.drops);
+    }
 }
 
-fn count_further(counters: &PortCounters, tally: &Tally) {
-    let [unknown, broadcast, multicast] = tally.storm;
-    counters.frame_type.add(tally.frame_type);
-    counters.not_member.add(tally.not_member + tally.no_input);
-    counters.no_member.add(tally.no_member);
-    counters.split_horizon.add(tally.split_horizon);
-    counters.not_flooded.add(tally.not_flooded);
-    counters.storm_unknown_unicast.add(unknown);
-    counters.storm_broadcast.add(broadcast);
-    counters.storm_multicast.add(multicast);
-    counters.over_limit.add(tally.over_limit);
+#[inline(never)]
+fn count_drops(counters: &PortCounters, drops: &PortDrops) {
+    for (reason, count) in drops.iter() {
+        counters.dropped(reason).add(count);
+    }
 }

@@ -7,6 +7,7 @@ use super::lengths::measure;
 use super::path::Path;
 use crate::config::rules::Action;
 use crate::counters::Step;
+use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
 
 impl Path<'_> {
@@ -34,7 +35,7 @@ impl Path<'_> {
             }
             // Frames that go on are counted by what comes next.
             if let Some(counters) = self.counters.get(input) {
-                counters.denied.add(dropped as u64);
+                counters.dropped(PortDrop::Denied).add(dropped as u64);
                 counters.rx_frames.add(dropped as u64);
                 counters.rx_octets.add(octets - measure(self.received).0);
             }

@@ -4,6 +4,7 @@
 use quietwire_dpdk::Burst;
 use quietwire_dpdk::ring::FrameSender;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
+use quietwire_tables::drops::PortDrop;
 
 use super::lengths::measure;
 use super::notes::Notes;
@@ -26,7 +27,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
-            counters.short.add(short);
+            counters.dropped(PortDrop::Short).add(short);
         }
         if short == 0 {
             self.send_all(input, output, octets);
@@ -88,7 +89,8 @@ impl Path<'_> {
     #[cold]
     fn no_output(&mut self, input: usize) {
         if let Some(counters) = self.counters.get(input) {
-            counters.no_output.add(self.received.len() as u64);
+            let frames = self.received.len() as u64;
+            counters.dropped(PortDrop::NoOutput).add(frames);
         }
         self.received.free();
     }
@@ -139,7 +141,7 @@ fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) 
     let mut sent_octets = octets - burst.take_refused();
     if !burst.is_empty() {
         sent_octets -= measure(burst).0;
-        counters.tx_full.add(burst.len() as u64);
+        counters.dropped(PortDrop::TxFull).add(burst.len() as u64);
         burst.free();
     }
     counters.tx_frames.add(sent as u64);
@@ -150,7 +152,7 @@ fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) 
 #[inline(never)]
 fn hand_over(ring: &mut FrameSender, burst: &mut Burst, counters: &PortCounters) -> usize {
     let sent = ring.send(burst);
-    counters.tx_full.add(burst.len() as u64);
+    counters.dropped(PortDrop::TxFull).add(burst.len() as u64);
     burst.free();
     sent
 }

@@ -15,10 +15,11 @@ use super::path::Path;
 use super::segment::Cutter;
 use crate::counters::{RouterCounters, Step};
 use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
+use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
 use quietwire_tables::route::{
-    Adjacency, Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Router, decide,
-    fragments, rewrite,
+    Adjacency, Decision, Interface, InterfacePlace, PortInterfaces, Router, decide, fragments,
+    rewrite,
 };
 
 /// What all forwarding threads know of the router and the bridges that it has interfaces to.
@@ -118,7 +119,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(self.received.len() as u64);
             counters.rx_octets.add(octets);
-            counters.short.add(short);
+            counters.dropped(PortDrop::Short).add(short);
         }
         let untagged = stage.interfaces.untagged();
         if let Some(interface) = untagged
@@ -146,7 +147,7 @@ impl Path<'_> {
                 None => homeless += 1,
             }
         }
-        means.counters.dropped(DropReason::NoInterface, homeless);
+        means.counters.dropped(RouterDrop::NoInterface, homeless);
         self.route_local(&stage.domain, means);
     }
 

@@ -8,6 +8,7 @@ use quietwire_packet::{SEGMENT_HEADERS_MAX, TcpFrame, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
 use crate::counters::PortCounters;
+use quietwire_tables::drops::PortDrop;
 
 /// Segments of one frame at most. A guest that wants its data in smaller pieces would have the switch work for it without
 /// measure: 64 KiB in segments of 256 octets are as many.
@@ -158,7 +159,7 @@ impl CuttingQueue {
             if cutter.cut(&frame, |segment| put(tx, ready, segment, counters)) {
                 counters.segmented.add(1);
             } else {
-                counters.not_segmented.add(1);
+                counters.dropped(PortDrop::NotSegmented).add(1);
                 sent -= 1;
             }
         }
@@ -183,7 +184,7 @@ fn send(tx: &mut TxQueue, burst: &mut Burst, counters: &PortCounters) -> usize {
     counters.tx_frames.add(sent as u64);
     if !burst.is_empty() {
         octets -= measure(burst).0;
-        counters.tx_full.add(burst.len() as u64);
+        counters.dropped(PortDrop::TxFull).add(burst.len() as u64);
         burst.free();
     }
     counters.tx_octets.add(octets);

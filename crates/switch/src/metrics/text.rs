@@ -128,12 +128,9 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
     }
     let drops = ports.iter().flat_map(|port| {
         let name = port.counts.name.clone();
-        // The report's own names of the reasons.
-        let reasons = serde_json::to_value(port.counts.drops).unwrap_or_default();
-        let reasons = reasons.as_object().cloned().unwrap_or_default();
-        reasons.into_iter().map(move |(reason, count)| {
-            let labels = vec![("port", name.clone()), ("reason", reason)];
-            (labels, count.as_u64().unwrap_or_default())
+        port.counts.drops.iter().map(move |(reason, count)| {
+            let labels = vec![("port", name.clone()), ("reason", reason.name().to_owned())];
+            (labels, count)
         })
     });
     let drops: Vec<_> = drops.collect();

@@ -130,7 +130,7 @@ impl Names {
                 name(&self.interfaces, number),
                 tag(action)
             ),
-            bridge::Decision::Drop(reason) => format!("dropped: {}", why(reason)),
+            bridge::Decision::Drop(reason) => format!("dropped: {}", reason.text()),
         };
         let space = if bridge.is_empty() { "" } else { " " };
         format!("{bridge}{space}{from}: {what}")
@@ -164,24 +164,6 @@ fn tag(action: TagAction) -> String {
         TagAction::Push(tag) => format!(", with a tag of VLAN {}", tag.tci & 0xfff),
         TagAction::Replace(tag) => format!(", its tag changed to VLAN {}", tag.tci & 0xfff),
     }
-}
-
-fn why(reason: bridge::Reason) -> String {
-    use bridge::Reason;
-    match reason {
-        Reason::Short => "shorter than its header",
-        Reason::Filtered => "its destination is where it came from",
-        Reason::Reserved => "to an address that bridges do not forward",
-        Reason::FrameType => "with a tag where none is admitted, or the other way round",
-        Reason::NotMember => "of a VLAN that the port is not in",
-        Reason::NoMember => "for a port that is not in its VLAN",
-        Reason::SplitHorizon => "for a port of the same split-horizon group",
-        Reason::NotFlooded => "of a kind that is flooded nowhere",
-        Reason::Storm(kind) => return format!("over the port's limit of {kind:?}").to_lowercase(),
-        Reason::OverLimit => "its source is over the port's learning limit",
-        Reason::NoInput => "the port is not in the bridge",
-    }
-    .to_owned()
 }
 
 fn service(served: Served) -> &'static str {

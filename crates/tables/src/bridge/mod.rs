@@ -28,11 +28,12 @@ mod vlans;
 use quietwire_base::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
+use crate::drops::PortDrop;
 use crate::fdb::{Fdb, Hash, Learned, Now};
 use addresses::{Addresses, BROADCAST, Hashes};
 use tables::{INSIDE, Input};
 
-pub use decision::{Decision, Decisions, Flood, Reason, Tally};
+pub use decision::{Decision, Decisions, Flood, Tally};
 pub use plain::decide;
 pub use reference::{Exit, Fate, ReferenceBridge, carry_out};
 pub use settings::{
@@ -56,7 +57,7 @@ pub struct Clock {
 #[derive(Clone, Copy)]
 struct Classified {
     addresses: Addresses,
-    membership: Result<Membership, Reason>,
+    membership: Result<Membership, PortDrop>,
     hashes: Hashes,
 }
 
@@ -81,7 +82,7 @@ pub fn decide_with<'frame>(
     let mut tally = Tally::default();
     let Some(input) = tables.input(from) else {
         for _ in frames.take(BURST_MAX) {
-            let decision = Decision::Drop(Reason::NoInput);
+            let decision = Decision::Drop(PortDrop::NoInput);
             tally.count(decision);
             decisions.push(decision);
         }
@@ -89,7 +90,7 @@ pub fn decide_with<'frame>(
     };
     let none = Classified {
         addresses: Addresses::NONE,
-        membership: Err(Reason::Short),
+        membership: Err(PortDrop::Short),
         hashes: Hashes::new(fdb, 0, Addresses::NONE),
     };
     let mut classified = [none; BURST_MAX];
@@ -151,11 +152,11 @@ impl Stage<'_> {
     }
 
     #[inline(always)]
-    fn try_decide(&mut self, frame: &Classified) -> Result<Decision, Reason> {
+    fn try_decide(&mut self, frame: &Classified) -> Result<Decision, PortDrop> {
         let membership = frame.membership?;
         let addresses = frame.addresses;
         if addresses.is_reserved() {
-            return Err(Reason::Reserved);
+            return Err(PortDrop::ReservedAddress);
         }
         let vlan = self.tables.vlan(membership.vlan());
         // A frame of our own that comes back teaches nothing.
@@ -175,7 +176,7 @@ impl Stage<'_> {
             return Ok(Decision::Local(vlan.interface, action));
         }
         match self.fdb.look_up(frame.hashes.destination, self.now) {
-            Some(port) if port == self.input.port => Err(Reason::Filtered),
+            Some(port) if port == self.input.port => Err(PortDrop::Filtered),
             Some(port) => {
                 let egress = self.tables.egress(self.input, membership.vlan(), port)?;
                 Ok(match membership.action(egress) {
@@ -188,7 +189,7 @@ impl Stage<'_> {
     }
 
     #[inline(always)]
-    fn learn(&mut self, source: Hash) -> Result<(), Reason> {
+    fn learn(&mut self, source: Hash) -> Result<(), PortDrop> {
         let Input {
             port,
             learning_limit,
@@ -202,22 +203,22 @@ impl Stage<'_> {
     }
 
     #[cold]
-    fn learned(&mut self, learned: Learned) -> Result<(), Reason> {
+    fn learned(&mut self, learned: Learned) -> Result<(), PortDrop> {
         self.tally.count_learned(learned);
         if learned == Learned::OverLimit && self.input.over_limit == OverLimit::Drop {
-            return Err(Reason::OverLimit);
+            return Err(PortDrop::OverLimit);
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn flood(&mut self, kind: Kind, membership: Membership) -> Result<Decision, Reason> {
+    fn flood(&mut self, kind: Kind, membership: Membership) -> Result<Decision, PortDrop> {
         let set = self.tables.vlan(membership.vlan()).flood(kind);
         if self.tables.is_silent(set) {
-            return Err(Reason::NotFlooded);
+            return Err(PortDrop::NotFlooded);
         }
         if !self.storm.lets_pass(kind) {
-            return Err(Reason::Storm(kind));
+            return Err(kind.storm());
         }
         Ok(Decision::FloodSet(Flood { set, membership }))
     }

@@ -4,7 +4,8 @@
 use quietwire_base::BURST_MAX;
 
 use super::addresses::{Addresses, Hashes};
-use super::decision::{Decision, Decisions, Reason, Tally};
+use super::decision::{Decision, Decisions, Tally};
+use crate::drops::PortDrop;
 use crate::fdb::{Fdb, Now};
 
 /// Decides on a burst (at most [`BURST_MAX`] frames; what is beyond is not looked at) that came in on port
@@ -39,7 +40,7 @@ pub fn decide<'frame>(
 
     decisions.clear();
     let mut tally = Tally::default();
-    let mut last = (Addresses::NONE, Decision::Drop(Reason::Short));
+    let mut last = (Addresses::NONE, Decision::Drop(PortDrop::Short));
     for (addresses, hashes) in addresses.iter().zip(&hashes).take(count) {
         // What the frame before has taught, this one need not teach again, and it goes the same way.
         if *addresses == last.0 && !decisions.as_slice().is_empty() {
@@ -66,11 +67,11 @@ fn decide_one(
     tally: &mut Tally,
 ) -> Decision {
     if addresses == Addresses::NONE {
-        return Decision::Drop(Reason::Short);
+        return Decision::Drop(PortDrop::Short);
     }
     // Frames that bridges keep to themselves teach nothing either.
     if addresses.is_reserved() {
-        return Decision::Drop(Reason::Reserved);
+        return Decision::Drop(PortDrop::ReservedAddress);
     }
     if addresses.has_station() {
         tally.count_learned(fdb.learn(hashes.source, input, now, u32::MAX));
@@ -79,7 +80,7 @@ fn decide_one(
         return Decision::Flood;
     }
     match fdb.look_up(hashes.destination, now) {
-        Some(port) if port == input => Decision::Drop(Reason::Filtered),
+        Some(port) if port == input => Decision::Drop(PortDrop::Filtered),
         Some(port) => Decision::Forward(port),
         None => Decision::Flood,
     }

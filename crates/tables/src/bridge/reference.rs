@@ -7,8 +7,9 @@ use quietwire_packet::{EtherType, EthernetHeader, MacAddress, VlanId};
 
 use super::{
     BridgePort, BridgeTables, Clock, Copy, Decision, Flooding, Ingress, Interface, Kind, OverLimit,
-    PortVlans, Reason, Settings, TagAction, TagType, Tally,
+    PortVlans, Settings, TagAction, TagType, Tally,
 };
+use crate::drops::PortDrop;
 
 /// Where a frame leaves the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +24,7 @@ pub enum Exit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is dropped.
-    Dropped(Reason),
+    Dropped(PortDrop),
     /// It leaves, perhaps more than once, perhaps nowhere, with these octets.
     Leaves(BTreeMap<Exit, Vec<u8>>),
 }
@@ -139,14 +140,14 @@ impl ReferenceBridge {
         from: Ingress,
         clock: Clock,
         frame: &[u8],
-    ) -> Result<BTreeMap<Exit, Vec<u8>>, Reason> {
+    ) -> Result<BTreeMap<Exit, Vec<u8>>, PortDrop> {
         let input = self.input(from)?;
-        let (header, _) = EthernetHeader::split(frame).map_err(|_| Reason::Short)?;
+        let (header, _) = EthernetHeader::split(frame).map_err(|_| PortDrop::Short)?;
         let (destination, source) = (header.destination(), header.source());
         let inner = self.classify(from, input.as_ref(), frame)?;
         // IEEE 802.1Q, table 8-1.
         if matches!(destination.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f]) {
-            return Err(Reason::Reserved);
+            return Err(PortDrop::ReservedAddress);
         }
         let interface = self.interface_in(inner.vlan);
         let own = interface.map(|interface| interface.address);
@@ -175,14 +176,14 @@ impl ReferenceBridge {
         }
         match self.known.get(&(inner.vlan, destination)).copied() {
             Some(known) if input.as_ref().is_some_and(|port| port.number == known.port) => {
-                Err(Reason::Filtered)
+                Err(PortDrop::Filtered)
             }
             Some(known) => {
-                let output = self.port(known.port).ok_or(Reason::NoMember)?;
+                let output = self.port(known.port).ok_or(PortDrop::NoMember)?;
                 if input.is_some_and(|input| same_group(&input, output)) {
-                    return Err(Reason::SplitHorizon);
+                    return Err(PortDrop::SplitHorizon);
                 }
-                let octets = leaving(output, &inner).ok_or(Reason::NoMember)?;
+                let octets = leaving(output, &inner).ok_or(PortDrop::NoMember)?;
                 Ok([(Exit::Port(output.number), octets)].into())
             }
             None => self.flood(Kind::UnknownUnicast, from, input.as_ref(), clock, &inner),
@@ -197,12 +198,12 @@ impl ReferenceBridge {
     }
 
     /// The port that a frame came in by; none when it came from an interface.
-    fn input(&self, from: Ingress) -> Result<Option<BridgePort>, Reason> {
+    fn input(&self, from: Ingress) -> Result<Option<BridgePort>, PortDrop> {
         match from {
             Ingress::Port(number) => self.port(number).cloned().map(Some),
             Ingress::Interface(number) => self.interface(number).map(|_| None),
         }
-        .ok_or(Reason::NoInput)
+        .ok_or(PortDrop::NoInput)
     }
 
     fn interface(&self, number: u16) -> Option<&Interface> {
@@ -221,7 +222,7 @@ impl ReferenceBridge {
         from: Ingress,
         input: Option<&BridgePort>,
         frame: &[u8],
-    ) -> Result<Inner, Reason> {
+    ) -> Result<Inner, PortDrop> {
         let whole = |vlan| Inner {
             vlan,
             priority: 0,
@@ -229,7 +230,7 @@ impl ReferenceBridge {
         };
         let Some(input) = input else {
             let Ingress::Interface(number) = from else {
-                return Err(Reason::NoInput);
+                return Err(PortDrop::NoInput);
             };
             return Ok(whole(self.interface(number).and_then(|own| own.vlan)));
         };
@@ -244,21 +245,21 @@ impl ReferenceBridge {
             PortVlans::Trunk(trunk) => trunk.native,
             _ => None,
         };
-        let native = || native.ok_or(Reason::FrameType);
+        let native = || native.ok_or(PortDrop::FrameType);
         if frame[ADDRESSES..ADDRESSES + 2] != tag.ethertype().0.to_be_bytes() {
             return Ok(whole(Some(native()?)));
         }
         if frame.len() < ADDRESSES + 6 {
-            return Err(Reason::Short);
+            return Err(PortDrop::Short);
         }
         let tci = u16::from_be_bytes([frame[ADDRESSES + 2], frame[ADDRESSES + 3]]);
         let vlan = match tci & 0xfff {
             0 => native()?,
-            _ if matches!(input.vlans, PortVlans::Access(_)) => return Err(Reason::FrameType),
-            number => VlanId::new(number).map_err(|_| Reason::NotMember)?,
+            _ if matches!(input.vlans, PortVlans::Access(_)) => return Err(PortDrop::FrameType),
+            number => VlanId::new(number).map_err(|_| PortDrop::NotMember)?,
         };
         if !is_member(input, vlan) {
-            return Err(Reason::NotMember);
+            return Err(PortDrop::NotMember);
         }
         Ok(Inner {
             vlan: Some(vlan),
@@ -274,7 +275,7 @@ impl ReferenceBridge {
         vlan: Option<VlanId>,
         source: MacAddress,
         now_s: u32,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), PortDrop> {
         let learned = |known: &&Known| !known.is_static && known.port == port.number;
         let on_port = self.known.values().filter(learned).count();
         let over = port
@@ -297,7 +298,7 @@ impl ReferenceBridge {
                 self.tally.not_learned += 1;
                 return match port.over_limit {
                     OverLimit::Forward => Ok(()),
-                    OverLimit::Drop => Err(Reason::OverLimit),
+                    OverLimit::Drop => Err(PortDrop::OverLimit),
                 };
             }
             None => self.tally.learned += 1,
@@ -319,7 +320,7 @@ impl ReferenceBridge {
         input: Option<&BridgePort>,
         clock: Clock,
         inner: &Inner,
-    ) -> Result<BTreeMap<Exit, Vec<u8>>, Reason> {
+    ) -> Result<BTreeMap<Exit, Vec<u8>>, PortDrop> {
         let mut everywhere = BTreeMap::new();
         for port in &self.settings.ports {
             if floods(self.settings.flooding, kind)
@@ -335,12 +336,12 @@ impl ReferenceBridge {
             everywhere.insert(Exit::Interface(interface.number), inner.octets.clone());
         }
         if everywhere.is_empty() {
-            return Err(Reason::NotFlooded);
+            return Err(PortDrop::NotFlooded);
         }
         if let Some(port) = input
             && !self.lets_pass(port, kind, clock.ticks)
         {
-            return Err(Reason::Storm(kind));
+            return Err(kind.storm());
         }
         self.tally.flooded += 1;
         everywhere.retain(|exit, _| match (exit, from) {

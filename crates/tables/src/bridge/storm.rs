@@ -2,6 +2,7 @@
 //! Limits of frames to be flooded: a token bucket for each kind, filled by a clock that is given from outside.
 
 use super::settings::StormLimits;
+use crate::drops::PortDrop;
 
 /// Why a frame is flooded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,15 @@ pub enum Kind {
 
 impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::UnknownUnicast, Self::Broadcast, Self::Multicast];
+
+    /// Returns why a frame is dropped that is over the limit of its kind.
+    pub(super) const fn storm(self) -> PortDrop {
+        match self {
+            Self::UnknownUnicast => PortDrop::StormUnknownUnicast,
+            Self::Broadcast => PortDrop::StormBroadcast,
+            Self::Multicast => PortDrop::StormMulticast,
+        }
+    }
 }
 
 /// Depth of a bucket as a part of a second: what may come at once after a pause.

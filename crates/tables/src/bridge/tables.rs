@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 
 use quietwire_packet::MacAddress;
 
-use super::decision::{Flood, Reason};
+use super::decision::Flood;
 use super::settings::{
     BridgePort, Flooding, OverLimit, PortVlans, Settings, SettingsError, StormLimits,
 };
 use super::storm::Kind;
 use super::vlans::{Arrival, Egress, Membership, TagAction, VlanSet};
+use crate::drops::PortDrop;
 
 /// Numbers of VLANs, and 0 for frames of a bridge that knows none.
 const VLANS: usize = 4096;
@@ -228,14 +229,14 @@ impl BridgeTables {
     /// How a frame of a VLAN leaves a port.
     ///
     /// # Errors
-    /// [`Reason::NoMember`] when the port is in the VLAN no longer (IEEE 802.1Q, section 8.6.4), [`Reason::SplitHorizon`].
+    /// [`PortDrop::NoMember`] when the port is in the VLAN no longer (IEEE 802.1Q, section 8.6.4), [`PortDrop::SplitHorizon`].
     #[inline(always)]
-    pub(super) fn egress(&self, input: &Input, vlan: u16, port: u16) -> Result<Egress, Reason> {
-        let output = &self.port(port).ok_or(Reason::NoMember)?.output;
+    pub(super) fn egress(&self, input: &Input, vlan: u16, port: u16) -> Result<Egress, PortDrop> {
+        let output = &self.port(port).ok_or(PortDrop::NoMember)?.output;
         if input.group != 0 && output.group == input.group {
-            return Err(Reason::SplitHorizon);
+            return Err(PortDrop::SplitHorizon);
         }
-        output.egress(vlan).ok_or(Reason::NoMember)
+        output.egress(vlan).ok_or(PortDrop::NoMember)
     }
 
     /// True when floods of this set go nowhere.
@@ -267,7 +268,7 @@ impl Input {
     /// The frame's VLAN (IEEE 802.1Q, section 6.9.1), when the port admits it (section 6.9) and is in the VLAN (section
     /// 8.6.2). `header` is the first 14 octets of the frame.
     #[inline(always)]
-    pub(super) fn classify(&self, header: &[u8; 14], frame: &[u8]) -> Result<Membership, Reason> {
+    pub(super) fn classify(&self, header: &[u8; 14], frame: &[u8]) -> Result<Membership, PortDrop> {
         if !self.aware {
             return Ok(Membership::NONE);
         }
@@ -278,24 +279,24 @@ impl Input {
         }
         let Some(&[_, _, _, _, _, _, _, _, _, _, _, _, _, _, c, d, _, _]) = frame.first_chunk()
         else {
-            return Err(Reason::Short);
+            return Err(PortDrop::Short);
         };
         let tci = u16::from_be_bytes([c, d]);
         match tci & 0xfff {
             0 => self.in_own_vlan(Arrival::PriorityTagged, tci),
-            _ if !self.admits_tagged => Err(Reason::FrameType),
+            _ if !self.admits_tagged => Err(PortDrop::FrameType),
             vlan if self.members.contains(vlan) => Ok(Membership {
                 arrival: Arrival::Tagged(quietwire_packet::EtherType(ethertype)),
                 tci,
             }),
-            _ => Err(Reason::NotMember),
+            _ => Err(PortDrop::NotMember),
         }
     }
 
     #[inline(always)]
-    fn in_own_vlan(&self, arrival: Arrival, tci: u16) -> Result<Membership, Reason> {
+    fn in_own_vlan(&self, arrival: Arrival, tci: u16) -> Result<Membership, PortDrop> {
         if self.pvid == 0 {
-            return Err(Reason::FrameType);
+            return Err(PortDrop::FrameType);
         }
         Ok(Membership {
             arrival,

@@ -7,6 +7,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use quietwire_packet::{EtherType, MacAddress, VlanId};
 
 use super::*;
+use crate::drops::PortDrops;
 use crate::fdb::{Key, Selection};
 
 const AGEING_S: u32 = 10;
@@ -366,7 +367,7 @@ proptest! {
         );
         prop_assert_eq!(decisions.as_slice().len(), frames.len().min(BURST_MAX));
         let short = frames.iter().take(BURST_MAX).filter(|frame| frame.len() < 14).count();
-        prop_assert!(tally.short >= short as u64);
+        prop_assert!(tally.drops[PortDrop::Short] >= short as u64);
     }
 }
 
@@ -423,15 +424,15 @@ fn the_comparison_meets_every_rule() {
         "flood to interface pop",
         "Short",
         "Filtered",
-        "Reserved",
+        "ReservedAddress",
         "FrameType",
         "NotMember",
         "NoMember",
         "SplitHorizon",
         "NotFlooded",
-        "Storm(UnknownUnicast)",
-        "Storm(Broadcast)",
-        "Storm(Multicast)",
+        "StormUnknownUnicast",
+        "StormBroadcast",
+        "StormMulticast",
         "OverLimit",
         "NoInput",
     ];
@@ -487,7 +488,7 @@ fn what_happened_is_counted() {
         [
             Decision::Flood,
             Decision::Flood,
-            Decision::Drop(Reason::Filtered),
+            Decision::Drop(PortDrop::Filtered),
             Decision::Flood
         ]
     );
@@ -495,7 +496,8 @@ fn what_happened_is_counted() {
         tally,
         Tally {
             flooded: 3,
-            filtered: 1,
+            dropped: 1,
+            drops: PortDrops::of(|reason| u64::from(reason == PortDrop::Filtered)),
             learned: 2,
             not_learned: 1,
             ..Tally::default()
@@ -521,7 +523,7 @@ fn one_decision_for_all_is_seen() {
     assert_eq!(sole(&[frame(B, A), frame(B, A)]), Some(Decision::Flood));
     assert_eq!(sole(&[frame(B, A), frame(A, B)]), None);
     assert_eq!(sole(&[frame(B, A), frame(B, A), vec![]]), None);
-    assert_eq!(sole(&[vec![]]), Some(Decision::Drop(Reason::Short)));
+    assert_eq!(sole(&[vec![]]), Some(Decision::Drop(PortDrop::Short)));
 }
 
 /// A customer's tagged frame through a provider: in by a tunnel, over a trunk, and out again as it came.

@@ -3,13 +3,14 @@
 
 use quietwire_base::BURST_MAX;
 
-use super::decision::{Decision, Decisions, DropReason, Places, Tally};
+use super::decision::{Decision, Decisions, Places, Tally};
 use super::header::{self, Brief, Destination};
 use super::interfaces::Urpf;
 use super::next_hops::{NextHop, NextHops};
 use super::plain::decide_plain;
 use super::resolve::follow;
 use super::router::{Router, Vrf};
+use crate::drops::RouterDrop;
 use crate::fib::NO_ROUTE;
 
 /// Packets of a burst that are looked up together.
@@ -71,7 +72,7 @@ pub fn decide<'a>(
     decisions: &mut Decisions,
 ) -> Tally {
     let count = frames.len().min(interfaces.len()).min(BURST_MAX);
-    decisions.begin(count, Decision::Drop(DropReason::NoInterface));
+    decisions.begin(count, Decision::Drop(RouterDrop::NoInterface));
     let mut left = Places::MAX >> (Places::BITS as usize - count.max(1));
     let known = interfaces.get(..count).unwrap_or(&[]);
     decide_plain(router, &mut left, frames.clone(), known, decisions);
@@ -245,7 +246,7 @@ fn check_sources<'a>(
         };
         if !has_way_back(&router.next_hops, interface.urpf, *number, found) {
             *open &= !(1 << place);
-            decisions.set(place, Decision::Drop(DropReason::Urpf));
+            decisions.set(place, Decision::Drop(RouterDrop::Urpf));
         }
     }
 }

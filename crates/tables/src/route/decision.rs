@@ -6,125 +6,30 @@ use std::fmt;
 use quietwire_base::BURST_MAX;
 use quietwire_packet::MacAddress;
 
-/// Why a packet goes to the service thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Punt {
-    /// ARP, for the interface's neighbours (RFC 826).
-    Arp,
-    /// It is for the router itself, or for a group that it may be in.
-    ForUs,
-    /// The neighbour that it is to go to is not known: it waits while the neighbour is asked for.
-    Neighbour,
-    /// There is no route (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
-    NoRoute,
-    /// The route says that there is no way.
-    Unreachable,
-    /// The route says that it may not.
-    Prohibited,
-    /// Its time to live is over (RFC 1812, section 5.3.1; RFC 8200, section 3).
-    TimeExceeded,
-    /// It is larger than the next link takes, and may not be cut (RFC 1191, RFC 8201).
-    TooBig,
-    /// A rule gives it to the kernel.
-    KernelFilter,
-}
+use crate::drops::RouterDrop;
+use crate::named;
 
-impl Punt {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
-        Self::Arp,
-        Self::ForUs,
-        Self::Neighbour,
-        Self::NoRoute,
-        Self::Unreachable,
-        Self::Prohibited,
-        Self::TimeExceeded,
-        Self::TooBig,
-        Self::KernelFilter,
-    ];
-
-    /// Its name, in words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Arp => "arp",
-            Self::ForUs => "for-us",
-            Self::Neighbour => "neighbour",
-            Self::NoRoute => "no-route",
-            Self::Unreachable => "unreachable",
-            Self::Prohibited => "prohibited",
-            Self::TimeExceeded => "time-exceeded",
-            Self::TooBig => "too-big",
-            Self::KernelFilter => "kernel-filter",
-        }
-    }
-}
-
-/// Why a packet is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum DropReason {
-    /// No interface has frames of this VLAN, or without a tag.
-    NoInterface,
-    /// The frame is for another station.
-    NotForUs,
-    /// Neither IPv4, IPv6 nor ARP, or the interface has no address of its kind.
-    UnknownProtocol,
-    /// The header is shorter than it has to be, or lies about its lengths (RFC 1812, section 5.2.2).
-    HeaderError,
-    /// The checksum of the IPv4 header is wrong.
-    ChecksumError,
-    /// An address that nobody can have there (RFC 1812, section 5.3.7; RFC 3927; RFC 4291; RFC 6890).
-    Martian,
-    /// The source has no way back (RFC 3704).
-    Urpf,
-    /// A packet to one station in a frame to many (RFC 1812, section 5.3.4).
-    BroadcastFrame,
-    /// A group or broadcast address that is not forwarded.
-    Multicast,
-    /// The sender chose the way (RFC 7126, sections 4.3 and 4.4).
-    SourceRoute,
-    /// The route says so.
-    Blackhole,
-    /// A piece of a packet that would have to be cut once more, and ends beyond the largest packet (RFC 791, section 3.1).
-    FragmentOffset,
-}
-
-impl DropReason {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
-        Self::NoInterface,
-        Self::NotForUs,
-        Self::UnknownProtocol,
-        Self::HeaderError,
-        Self::ChecksumError,
-        Self::Martian,
-        Self::Urpf,
-        Self::BroadcastFrame,
-        Self::Multicast,
-        Self::SourceRoute,
-        Self::Blackhole,
-        Self::FragmentOffset,
-    ];
-
-    /// Its name, in words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoInterface => "no-interface",
-            Self::NotForUs => "not-for-us",
-            Self::UnknownProtocol => "unknown-protocol",
-            Self::HeaderError => "header-error",
-            Self::ChecksumError => "checksum-error",
-            Self::Martian => "martian",
-            Self::Urpf => "urpf",
-            Self::BroadcastFrame => "broadcast-frame",
-            Self::Multicast => "multicast",
-            Self::SourceRoute => "source-route",
-            Self::Blackhole => "blackhole",
-            Self::FragmentOffset => "fragment-offset",
-        }
+named! {
+    /// Why a packet goes to the service thread.
+    pub enum Punt {
+        /// ARP, for the interface's neighbours (RFC 826).
+        Arp = "arp";
+        /// It is for the router itself, or for a group that it may be in.
+        ForUs = "for-us";
+        /// The neighbour that it is to go to is not known: it waits while the neighbour is asked for.
+        Neighbour = "neighbour";
+        /// There is no route (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
+        NoRoute = "no-route";
+        /// The route says that there is no way.
+        Unreachable = "unreachable";
+        /// The route says that it may not.
+        Prohibited = "prohibited";
+        /// Its time to live is over (RFC 1812, section 5.3.1; RFC 8200, section 3).
+        TimeExceeded = "time-exceeded";
+        /// It is larger than the next link takes, and may not be cut (RFC 1191, RFC 8201).
+        TooBig = "too-big";
+        /// A rule gives it to the kernel.
+        KernelFilter = "kernel-filter";
     }
 }
 
@@ -186,7 +91,7 @@ pub enum Decision {
     /// The service thread sees to it.
     Punt(Punt),
     /// It is dropped.
-    Drop(DropReason),
+    Drop(RouterDrop),
 }
 
 /// A decision in one word. It is asked for what most packets get without being taken apart: parts that are written one by one
@@ -259,10 +164,10 @@ impl Decision {
     #[inline(never)]
     fn of_other(kind: u64, number: usize) -> Self {
         let punt = Punt::ALL.get(number).copied().filter(|_| kind == PUNT);
-        let reason = DropReason::ALL.get(number).copied();
+        let reason = RouterDrop::ALL.get(number).copied();
         match (punt, reason) {
             (Some(punt), _) => Self::Punt(punt),
-            (None, reason) => Self::Drop(reason.unwrap_or(DropReason::NoInterface)),
+            (None, reason) => Self::Drop(reason.unwrap_or(RouterDrop::NoInterface)),
         }
     }
 }
@@ -342,7 +247,7 @@ pub struct Tally {
     /// Packets for the service thread, by reason.
     pub punted: [u64; Punt::ALL.len()],
     /// Packets dropped, by reason.
-    pub dropped: [u64; DropReason::ALL.len()],
+    pub dropped: [u64; RouterDrop::ALL.len()],
 }
 
 impl Tally {

@@ -4,8 +4,9 @@
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
 
-use super::decision::{Decision, DropReason, Punt};
+use super::decision::{Decision, Punt};
 use super::interfaces::Interface;
+use crate::drops::RouterDrop;
 
 pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(super) const ETHERTYPE_ARP: u16 = 0x0806;
@@ -40,26 +41,26 @@ pub(super) enum Destination {
 #[inline(always)]
 pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<(Brief, Destination), Decision> {
     let Some((ethernet, packet)) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>() else {
-        return Err(Decision::Drop(DropReason::HeaderError));
+        return Err(Decision::Drop(RouterDrop::HeaderError));
     };
     let [a, b, c, d, e, f, .., g, h] = *ethernet;
     let destination = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
     let to_many = a & 1 == 1;
     if destination != interface.mac.to_u64() && !to_many {
-        return Err(Decision::Drop(DropReason::NotForUs));
+        return Err(Decision::Drop(RouterDrop::NotForUs));
     }
     match u16::from_be_bytes([g, h]) {
         ETHERTYPE_IPV4 if interface.ipv4 => read_v4(packet, to_many),
         ETHERTYPE_IPV6 if interface.ipv6 => read_v6(packet, to_many),
         ETHERTYPE_ARP if interface.ipv4 => Err(Decision::Punt(Punt::Arp)),
-        _ => Err(Decision::Drop(DropReason::UnknownProtocol)),
+        _ => Err(Decision::Drop(RouterDrop::UnknownProtocol)),
     }
 }
 
 /// RFC 1812, sections 5.2.2, 5.3.4, 5.3.7.
 #[inline(always)]
 fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
-    let wrong = Err(Decision::Drop(DropReason::HeaderError));
+    let wrong = Err(Decision::Drop(RouterDrop::HeaderError));
     let Some(header) = packet.first_chunk::<IPV4_HEADER>() else {
         return wrong;
     };
@@ -81,26 +82,26 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
         }
     };
     if sum != 0 {
-        return Err(Decision::Drop(DropReason::ChecksumError));
+        return Err(Decision::Drop(RouterDrop::ChecksumError));
     }
     if header_length > IPV4_HEADER && has_source_route(packet.get(IPV4_HEADER..header_length)) {
-        return Err(Decision::Drop(DropReason::SourceRoute));
+        return Err(Decision::Drop(RouterDrop::SourceRoute));
     }
     let [.., a, b, c, d, e, f, g, h] = *header;
     let source = u32::from_be_bytes([a, b, c, d]);
     let destination = u32::from_be_bytes([e, f, g, h]);
     if is_martian_source(source) {
-        return Err(Decision::Drop(DropReason::Martian));
+        return Err(Decision::Drop(RouterDrop::Martian));
     }
     match e {
         224..=239 => return Err(multicast_v4(destination)),
-        0 | 127 => return Err(Decision::Drop(DropReason::Martian)),
+        0 | 127 => return Err(Decision::Drop(RouterDrop::Martian)),
         240..=255 if destination == u32::MAX => return Err(Decision::Punt(Punt::ForUs)),
-        240..=255 => return Err(Decision::Drop(DropReason::Martian)),
+        240..=255 => return Err(Decision::Drop(RouterDrop::Martian)),
         _ => {}
     }
     if to_many {
-        return Err(Decision::Drop(DropReason::BroadcastFrame));
+        return Err(Decision::Drop(RouterDrop::BroadcastFrame));
     }
     let brief = Brief {
         length,
@@ -132,7 +133,7 @@ fn multicast_v4(destination: u32) -> Decision {
     if destination >> 8 == 0xe0_0000 {
         Decision::Punt(Punt::ForUs)
     } else {
-        Decision::Drop(DropReason::Multicast)
+        Decision::Drop(RouterDrop::Multicast)
     }
 }
 
@@ -173,7 +174,7 @@ pub(super) fn source_of(frame: &[u8]) -> Option<Destination> {
 /// RFC 8200, section 3; RFC 4291, sections 2.5 to 2.7.
 #[inline(always)]
 fn read_v6(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
-    let wrong = Err(Decision::Drop(DropReason::HeaderError));
+    let wrong = Err(Decision::Drop(RouterDrop::HeaderError));
     let Some(header) = packet.first_chunk::<IPV6_HEADER>() else {
         return wrong;
     };
@@ -191,10 +192,10 @@ fn read_v6(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
         return Err(multicast_v6(source, header[25] & 0xf));
     }
     if is_martian_v6(source) || is_martian_v6(destination) || header[8] == 0xff {
-        return Err(Decision::Drop(DropReason::Martian));
+        return Err(Decision::Drop(RouterDrop::Martian));
     }
     if to_many {
-        return Err(Decision::Drop(DropReason::BroadcastFrame));
+        return Err(Decision::Drop(RouterDrop::BroadcastFrame));
     }
     // Not forwarded, neither from nor to (RFC 4291, section 2.5.6); the service thread knows whether it is for us.
     if is_link_local(destination) {
@@ -218,11 +219,11 @@ fn address(header: &[u8; IPV6_HEADER], at: usize) -> Option<u128> {
 /// Groups of this link are the router's own business, wider ones are not forwarded (RFC 4291, section 2.7).
 fn multicast_v6(source: u128, scope: u8) -> Decision {
     if source >> 120 == 0xff {
-        Decision::Drop(DropReason::Martian)
+        Decision::Drop(RouterDrop::Martian)
     } else if scope == 2 {
         Decision::Punt(Punt::ForUs)
     } else {
-        Decision::Drop(DropReason::Multicast)
+        Decision::Drop(RouterDrop::Multicast)
     }
 }
 

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipnet::IpNet;
 
-use super::decision::{Decision, Decisions, DropReason, Punt};
+use super::decision::{Decision, Decisions, Punt};
 use super::interfaces::Interfaces;
+use crate::drops::RouterDrop;
 use crate::filter::{Asked, Headers, Pattern};
 
 /// Rules that there can be.
@@ -92,10 +93,10 @@ const fn is_open(decision: Decision) -> bool {
         Decision::Punt(punt) => !matches!(punt, Punt::Arp | Punt::ForUs),
         Decision::Drop(reason) => matches!(
             reason,
-            DropReason::UnknownProtocol
-                | DropReason::Martian
-                | DropReason::Multicast
-                | DropReason::Blackhole
+            RouterDrop::UnknownProtocol
+                | RouterDrop::Martian
+                | RouterDrop::Multicast
+                | RouterDrop::Blackhole
         ),
     }
 }

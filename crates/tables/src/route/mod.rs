@@ -26,7 +26,7 @@ mod router;
 mod tests;
 
 pub use decide::decide;
-pub use decision::{Adjacency, Decision, DecisionWord, Decisions, DropReason, Punt, Tally};
+pub use decision::{Adjacency, Decision, DecisionWord, Decisions, Punt, Tally};
 pub use fragment::{Fragment, fragments};
 pub use interfaces::{Interface, InterfacePlace, Interfaces, PortInterfaces, Urpf};
 pub use kernel_filter::{FILTER_RULES_MAX, FilterRule, KernelFilter};

@@ -3,12 +3,13 @@
 
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
-use super::decision::{Adjacency, Decision, DropReason, Punt};
+use super::decision::{Adjacency, Decision, Punt};
 use super::flow_hash::flow_hash;
 use super::fragment;
 use super::header::Brief;
 use super::next_hops::NextHop;
 use super::router::Router;
+use crate::drops::RouterDrop;
 
 /// What becomes of a packet with this next hop.
 #[inline(always)]
@@ -53,7 +54,7 @@ fn too_long(brief: Brief, frame: &[u8], to: Adjacency) -> Decision {
     if !brief.may_cut {
         Decision::Punt(Punt::TooBig)
     } else if fragment::ends_beyond(packet) {
-        Decision::Drop(DropReason::FragmentOffset)
+        Decision::Drop(RouterDrop::FragmentOffset)
     } else {
         Decision::Fragment(to)
     }
@@ -64,7 +65,7 @@ fn too_long(brief: Brief, frame: &[u8], to: Adjacency) -> Decision {
 #[inline(always)]
 fn time_is_over(brief: Brief) -> Option<Decision> {
     if brief.is_of_a_link {
-        return Some(Decision::Drop(DropReason::Martian));
+        return Some(Decision::Drop(RouterDrop::Martian));
     }
     (brief.ttl <= 1).then_some(Decision::Punt(Punt::TimeExceeded))
 }
@@ -74,7 +75,7 @@ impl Decision {
     fn from_other(next_hop: NextHop, brief: Brief) -> Self {
         match next_hop {
             NextHop::Local => Self::Punt(Punt::ForUs),
-            NextHop::Blackhole => Self::Drop(DropReason::Blackhole),
+            NextHop::Blackhole => Self::Drop(RouterDrop::Blackhole),
             NextHop::Unreachable => Self::Punt(Punt::Unreachable),
             NextHop::Prohibit => Self::Punt(Punt::Prohibited),
             NextHop::Glean { .. } | NextHop::Incomplete { .. } => {

@@ -10,9 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use quietwire_base::Deadline;
 use quietwire_switch::control::{Request, Subject, ask};
-use quietwire_switch::report::{
-    BridgeCounts, Drops, PortCounts, RouterCounts, StatsReport, ThreadCounts,
-};
+use quietwire_switch::report::{BridgeCounts, PortCounts, RouterCounts, StatsReport, ThreadCounts};
 use serde::Serialize;
 use serde_json::from_value;
 
@@ -100,27 +98,6 @@ fn of_thread(thread: &ThreadCounts) -> impl Iterator<Item = Counter> {
 
 /// Traffic, and each reason for drops that there was.
 fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
-    let Drops {
-        short,
-        filtered,
-        reserved_address,
-        frame_type,
-        not_member,
-        no_member,
-        split_horizon,
-        not_flooded,
-        storm_unknown_unicast,
-        storm_broadcast,
-        storm_multicast,
-        over_limit,
-        denied,
-        no_output,
-        tx_full,
-        not_segmented,
-        no_buffers,
-        rx_missed,
-        rx_errors,
-    } = port.drops;
     let traffic = [
         ("rx frames", port.rx_frames),
         ("rx octets", port.rx_octets),
@@ -131,28 +108,13 @@ fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
     let others = [
         ("sent for the peer to segment (TSO)", port.uncut),
         ("segmented before sending", port.segmented),
-        ("dropped: shorter than an Ethernet header", short),
-        ("dropped: hairpin (destination on this port)", filtered),
-        ("dropped: reserved address", reserved_address),
-        ("dropped: frame type not admitted", frame_type),
-        ("dropped: port not in the VLAN", not_member),
-        ("dropped: destination port not in the VLAN", no_member),
-        ("dropped: split horizon", split_horizon),
-        ("dropped: no port to flood to", not_flooded),
-        ("dropped: unknown-unicast storm", storm_unknown_unicast),
-        ("dropped: broadcast storm", storm_broadcast),
-        ("dropped: multicast storm", storm_multicast),
-        ("dropped: over the learning limit", over_limit),
-        ("dropped: by a rule", denied),
-        ("dropped: no such output", no_output),
-        ("dropped: transmit queue full", tx_full),
-        ("dropped: TCP data could not be segmented", not_segmented),
-        ("dropped: no buffers", no_buffers),
-        ("dropped: receive queue full", rx_missed),
-        ("dropped: receive errors of the driver", rx_errors),
     ]
     .map(|(counter, count)| if_any(Owner::Port, &port.name, counter, count));
-    traffic.into_iter().chain(others)
+    let drops = port.drops.iter().map(|(reason, count)| {
+        let counter = format!("dropped: {}", reason.text());
+        if_any(Owner::Port, &port.name, counter, count)
+    });
+    traffic.into_iter().chain(others).chain(drops)
 }
 
 fn of_bridge(bridge: &BridgeCounts) -> impl Iterator<Item = Counter> {
@@ -347,6 +309,8 @@ pub(super) fn watch(socket: &Path, length: Duration, is_endless: bool, json: boo
 
 #[cfg(test)]
 mod tests {
+    use quietwire_switch::report::{PortDrop, PortDrops};
+
     use super::*;
 
     fn report(uptime_s: f64, rx_frames: u64, filtered: u64, entries: u32) -> StatsReport {
@@ -355,10 +319,10 @@ mod tests {
             ports: vec![PortCounts {
                 name: "p0".to_owned(),
                 rx_frames,
-                drops: Drops {
-                    filtered,
-                    ..Drops::default()
-                },
+                drops: PortDrops::of(|reason| match reason {
+                    PortDrop::Filtered => filtered,
+                    _ => 0,
+                }),
                 ..PortCounts::default()
             }],
             threads: Vec::new(),

@@ -83,10 +83,10 @@ fn is_closed(decision: Decision) -> bool {
     match decision {
         Decision::Punt(Punt::Arp | Punt::ForUs) => true,
         Decision::Drop(reason) => ![
-            DropReason::UnknownProtocol,
-            DropReason::Martian,
-            DropReason::Multicast,
-            DropReason::Blackhole,
+            RouterDrop::UnknownProtocol,
+            RouterDrop::Martian,
+            RouterDrop::Multicast,
+            RouterDrop::Blackhole,
         ]
         .contains(&reason),
         _ => false,

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use quietwire_packet::MacAddress;
 
 use super::*;
+use crate::drops::RouterDrop;
 use crate::fib::{Ipv4Routes, Ipv6Routes, ReferenceFib};
 use kernel_filter::sound;
 use reference::fate;
@@ -334,15 +335,15 @@ fn packets_meet_what_the_rules_say() {
         ),
         (
             udp([127, 0, 0, 1], far, 64, 10),
-            Decision::Drop(DropReason::Martian),
+            Decision::Drop(RouterDrop::Martian),
         ),
         (
             udp([169, 254, 1, 2], far, 64, 10),
-            Decision::Drop(DropReason::Martian),
+            Decision::Drop(RouterDrop::Martian),
         ),
         (
             udp(host, [169, 254, 1, 2], 64, 10),
-            Decision::Drop(DropReason::Martian),
+            Decision::Drop(RouterDrop::Martian),
         ),
         (
             udp(host, [169, 254, 0, 2], 64, 10),
@@ -354,11 +355,11 @@ fn packets_meet_what_the_rules_say() {
         ),
         (
             udp(host, [230, 0, 0, 5], 1, 10),
-            Decision::Drop(DropReason::Multicast),
+            Decision::Drop(RouterDrop::Multicast),
         ),
         (
             udp(host, [203, 0, 113, 5], 64, 10),
-            Decision::Drop(DropReason::Blackhole),
+            Decision::Drop(RouterDrop::Blackhole),
         ),
         (
             udp(host, [203, 0, 113, 200], 64, 10),
