@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::packets::{EtherType, Ports, Protocol};
 use crate::config::rules::Action;
+use quietwire_tables::filter::{PacketMatch, in_snake_case};
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
 
@@ -398,18 +398,9 @@ pub struct KernelFilterReport {
     pub interface: Option<String>,
     /// The VRF of that interface, where it matters.
     pub vrf: Option<String>,
-    /// What frames carry, where it matters.
-    pub ethertype: Option<EtherType>,
-    /// What IP packets carry, where it matters.
-    pub protocol: Option<Protocol>,
-    /// Where packets are from, where it matters.
-    pub source: Option<IpNet>,
-    /// Where packets are to go, where it matters.
-    pub destination: Option<IpNet>,
-    /// The source port, where it matters.
-    pub source_port: Option<Ports>,
-    /// The destination port, where it matters.
-    pub destination_port: Option<Ports>,
+    /// What packets it is about.
+    #[serde(flatten, with = "in_snake_case")]
+    pub packet: PacketMatch,
     /// Frames that were given to the kernel for it, since it was made.
     pub frames: u64,
 }
@@ -438,18 +429,9 @@ pub struct RuleReport {
     pub bridge: Option<String>,
     /// VLAN of their outermost tag, where it matters.
     pub vlan: Option<VlanId>,
-    /// What they carry, where it matters.
-    pub ethertype: Option<EtherType>,
-    /// What IP packets carry, where it matters.
-    pub protocol: Option<Protocol>,
-    /// Where packets are from, where it matters.
-    pub source: Option<IpNet>,
-    /// Where they are to go, where it matters.
-    pub destination: Option<IpNet>,
-    /// The source port, where it matters.
-    pub source_port: Option<Ports>,
-    /// The destination port, where it matters.
-    pub destination_port: Option<Ports>,
+    /// What packets it is about.
+    #[serde(flatten, with = "in_snake_case")]
+    pub packet: PacketMatch,
     /// Frames that it has decided on, since it was made.
     pub frames: u64,
 }

@@ -6,6 +6,7 @@ mod bridging;
 mod capture;
 mod change;
 mod cycles;
+mod packet;
 mod router;
 mod rules;
 mod stats;

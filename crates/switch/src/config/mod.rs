@@ -7,7 +7,6 @@ mod change;
 mod file;
 pub mod kernel_filter;
 pub mod layer3;
-pub mod packets;
 mod place;
 mod plan;
 pub mod rebalance;
@@ -21,6 +20,7 @@ pub use change::{AddPort, Change};
 pub use place::{Place, Placed};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
 pub use quietwire_base::Idle;
+pub use quietwire_tables::filter::{EtherType, PacketMatch, Ports, Protocol};
 pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
     Settings,

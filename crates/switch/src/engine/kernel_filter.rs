@@ -40,7 +40,6 @@ impl Engine {
                 .map(|(number, _)| *number)
         };
         let rule = |(setting, count): &CountedFilter| {
-            let asked = setting.words().asked();
             let rule = FilterRule {
                 interface: match &setting.interface {
                     Some(name) => Some(number(name)?),
@@ -50,12 +49,7 @@ impl Engine {
                     Some(name) => Some(layer3.vrf(name)?),
                     None => None,
                 },
-                ethertype: asked.ethertype,
-                protocol: asked.protocol,
-                source: asked.source,
-                destination: asked.destination,
-                source_ports: asked.source_ports,
-                destination_ports: asked.destination_ports,
+                packet: setting.packet,
             };
             Some((rule, Arc::clone(count)))
         };
@@ -71,12 +65,7 @@ impl Engine {
             name: rule.name.clone(),
             interface: rule.interface.clone(),
             vrf: rule.vrf.clone(),
-            ethertype: rule.ethertype,
-            protocol: rule.protocol,
-            source: rule.source,
-            destination: rule.destination,
-            source_port: rule.source_port,
-            destination_port: rule.destination_port,
+            packet: rule.packet,
             frames: count.load(Ordering::Relaxed),
         };
         self.kernel_filters.iter().map(report).collect()

@@ -55,7 +55,7 @@ impl Engine {
             .map(|(number, (rule, frames))| PortRule {
                 number,
                 vlan: rule.vlan.map(VlanId::get),
-                asked: rule.words().asked(),
+                packet: rule.packet,
                 action: rule.action,
                 frames: Arc::clone(frames),
             })
@@ -78,12 +78,7 @@ impl Engine {
             port: rule.port.clone(),
             bridge: rule.bridge.clone(),
             vlan: rule.vlan,
-            ethertype: rule.ethertype,
-            protocol: rule.protocol,
-            source: rule.source,
-            destination: rule.destination,
-            source_port: rule.source_port,
-            destination_port: rule.destination_port,
+            packet: rule.packet,
             frames: frames.load(Ordering::Relaxed),
         };
         RulesReport {

@@ -3,6 +3,7 @@
 //! a port, a stateless packet filter.
 
 mod action;
+mod packet;
 mod pattern;
 #[cfg(test)]
 mod reference;
@@ -11,7 +12,8 @@ mod rules;
 mod tests;
 
 pub use action::Action;
-pub use pattern::{Asked, Headers, Pattern};
+pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
+pub use pattern::{Headers, Pattern};
 pub use rules::{PortRule, PortRules, Verdict, Verdicts};
 
 /// Rules of ports that there can be.

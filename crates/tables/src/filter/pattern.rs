@@ -8,6 +8,8 @@ use quietwire_packet::{
     ETHERNET_HEADER_LENGTH, EtherType, Fragment, IpProtocol, VLAN_TAG_LENGTH, walk_ipv6_extensions,
 };
 
+use super::packet::{PacketMatch, Ports};
+
 /// Ethertypes of IP.
 const IPV4: u16 = EtherType::IPV4.0;
 const IPV6: u16 = EtherType::IPV6.0;
@@ -18,24 +20,7 @@ const TAGS_MAX: usize = 2;
 /// Both MAC addresses.
 const ADDRESSES: usize = 12;
 
-/// What is asked of a packet; what is not named may be anything. No fragment but the first has ports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// What the frame carries, behind its tags.
-    pub ethertype: Option<u16>,
-    /// What the IP packet carries, behind extension headers too.
-    pub protocol: Option<u8>,
-    /// Where the packet is from.
-    pub source: Option<IpNet>,
-    /// Where it is to go.
-    pub destination: Option<IpNet>,
-    /// First and last source port.
-    pub source_ports: Option<(u16, u16)>,
-    /// First and last destination port.
-    pub destination_ports: Option<(u16, u16)>,
-}
-
-/// [`Asked`] as it is compared: numbers only, so that most patterns are done with after a word or two.
+/// [`PacketMatch`] as it is compared: numbers only, so that most patterns are done with after a word or two.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
     /// [`ANY`] or a number.
@@ -83,22 +68,24 @@ fn bits_of(prefix: Option<IpNet>) -> (u128, u128) {
 
 impl Pattern {
     /// Returns the pattern in the form in which it is compared.
-    pub fn new(asked: &Asked) -> Self {
-        let all = (0, u16::MAX);
+    pub fn new(asked: &PacketMatch) -> Self {
+        let range = |ports: Option<Ports>| ports.map_or((0, u16::MAX), |one| (one.first, one.last));
         let prefix = asked.source.or(asked.destination);
         let ethertype = prefix.map(|prefix| match prefix {
             IpNet::V4(_) => IPV4,
             IpNet::V6(_) => IPV6,
         });
         Self {
-            ethertype: ethertype.or(asked.ethertype).map_or(ANY, u32::from),
-            protocol: asked.protocol.map_or(ANY, u32::from),
+            ethertype: ethertype
+                .or(asked.ethertype.map(|ethertype| ethertype.0))
+                .map_or(ANY, u32::from),
+            protocol: asked.protocol.map_or(ANY, |protocol| u32::from(protocol.0)),
             source: bits_of(asked.source),
             destination: bits_of(asked.destination),
-            source_ports: asked.source_ports.unwrap_or(all),
-            destination_ports: asked.destination_ports.unwrap_or(all),
+            source_ports: range(asked.source_port),
+            destination_ports: range(asked.destination_port),
             needs_addresses: prefix.is_some(),
-            needs_ports: asked.source_ports.is_some() || asked.destination_ports.is_some(),
+            needs_ports: asked.source_port.is_some() || asked.destination_port.is_some(),
         }
     }
 

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use quietwire_packet::IPV6_EXTENSIONS_MAX;
 
-use super::{Asked, Verdict};
+use super::{PacketMatch, Ports, Verdict};
 use crate::filter::Action;
 
 /// A rule: a VLAN, a packet, an action.
-pub(super) type Rule = (Option<u16>, Asked, Action);
+pub(super) type Rule = (Option<u16>, PacketMatch, Action);
 
 #[derive(Debug, Default)]
 struct Packet {
@@ -118,20 +118,20 @@ impl Packet {
                     .is_some_and(|addresses| prefix.contains(&of(addresses)))
             })
         };
-        let among = |range: Option<(u16, u16)>, of: fn((u16, u16)) -> u16| {
-            range.is_none_or(|(first, last)| {
+        let among = |range: Option<Ports>, of: fn((u16, u16)) -> u16| {
+            range.is_none_or(|Ports { first, last }| {
                 self.ports
                     .is_some_and(|ports| (first..=last).contains(&of(ports)))
             })
         };
         (vlan.is_none() || *vlan == self.vlan)
-            && (asked.ethertype.is_none() || asked.ethertype == self.ethertype)
-            && (asked.protocol.is_none() || asked.protocol == self.protocol)
+            && (asked.ethertype.is_none() || asked.ethertype.map(|one| one.0) == self.ethertype)
+            && (asked.protocol.is_none() || asked.protocol.map(|one| one.0) == self.protocol)
             && is_of_version
             && within(asked.source, |(from, _)| from)
             && within(asked.destination, |(_, to)| to)
-            && among(asked.source_ports, |(from, _)| from)
-            && among(asked.destination_ports, |(_, to)| to)
+            && among(asked.source_port, |(from, _)| from)
+            && among(asked.destination_port, |(_, to)| to)
     }
 }
 

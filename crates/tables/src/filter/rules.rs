@@ -9,7 +9,8 @@ use quietwire_base::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
-use super::pattern::{Asked, Headers, Pattern, behind_tags};
+use super::packet::PacketMatch;
+use super::pattern::{Headers, Pattern, behind_tags};
 use crate::filter::Action;
 
 /// A rule, as a port gets it.
@@ -20,7 +21,7 @@ pub struct PortRule {
     /// VLAN of the outermost tag.
     pub vlan: Option<u16>,
     /// What is asked of the packet.
-    pub asked: Asked,
+    pub packet: PacketMatch,
     /// What becomes of it.
     pub action: Action,
     /// Frames that it has decided on, at all ports.
@@ -83,7 +84,7 @@ impl PortRules {
     ) -> Self {
         let compared = |rule: PortRule| {
             let compared = Compared {
-                pattern: Pattern::new(&rule.asked),
+                pattern: Pattern::new(&rule.packet),
                 vlan: rule.vlan.unwrap_or(ANY_VLAN),
                 number: rule.number,
                 action: rule.action,

@@ -8,12 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipnet::IpNet;
-
 use super::decision::{Decision, Decisions, Punt};
 use super::interfaces::Interfaces;
 use crate::drops::RouterDrop;
-use crate::filter::{Asked, Headers, Pattern};
+use crate::filter::{Headers, PacketMatch, Pattern};
 
 /// Rules that there can be.
 pub const FILTER_RULES_MAX: usize = 64;
@@ -26,18 +24,8 @@ pub struct FilterRule {
     pub interface: Option<u16>,
     /// Number of the VRF of that interface.
     pub vrf: Option<u16>,
-    /// What the frame carries.
-    pub ethertype: Option<u16>,
-    /// What the IP packet carries, behind extension headers too.
-    pub protocol: Option<u8>,
-    /// Where the packet is from.
-    pub source: Option<IpNet>,
-    /// Where it is to go.
-    pub destination: Option<IpNet>,
-    /// First and last source port.
-    pub source_ports: Option<(u16, u16)>,
-    /// First and last destination port.
-    pub destination_ports: Option<(u16, u16)>,
+    /// What is asked of its headers.
+    pub packet: PacketMatch,
 }
 
 /// A rule as it is compared.
@@ -66,14 +54,7 @@ impl Compared {
         Self {
             interface: number(rule.interface),
             vrf: number(rule.vrf),
-            pattern: Pattern::new(&Asked {
-                ethertype: rule.ethertype,
-                protocol: rule.protocol,
-                source: rule.source,
-                destination: rule.destination,
-                source_ports: rule.source_ports,
-                destination_ports: rule.destination_ports,
-            }),
+            pattern: Pattern::new(&rule.packet),
         }
     }
 

@@ -14,10 +14,10 @@ use quietwire_switch::config::kernel_filter::KernelFilterSetting;
 use quietwire_switch::config::layer3::{
     InterfaceSetting, NeighbourSetting, RouteKind, RouteSetting, Urpf, ViaSetting,
 };
-use quietwire_switch::config::packets::{EtherType, Ports, Protocol};
 use quietwire_switch::control::{Request, ask};
 
 use super::bridging::parse_vlan;
+use super::packet::MatchArgs;
 use crate::exit::Usage;
 
 /// Routes in one request: well under what the switch takes at once.
@@ -99,24 +99,8 @@ pub(super) struct KernelFilterArgs {
     /// The VRF of that interface. [default: any]
     #[arg(long, value_name = "NAME")]
     vrf: Option<String>,
-    /// What frames carry: ipv4, ipv6, lldp, or a number like 0x88cc. [default: anything]
-    #[arg(long, value_name = "ETHERTYPE")]
-    ethertype: Option<EtherType>,
-    /// What IP packets carry: tcp, udp, ospf, vrrp and the like, or a number. [default: anything]
-    #[arg(long, value_name = "PROTOCOL")]
-    protocol: Option<Protocol>,
-    /// Where packets are from. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    source: Option<IpNet>,
-    /// Where packets are to go. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    destination: Option<IpNet>,
-    /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    source_port: Option<Ports>,
-    /// Their destination port, or the first and the last. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    destination_port: Option<Ports>,
+    #[command(flatten)]
+    packet: MatchArgs,
 }
 
 impl KernelFilterArgs {
@@ -125,12 +109,7 @@ impl KernelFilterArgs {
             name: self.name,
             interface: self.interface,
             vrf: self.vrf,
-            ethertype: self.ethertype,
-            protocol: self.protocol,
-            source: self.source,
-            destination: self.destination,
-            source_port: self.source_port,
-            destination_port: self.destination_port,
+            packet: self.packet.into(),
         }
     }
 }

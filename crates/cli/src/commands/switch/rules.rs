@@ -5,15 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use ipnet::IpNet;
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::Change;
-use quietwire_switch::config::packets::{EtherType, Ports, Protocol};
 use quietwire_switch::config::rules::{Action, RuleFile, RuleSetting};
 use quietwire_switch::report::RulesReport;
 
 use super::bridging::parse_vlan;
+use super::packet::{MatchArgs, asked};
 use super::table::table;
 use crate::exit::Usage;
 use crate::units::parse_path;
@@ -52,24 +51,8 @@ pub(super) struct RuleArgs {
     /// VLAN of their outermost tag, as they come in. [default: any, or no tag]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
-    /// What they carry behind their tags: ipv4, ipv6, arp, lldp, or a number like 0x88cc. [default: anything]
-    #[arg(long, value_name = "ETHERTYPE")]
-    ethertype: Option<EtherType>,
-    /// What IP packets carry: tcp, udp, icmp, ospf and the like, or a number. [default: anything]
-    #[arg(long, value_name = "PROTOCOL")]
-    protocol: Option<Protocol>,
-    /// Where packets are from. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    source: Option<IpNet>,
-    /// Where packets are to go. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    destination: Option<IpNet>,
-    /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    source_port: Option<Ports>,
-    /// Their destination port, or the first and the last. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    destination_port: Option<Ports>,
+    #[command(flatten)]
+    packet: MatchArgs,
 }
 
 /// A rule and its place.
@@ -101,12 +84,7 @@ impl RuleArgs {
             port: self.port,
             bridge: self.bridge,
             vlan: self.vlan,
-            ethertype: self.ethertype,
-            protocol: self.protocol,
-            source: self.source,
-            destination: self.destination,
-            source_port: self.source_port,
-            destination_port: self.destination_port,
+            packet: self.packet.into(),
         }
     }
 }
@@ -144,27 +122,18 @@ pub(super) fn rules(report: RulesReport) -> TerminalTable {
         Action::Drop => "drop",
     };
     for rule in report.rules {
-        let asked = [
+        let place = [
             ("port", rule.port),
             ("bridge", rule.bridge),
             ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
-            ("ethertype", rule.ethertype.map(String::from)),
-            ("protocol", rule.protocol.map(String::from)),
-            ("source", rule.source.map(|prefix| prefix.to_string())),
-            (
-                "destination",
-                rule.destination.map(|prefix| prefix.to_string()),
-            ),
-            ("source-port", rule.source_port.map(String::from)),
-            ("destination-port", rule.destination_port.map(String::from)),
         ];
-        let asked: Vec<String> = asked
+        let place = place
             .into_iter()
-            .filter_map(|(key, value)| Some(format!("{key} {}", value?)))
-            .collect();
+            .filter_map(|(key, value)| Some((key, value?)));
+        let asked = asked(place.chain(rule.packet.words()));
         let asked = match asked.is_empty() {
             true => "any".to_owned(),
-            false => asked.join(", "),
+            false => asked,
         };
         table.add_row([
             rule.name,

@@ -10,6 +10,7 @@ use quietwire_switch::report::{
 };
 use serde_json::{Error, Value, from_value};
 
+use super::packet::asked;
 use super::table::table;
 
 pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
@@ -237,24 +238,12 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> TerminalTable {
 fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
     let mut table = table(["name", "packets", "frames"], 2);
     for rule in rules {
-        let asked = [
-            ("interface", rule.interface),
-            ("vrf", rule.vrf),
-            ("ethertype", rule.ethertype.map(String::from)),
-            ("protocol", rule.protocol.map(String::from)),
-            ("source", rule.source.map(|prefix| prefix.to_string())),
-            (
-                "destination",
-                rule.destination.map(|prefix| prefix.to_string()),
-            ),
-            ("source-port", rule.source_port.map(String::from)),
-            ("destination-port", rule.destination_port.map(String::from)),
-        ];
-        let asked: Vec<String> = asked
+        let place = [("interface", rule.interface), ("vrf", rule.vrf)];
+        let place = place
             .into_iter()
-            .filter_map(|(key, value)| Some(format!("{key} {}", value?)))
-            .collect();
-        table.add_row([rule.name, asked.join(", "), rule.frames.to_string()]);
+            .filter_map(|(key, value)| Some((key, value?)));
+        let asked = asked(place.chain(rule.packet.words()));
+        table.add_row([rule.name, asked, rule.frames.to_string()]);
     }
     table
 }

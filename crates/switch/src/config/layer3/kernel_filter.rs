@@ -2,8 +2,8 @@
 //! Planning what the kernel gets beside what is for the router itself: rules, checked.
 
 use super::Layer3Plan;
+use crate::config::EtherType;
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::packets::EtherType;
 use crate::config::place::Placed;
 use crate::error::SwitchError;
 use quietwire_tables::route::FILTER_RULES_MAX;
@@ -42,19 +42,18 @@ pub(super) fn plan(
 
 /// What is said of packets.
 fn check_packet(rule: &KernelFilterSetting) -> Result<(), String> {
-    let words = rule.words();
-    if words.is_empty() {
+    if rule.packet.is_empty() {
         return Err(
             "it would take everything; say an ethertype, a protocol or a prefix".to_owned(),
         );
     }
-    if rule.ethertype == Some(EtherType(ARP)) {
+    if rule.packet.ethertype == Some(EtherType(ARP)) {
         return Err(
             "ARP is the switch's own; the kernel gets the answers that it asked for anyway"
                 .to_owned(),
         );
     }
-    words.check()
+    rule.packet.check()
 }
 
 /// What is said of where they come in.

@@ -4,11 +4,9 @@
 mod file;
 mod plan;
 
-use ipnet::IpNet;
 use quietwire_packet::VlanId;
+use quietwire_tables::filter::PacketMatch;
 use serde::{Deserialize, Serialize};
-
-use super::packets::{EtherType, Ports, Protocol, Words};
 
 pub use file::RuleFile;
 pub(super) use plan::plan;
@@ -31,38 +29,9 @@ pub struct RuleSetting {
     /// VLAN of their outermost tag, as they come in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
-    /// What they carry, behind their tags.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ethertype: Option<EtherType>,
-    /// What the IP packet carries.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<Protocol>,
-    /// Where packets are from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<IpNet>,
-    /// Where they are to go.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destination: Option<IpNet>,
-    /// Their source port.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source_port: Option<Ports>,
-    /// Their destination port.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub destination_port: Option<Ports>,
-}
-
-impl RuleSetting {
-    /// What it says of packets.
-    pub(crate) fn words(&self) -> Words {
-        Words {
-            ethertype: self.ethertype,
-            protocol: self.protocol,
-            source: self.source,
-            destination: self.destination,
-            source_port: self.source_port,
-            destination_port: self.destination_port,
-        }
-    }
+    /// What packets they are.
+    #[serde(flatten)]
+    pub packet: PacketMatch,
 }
 
 /// All rules, and what becomes of frames that none of them matches.

@@ -31,7 +31,7 @@ pub(in crate::config) fn plan(
             return Err(place.wrong(format!("there are more than {RULES_MAX} rules")));
         }
         check_place(value, ports, bridges)
-            .and_then(|()| value.words().check())
+            .and_then(|()| value.packet.check())
             .map_err(|what| place.wrong(format!("rule '{name}': {what}")))?;
         rules.push(value.clone());
     }

@@ -7,6 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 use super::*;
+use crate::filter::{EtherType, PacketMatch, Ports, Protocol};
+
+fn ports((first, last): (u16, u16)) -> Ports {
+    Ports { first, last }
+}
 
 /// What the obvious reader says of a frame: version of IP, addresses, protocol, ports.
 struct Packet {
@@ -55,26 +60,32 @@ impl Packet {
     fn is_as(&self, rule: &FilterRule, interface: u16, vrf: u16) -> bool {
         let is_on = rule.interface.is_none_or(|one| one == interface)
             && rule.vrf.is_none_or(|one| one == vrf);
-        let is_of = rule.ethertype.is_none_or(|one| one == self.ethertype)
-            && rule.protocol.is_none_or(|one| Some(one) == self.protocol);
+        let is_of = rule
+            .packet
+            .ethertype
+            .is_none_or(|one| one.0 == self.ethertype)
+            && rule
+                .packet
+                .protocol
+                .is_none_or(|one| Some(one.0) == self.protocol);
         let within = |prefix: Option<IpNet>, of: fn((IpAddr, IpAddr)) -> IpAddr| {
             prefix.is_none_or(|prefix| {
                 self.addresses
                     .is_some_and(|addresses| prefix.contains(&of(addresses)))
             })
         };
-        let among = |range: Option<(u16, u16)>, of: fn((u16, u16)) -> u16| {
-            range.is_none_or(|(first, last)| {
+        let among = |range: Option<Ports>, of: fn((u16, u16)) -> u16| {
+            range.is_none_or(|Ports { first, last }| {
                 self.ports
                     .is_some_and(|ports| first <= of(ports) && of(ports) <= last)
             })
         };
         is_on
             && is_of
-            && within(rule.source, |(from, _)| from)
-            && within(rule.destination, |(_, to)| to)
-            && among(rule.source_ports, |(from, _)| from)
-            && among(rule.destination_ports, |(_, to)| to)
+            && within(rule.packet.source, |(from, _)| from)
+            && within(rule.packet.destination, |(_, to)| to)
+            && among(rule.packet.source_port, |(from, _)| from)
+            && among(rule.packet.destination_port, |(_, to)| to)
     }
 }
 
@@ -137,7 +148,7 @@ fn rule() -> impl Strategy<Value = FilterRule> {
         Just("2001:db8:b::9/128"),
     ]
     .prop_map(|text| text.parse::<IpNet>().unwrap());
-    let ports = prop_oneof![Just((179, 179)), Just((180, 6000)), Just((0, 65535))];
+    let ranges = prop_oneof![Just((179, 179)), Just((180, 6000)), Just((0, 65535))];
     (
         maybe(0.3, (0..3u16).boxed()),
         maybe(0.3, (0..2u16).boxed()),
@@ -148,25 +159,27 @@ fn rule() -> impl Strategy<Value = FilterRule> {
         prop::option::weighted(0.4, prop_oneof![Just(17u8), Just(6), Just(89)]),
         prop::option::weighted(0.2, prefix.clone()),
         prop::option::weighted(0.2, prefix),
-        prop::option::weighted(0.2, ports.clone()),
-        prop::option::weighted(0.2, ports),
+        prop::option::weighted(0.2, ranges.clone()),
+        prop::option::weighted(0.2, ranges),
     )
         .prop_map(
             |(interface, vrf, ethertype, protocol, source, destination, from, to)| FilterRule {
                 interface,
                 vrf,
-                ethertype: match source.or(destination) {
-                    Some(IpNet::V4(_)) => Some(0x800),
-                    Some(IpNet::V6(_)) => Some(0x86dd),
-                    None => ethertype,
+                packet: PacketMatch {
+                    ethertype: match source.or(destination) {
+                        Some(IpNet::V4(_)) => Some(EtherType(0x800)),
+                        Some(IpNet::V6(_)) => Some(EtherType(0x86dd)),
+                        None => ethertype.map(EtherType),
+                    },
+                    protocol: protocol.map(Protocol),
+                    source,
+                    destination: destination.filter(|one| {
+                        source.is_none_or(|source| source.addr().is_ipv4() == one.addr().is_ipv4())
+                    }),
+                    source_port: from.map(ports),
+                    destination_port: to.map(ports),
                 },
-                protocol,
-                source,
-                destination: destination.filter(|one| {
-                    source.is_none_or(|source| source.addr().is_ipv4() == one.addr().is_ipv4())
-                }),
-                source_ports: from,
-                destination_ports: to,
             },
         )
 }
@@ -224,8 +237,11 @@ proptest! {
 #[test]
 fn ports_are_read_where_they_are() {
     let rule = FilterRule {
-        protocol: Some(17),
-        destination_ports: Some((5000, 5000)),
+        packet: PacketMatch {
+            protocol: Some(Protocol(17)),
+            destination_port: Some(ports((5000, 5000))),
+            ..PacketMatch::default()
+        },
         ..FilterRule::default()
     };
     let (world, _) = filtered(&[rule]);

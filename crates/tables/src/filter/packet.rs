@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Words that say which packets are meant, in rules of all kinds.
+//! Which packets a rule means: one type for files, the command line, reports and what forwarding threads compare.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-
-use quietwire_tables::filter::Asked;
 
 /// Names that are taken and given for ethertypes; others are numbers.
 const ETHERTYPES: [(&str, u16); 4] = [
@@ -160,46 +158,100 @@ macro_rules! as_text {
 }
 as_text!(EtherType, Protocol, Ports);
 
-impl Ports {
-    const fn range(self) -> (u16, u16) {
-        (self.first, self.last)
+/// What a rule asks of a packet; what is not named may be anything. No fragment but the first has ports. In files the keys are
+/// in kebab case; reports have them in snake case ([`in_snake_case`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PacketMatch {
+    /// What the frame carries, behind its tags.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ethertype: Option<EtherType>,
+    /// What the IP packet carries, behind extension headers too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
+    /// Where the packet is from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpNet>,
+    /// Where it is to go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<IpNet>,
+    /// Its source port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<Ports>,
+    /// Its destination port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_port: Option<Ports>,
+}
+
+/// The form of [`PacketMatch`] in reports: keys in snake case, and `null` for what may be anything.
+pub mod in_snake_case {
+    use super::{Deserialize, EtherType, IpNet, PacketMatch, Ports, Protocol, Serialize};
+    use serde::{Deserializer, Serializer};
+
+    // The compiler compares it with the fields of [`PacketMatch`].
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "PacketMatch")]
+    struct Report {
+        ethertype: Option<EtherType>,
+        protocol: Option<Protocol>,
+        source: Option<IpNet>,
+        destination: Option<IpNet>,
+        source_port: Option<Ports>,
+        destination_port: Option<Ports>,
+    }
+
+    /// Writes a match.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(
+        packet: &PacketMatch,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        Report::serialize(packet, serializer)
+    }
+
+    /// Reads a match.
+    ///
+    /// # Errors
+    /// Those of the deserializer.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<PacketMatch, D::Error> {
+        Report::deserialize(deserializer)
     }
 }
 
-/// What a rule says of packets; what it does not say may be anything.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Words {
-    pub(crate) ethertype: Option<EtherType>,
-    pub(crate) protocol: Option<Protocol>,
-    pub(crate) source: Option<IpNet>,
-    pub(crate) destination: Option<IpNet>,
-    pub(crate) source_port: Option<Ports>,
-    pub(crate) destination_port: Option<Ports>,
-}
-
-impl Words {
-    /// As forwarding threads ask it.
-    pub(crate) fn asked(&self) -> Asked {
-        Asked {
-            ethertype: self.ethertype.map(|ethertype| ethertype.0),
-            protocol: self.protocol.map(|protocol| protocol.0),
-            source: self.source,
-            destination: self.destination,
-            source_ports: self.source_port.map(Ports::range),
-            destination_ports: self.destination_port.map(Ports::range),
-        }
+impl PacketMatch {
+    /// Returns true if every packet is meant.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 
-    /// Whether nothing is said: every packet is meant.
-    pub(super) fn is_empty(&self) -> bool {
-        self.asked() == Asked::default()
+    /// Returns what is asked, as the options and values of the command line.
+    #[must_use]
+    pub fn words(&self) -> Vec<(&'static str, String)> {
+        let prefix = |prefix: Option<IpNet>| prefix.map(|prefix| prefix.to_string());
+        let words = [
+            ("ethertype", self.ethertype.map(String::from)),
+            ("protocol", self.protocol.map(String::from)),
+            ("source", prefix(self.source)),
+            ("destination", prefix(self.destination)),
+            ("source-port", self.source_port.map(String::from)),
+            ("destination-port", self.destination_port.map(String::from)),
+        ];
+        let said = words
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        said.collect()
     }
 
     /// Sees whether there are packets that are as is said.
     ///
     /// # Errors
     /// Why there are none.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let prefixes = [self.source, self.destination];
         let has_ports = self.source_port.is_some() || self.destination_port.is_some();
         let is_about_ip = self.protocol.is_some() || prefixes != [None, None];
