@@ -4,11 +4,13 @@
 
 pub mod bridging;
 mod change;
+mod edit;
 mod file;
 pub mod kernel_filter;
 pub mod layer3;
 mod place;
 mod plan;
+mod ports;
 pub mod rebalance;
 pub mod rules;
 mod settings;
@@ -16,9 +18,10 @@ mod settings;
 mod tests;
 mod write;
 
-pub use change::{AddPort, Change};
+pub use change::Change;
 pub use place::{Place, Placed};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
+pub use ports::AddPort;
 pub use quietwire_base::Idle;
 pub use quietwire_tables::filter::{EtherType, PacketMatch, Ports, Protocol};
 pub use settings::{

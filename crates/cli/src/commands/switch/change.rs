@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
-use quietwire_switch::config::bridging::StaticSetting;
+use quietwire_switch::config::bridging::{AddBridge, SetBridge, StaticSetting};
 use quietwire_switch::config::layer3::VrfSetting;
 use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
 use quietwire_switch::control::{Request, ask};
@@ -337,12 +337,12 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             ports,
             max_entries,
             ageing_s,
-        } => Change::AddBridge {
+        } => Change::AddBridge(AddBridge {
             name,
             ports,
             max_entries,
             ageing_s,
-        },
+        }),
         Add::Fdb {
             bridge,
             mac,
@@ -421,13 +421,13 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
             del_ports,
             max_entries,
             ageing_s,
-        } => Change::SetBridge {
+        } => Change::SetBridge(SetBridge {
             name,
             add_ports,
             del_ports,
             max_entries,
             ageing_s,
-        },
+        }),
         Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),
         Set::Rule(rule) => Change::SetRule(rule.setting()),

@@ -2,6 +2,7 @@
 //! Layer 3 as it is asked for: virtual routing and forwarding tables (VRFs), interfaces on ports, VLANs and bridges,
 //! static routes and neighbours.
 
+mod change;
 mod kernel_filter;
 mod plan;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules about which frames ports let in, as they are asked for: in the switch's file, in a file of their own, or one by one.
 
+mod change;
 mod file;
 mod plan;
 

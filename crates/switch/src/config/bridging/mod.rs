@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a port behaves in its bridge, as it is asked for: VLANs, learning, flooding, limits.
 
+mod change;
+
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use quietwire_tables::bridge::{
     BridgePort, Flooding, OverLimit, PortVlans, StormLimits, TagType, Trunk, Tunnel, VlanSet,
 };
+
+pub use change::{AddBridge, SetBridge};
 
 /// Type of tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
