@@ -17,6 +17,7 @@
 mod addresses;
 mod decision;
 mod plain;
+#[cfg(any(test, feature = "reference"))]
 mod reference;
 mod settings;
 mod storm;
@@ -35,6 +36,7 @@ use tables::{INSIDE, Input};
 
 pub use decision::{Decision, Decisions, Flood, Tally};
 pub use plain::decide;
+#[cfg(any(test, feature = "reference"))]
 pub use reference::{Exit, Fate, ReferenceBridge, carry_out};
 pub use settings::{
     BridgePort, Flooding, Interface, OverLimit, PortVlans, Settings, SettingsError, StormLimits,

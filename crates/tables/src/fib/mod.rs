@@ -13,6 +13,7 @@
 
 mod ipv4;
 mod ipv6;
+#[cfg(any(test, feature = "reference"))]
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ mod tests;
 pub use crate::arena::{Epoch, NoMemory};
 pub use ipv4::{Ipv4Fib, Ipv4Routes};
 pub use ipv6::{Ipv6Fib, Ipv6Routes};
+#[cfg(any(test, feature = "reference"))]
 pub use reference::ReferenceFib;
 
 /// The highest number of a next hop.
