@@ -10,6 +10,8 @@ mod bench;
 mod changes;
 #[path = "switch_memif/gateways.rs"]
 mod gateways;
+#[path = "switch_memif/interrupts.rs"]
+mod interrupts;
 #[path = "switch_memif/load.rs"]
 mod load;
 #[path = "switch_memif/metrics.rs"]

@@ -261,14 +261,7 @@ impl Bench {
             "memif:{}?role=client",
             self.path(&format!("{name}.sock")).display()
         );
-        let options = PortOptions {
-            name: name.to_owned(),
-            rx_queues: 1,
-            tx_queues: 1,
-            rx_ring_size: 1024,
-            tx_ring_size: 1024,
-            frame_size_max: 1518,
-        };
+        let options = PortOptions::new(name, 1518);
         let Dpdk { eal, pool } = &*self.dpdk;
         let port = Port::open(eal, &uri.parse().unwrap(), &options, pool).unwrap();
         let port = port.start().unwrap();

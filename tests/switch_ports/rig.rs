@@ -196,7 +196,10 @@ impl Switch {
         let control = directory.join("control.sock");
         let log = directory.join("log");
         command.args(["switch", "run", "--memory-mib", "192"]);
-        command.args(["--huge-pages", "never", "--idle", "yield"]);
+        command.args(["--huge-pages", "never"]);
+        if !arguments.contains(&"--idle") {
+            command.args(["--idle", "yield"]);
+        }
         for (name, uri) in ports {
             command.args(["--port", &format!("{name}={uri}")]);
         }

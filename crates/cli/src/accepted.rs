@@ -142,11 +142,7 @@ fn check(plan: &Plan, request: &str) {
     let switch = settings
         .plan(&online)
         .unwrap_or_else(|error| panic!("{error}:\n{text}\nfor\n{request}"));
-    let idle = match plan.idle {
-        Idle::Interrupt => Idle::Sleep,
-        idle => idle,
-    };
-    assert_eq!(switch.idle, idle, "{text}");
+    assert_eq!(switch.idle, plan.idle, "{text}");
 }
 
 #[test]

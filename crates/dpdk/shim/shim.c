@@ -123,6 +123,12 @@ qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info)
 		conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 }
 
+void
+qw_interrupt_receivers(struct rte_eth_conf *conf)
+{
+	conf->intr_conf.rxq = 1;
+}
+
 int
 qw_spread_queues(uint16_t port, uint16_t queues)
 {

@@ -79,6 +79,9 @@ uint64_t qw_tsc(void);
  */
 void qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info);
 
+/* Has the receive queues of a port that is going to be configured interrupt. */
+void qw_interrupt_receivers(struct rte_eth_conf *conf);
+
 /*
  * Spreads the redirection table of a started port over its first receive queues. 0, also for a device without a table, or a
  * negative errno.

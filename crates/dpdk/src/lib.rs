@@ -9,6 +9,7 @@
 //! last queue and handle are dropped).
 #![allow(unsafe_code)]
 
+mod bell;
 mod burst;
 pub mod cycles;
 mod eal;
@@ -28,6 +29,7 @@ mod testing;
 pub mod thread;
 mod uri;
 
+pub use bell::Bell;
 pub use burst::{Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;

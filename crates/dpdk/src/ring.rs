@@ -2,9 +2,12 @@
 //! Frames from one thread to another: a bounded ring with one writer and one reader, without locks or allocation once it
 //! is made.
 
+use std::sync::Arc;
+
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::BURST_MAX;
+use crate::bell::Bell;
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::sys;
@@ -20,12 +23,15 @@ unsafe impl Send for Owned {}
 #[derive(Debug)]
 pub struct FrameSender {
     frames: Producer<Owned>,
+    /// Rung when there are frames.
+    bell: Option<Arc<Bell>>,
 }
 
 /// The reading end. Frames left in the ring go back to their pools when it is dropped.
 #[derive(Debug)]
 pub struct FrameReceiver {
     frames: Consumer<Owned>,
+    bell: Option<Arc<Bell>>,
     // Buffers live in the EAL's memory.
     _eal: Eal,
 }
@@ -33,12 +39,27 @@ pub struct FrameReceiver {
 /// A ring for `capacity` frames.
 #[must_use]
 pub fn channel(eal: &Eal, capacity: usize) -> (FrameSender, FrameReceiver) {
+    channel_with_bell(eal, capacity, None)
+}
+
+/// A ring for `capacity` frames to a thread with this bell.
+#[must_use]
+pub fn channel_with_bell(
+    eal: &Eal,
+    capacity: usize,
+    bell: Option<Arc<Bell>>,
+) -> (FrameSender, FrameReceiver) {
     let (writer, reader) = RingBuffer::new(capacity);
     let receiver = FrameReceiver {
         frames: reader,
+        bell: bell.clone(),
         _eal: eal.clone(),
     };
-    (FrameSender { frames: writer }, receiver)
+    let sender = FrameSender {
+        frames: writer,
+        bell,
+    };
+    (sender, receiver)
 }
 
 impl FrameSender {
@@ -52,11 +73,21 @@ impl FrameSender {
         let Ok(chunk) = self.frames.write_chunk_uninit(count) else {
             return 0;
         };
-        chunk.fill_from_iter(burst.take_front(count).map(Owned))
+        let sent = chunk.fill_from_iter(burst.take_front(count).map(Owned));
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+        sent
     }
 }
 
 impl FrameReceiver {
+    /// Returns true if frames in the ring ring this bell.
+    #[must_use]
+    pub fn rings(&self, bell: &Arc<Bell>) -> bool {
+        self.bell.as_ref().is_some_and(|own| Arc::ptr_eq(own, bell))
+    }
+
     /// Number of frames in the ring.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -7,7 +7,7 @@
 //! of fs/eventfd.c saturates the counter). So a request that is complete at once, a read of no octets, signals the eventfd.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use nix::libc;
@@ -66,8 +66,7 @@ impl Doorbell {
     /// `InvalidInput` when it is no eventfd; else what the kernel said, which may lack asynchronous requests altogether
     /// (`CONFIG_AIO`), or have too many (`/proc/sys/fs/aio-max-nr`).
     pub fn new(event: OwnedFd) -> io::Result<Self> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd()))?;
-        if link.as_os_str() != "anon_inode:[eventfd]" {
+        if !is_eventfd(event.as_fd())? {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "the descriptor is no eventfd",
@@ -161,8 +160,16 @@ impl Drop for Doorbell {
     }
 }
 
+/// Returns true if a descriptor, which may be a peer's, is an eventfd.
+///
+/// # Errors
+/// What the kernel said; `/proc` is needed.
+pub fn is_eventfd(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok(link.as_os_str() == "anon_inode:[eventfd]")
+}
+
 fn empty_file() -> io::Result<BorrowedFd<'static>> {
-    use std::os::fd::AsFd;
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(file) = FILE.get() {
         return Ok(file.as_fd());

@@ -19,7 +19,7 @@ mod slice;
 mod span;
 
 pub use copy::{is_short, prefetch, prefetch_address};
-pub use doorbell::Doorbell;
+pub use doorbell::{Doorbell, is_eventfd};
 pub use huge::prefer_huge_pages;
 pub use mapping::{MapError, Mapping, Sealing};
 pub use slice::{SharedSlice, Word};

@@ -162,7 +162,7 @@ pub(crate) struct ThreadCounters {
     pub(crate) polls: Counter,
     /// Those that found nothing.
     pub(crate) empty_polls: Counter,
-    /// Times that the CPU was yielded.
+    /// Times that the CPU was yielded, or the thread slept.
     pub(crate) yields: Counter,
     /// Where the time went.
     pub(crate) steps: Steps,

@@ -40,6 +40,9 @@ pub struct ThreadReport {
     pub role: Role,
     /// CPUs that it may use.
     pub cpus: CpuList,
+    /// Whether it waits for a receive interrupt; none for threads that never do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_asleep: Option<bool>,
 }
 
 /// Counters of one port. Octets are without FCS.
@@ -137,7 +140,7 @@ pub struct ThreadCounts {
     pub empty_polls: u64,
     /// Those that found frames.
     pub bursts: u64,
-    /// Times that the CPU was yielded.
+    /// Times that the CPU was yielded, or the thread slept.
     pub yields: u64,
     /// Frames received.
     pub rx_frames: u64,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use quietwire_dpdk::cycles;
+use quietwire_host::threads::ReadError;
 use quietwire_packet::VlanId;
 
 use crate::bridge_view::BridgeView;
@@ -14,8 +15,9 @@ use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
     BridgeCounts, CyclesReport, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
     PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts,
-    ThreadCounts, ThreadCycles, VlanReport,
+    ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
 };
+use crate::threads::{self, forwarding_name};
 use quietwire_tables::bridge::{BridgePort, PortVlans, VlanSet};
 use quietwire_tables::drops::RouterDrop;
 use quietwire_tables::route::Punt;
@@ -37,6 +39,17 @@ impl Engine {
             Some(Group::CrossConnect(_)) => "cross-connect".to_owned(),
             None => "none".to_owned(),
         }
+    }
+
+    /// Threads of the process, with what the forwarding ones do now.
+    pub(crate) fn thread_reports(&self) -> Result<Vec<ThreadReport>, ReadError> {
+        let mut threads = threads::list()?;
+        for thread in &mut threads {
+            let mut forwarders = self.forwarders.iter();
+            let forwarder = forwarders.find(|one| forwarding_name(one.cpu) == thread.name);
+            thread.is_asleep = forwarder.and_then(Forwarder::is_asleep);
+        }
+        Ok(threads)
     }
 
     /// Counters of all ports.

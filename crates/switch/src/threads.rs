@@ -90,6 +90,7 @@ pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
         tid: thread.tid,
         name: thread.name,
         cpus: thread.cpus,
+        is_asleep: None,
     };
     Ok(own_threads(Path::new("/"))?
         .into_iter()

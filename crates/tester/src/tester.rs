@@ -75,12 +75,11 @@ impl Tester {
         let rings = (u32::from(options.receive_ring_size) + u32::from(options.ring_size)) * queues;
         let kept: u32 = ports.iter().map(|(_, uri)| uri.buffers_kept()).sum();
         let port_options = |name: &str, queues: u16| PortOptions {
-            name: name.to_owned(),
             rx_queues: queues,
             tx_queues: queues,
             rx_ring_size: options.receive_ring_size,
             tx_ring_size: options.ring_size,
-            frame_size_max: options.frame_size_max,
+            ..PortOptions::new(name, options.frame_size_max)
         };
         let pool = Mempool::new(
             eal,

@@ -2,6 +2,7 @@
 //! Ports that a driver of DPDK's has: network cards, AF_XDP, tap, capture files, null.
 
 use std::ffi::CString;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::{mem, ptr};
 
@@ -9,7 +10,8 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::counters::{self, QueueCounters};
-use super::options::{PortOptions, length_max, pairs};
+use super::interrupts::{Interrupts, Watched};
+use super::options::{PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
 use crate::burst::Burst;
 use crate::eal::Eal;
@@ -73,6 +75,8 @@ pub(crate) struct Receiver {
     /// Octets of the longest frame, without FCS.
     length_max: u32,
     counters: Arc<QueueCounters>,
+    /// The driver's descriptor, while threads may wait for it.
+    _interrupt: Option<Watched>,
 }
 
 /// One transmit queue.
@@ -96,6 +100,28 @@ impl Receiver {
             self.counters.too_long.add(dropped as u64);
         }
         received - dropped
+    }
+
+    /// Has the device interrupt for frames from now on.
+    pub(crate) fn arm(&mut self) {
+        // SAFETY: the port is started, and has the queue.
+        let code = unsafe { sys::rte_eth_dev_rx_intr_enable(self.port, self.queue) };
+        self.note(code);
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        // SAFETY: as above.
+        let code = unsafe { sys::rte_eth_dev_rx_intr_disable(self.port, self.queue) };
+        self.note(code);
+    }
+
+    /// It worked when the port was started. If it does not now, the thread polls after each short sleep.
+    fn note(&self, code: i32) {
+        if code != 0 {
+            let (port, queue) = (self.port, self.queue);
+            let cause = error::text(code);
+            tracing::debug!("interrupts of queue {queue} of DPDK's port {port}: {cause}");
+        }
     }
 }
 
@@ -155,9 +181,54 @@ impl Device {
         self.receive_all()
     }
 
-    /// The end of one receive queue that a thread uses.
-    pub(crate) fn receiver(&self, queue: u16, options: &PortOptions) -> Receiver {
+    /// The ends of the receive queues that threads use, their interrupts among those given.
+    pub(crate) fn receivers(
+        &self,
+        options: &PortOptions,
+        interrupts: &[Interrupts],
+    ) -> Result<Vec<Receiver>, Error> {
+        let queues = 0..options.rx_queues;
+        queues
+            .map(|queue| {
+                let interrupts = interrupts.get(usize::from(queue));
+                let watched = interrupts.map(|one| self.watch(queue, one, options));
+                Ok(self.receiver(queue, options, watched.transpose()?))
+            })
+            .collect()
+    }
+
+    /// Has the driver's descriptor of a queue signal its interrupts.
+    fn watch(
+        &self,
+        queue: u16,
+        interrupts: &Interrupts,
+        options: &PortOptions,
+    ) -> Result<Watched, Error> {
+        // SAFETY: started; the queue exists.
+        let (file, codes) = unsafe {
+            let file = sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue);
+            let enabled = sys::rte_eth_dev_rx_intr_enable(self.id, queue);
+            let disabled = sys::rte_eth_dev_rx_intr_disable(self.id, queue);
+            (file, [enabled, disabled])
+        };
+        if file < 0 || codes != [0, 0] {
+            return Err(no_interrupts(&self.uri, options));
+        }
+        // SAFETY: the driver keeps its descriptor open while the port is started.
+        let file = unsafe { BorrowedFd::borrow_raw(file) };
+        file.try_clone_to_owned()
+            .and_then(|file| interrupts.watch(file))
+            .map_err(|error| Error::PortOpen {
+                port: self.name.clone(),
+                uri: self.uri.to_string(),
+                step: "receive interrupts",
+                cause: error.to_string(),
+            })
+    }
+
+    fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
+            _interrupt: watched,
             port: self.id,
             queue,
             length_max: length_max(options),
@@ -330,6 +401,9 @@ impl Device {
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
+            if options.rx_interrupts {
+                sys::qw_interrupt_receivers(&raw mut conf);
+            }
             if options.rx_queues > 1 {
                 sys::qw_hash_flows(&raw mut conf, &raw const info);
             }

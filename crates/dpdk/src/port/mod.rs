@@ -11,6 +11,7 @@
 mod af_packet;
 pub(crate) mod counters;
 mod device;
+mod interrupts;
 mod memif;
 mod options;
 mod peer;
@@ -20,6 +21,7 @@ mod transfer;
 mod vhost;
 mod virtio_user;
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +31,8 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::place;
 use crate::uri::PortUri;
-use options::{buffer_size, check_options, check_pairs};
+use interrupts::Interrupts;
+use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
 pub use options::PortOptions;
 pub use peer::Guest;
@@ -77,6 +80,8 @@ pub struct Port {
 struct Ends {
     rx: Vec<Receiver>,
     tx: Vec<Sender>,
+    /// Of the receive queues, if threads are to wait for them.
+    interrupts: Vec<Interrupts>,
 }
 
 #[derive(Debug)]
@@ -112,6 +117,7 @@ pub struct StartedPort {
 #[derive(Debug)]
 pub struct RxQueue {
     end: Receiver,
+    interrupts: Option<Interrupts>,
     _inner: Arc<Inner>,
 }
 
@@ -139,6 +145,35 @@ impl RxQueue {
             Receiver::VirtioUser(end) => end.receive(burst, most),
             Receiver::AfPacket(end) => end.receive(burst, most),
             Receiver::Device(end) => end.receive(burst, most),
+        }
+    }
+
+    /// The descriptor that epoll(7) signals, edge by edge, when frames come to the armed queue; none unless the port was opened with
+    /// [`PortOptions::rx_interrupts`].
+    #[must_use]
+    pub fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.interrupts.as_ref().map(Interrupts::as_fd)
+    }
+
+    /// Has frames signal the queue's descriptor from now on. Those that came before do not: receive once more before waiting, and
+    /// wait with a bound, since a peer that connects while the queue is armed does not signal.
+    pub fn arm(&mut self) {
+        match &mut self.end {
+            Receiver::Memif(end) => end.arm(),
+            Receiver::Vhost(end) => end.arm(),
+            Receiver::Device(end) => end.arm(),
+            // The kernel always signals; the others have no interrupts.
+            Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
+        }
+    }
+
+    /// Has frames signal no more: the queue is polled.
+    pub fn disarm(&mut self) {
+        match &mut self.end {
+            Receiver::Memif(end) => end.disarm(),
+            Receiver::Vhost(end) => end.disarm(),
+            Receiver::Device(end) => end.disarm(),
+            Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
         }
     }
 }
@@ -310,6 +345,9 @@ impl Port {
             });
         }
         check_pairs(uri, options)?;
+        if options.rx_interrupts && !uri.may_have_interrupts() {
+            return Err(no_interrupts(uri, options));
+        }
         place::check(eal, uri, &options.name)?;
         let opened = Self::open_backend(eal, uri, options, pool);
         let (backend, ends) = opened.inspect_err(|_| {
@@ -335,16 +373,20 @@ impl Port {
         options: &PortOptions,
         pool: &Mempool,
     ) -> Result<(Backend, Ends), Error> {
-        let mut ends = Ends::default();
+        let mut ends = Ends {
+            interrupts: interrupts_of(uri, options)?,
+            ..Ends::default()
+        };
+        let interrupts = &ends.interrupts;
         let backend = match uri {
             PortUri::Memif { .. } => {
-                let (port, rx, tx) = memif::open(eal, uri, options, pool)?;
+                let (port, rx, tx) = memif::open(eal, uri, options, pool, interrupts)?;
                 ends.rx.extend(rx.into_iter().map(Receiver::Memif));
                 ends.tx.extend(tx.into_iter().map(Sender::Memif));
                 Backend::Peer(port)
             }
             PortUri::Vhost { .. } => {
-                let (port, rx, tx) = vhost::open(eal, uri, options, pool)?;
+                let (port, rx, tx) = vhost::open(eal, uri, options, pool, interrupts)?;
                 ends.rx.extend(rx.into_iter().map(Receiver::Vhost));
                 ends.tx.extend(tx.into_iter().map(Sender::Vhost));
                 Backend::Peer(port)
@@ -358,7 +400,8 @@ impl Port {
             PortUri::AfPacket {
                 interface, queues, ..
             } => {
-                let (rx, tx, opened) = af_packet::open(interface, *queues, options, pool)?;
+                let (rx, tx, opened) =
+                    af_packet::open(interface, *queues, options, pool, interrupts)?;
                 ends.rx.extend(rx.into_iter().map(Receiver::AfPacket));
                 ends.tx.extend(tx.into_iter().map(Sender::AfPacket));
                 Backend::AfPacket(opened)
@@ -376,9 +419,8 @@ impl Port {
         match &mut self.inner.backend {
             Backend::Device(device) => {
                 device.start(&self.options)?;
-                self.ends.rx = (0..self.options.rx_queues)
-                    .map(|queue| Receiver::Device(device.receiver(queue, &self.options)))
-                    .collect();
+                let receivers = device.receivers(&self.options, &self.ends.interrupts)?;
+                self.ends.rx = receivers.into_iter().map(Receiver::Device).collect();
                 self.ends.tx = (0..self.options.tx_queues)
                     .map(|queue| Sender::Device(device.sender(queue, &self.options)))
                     .collect();
@@ -392,12 +434,14 @@ impl Port {
             })?,
         }
         let inner = Arc::new(self.inner);
+        let mut interrupts = self.ends.interrupts.into_iter();
         let rx = self
             .ends
             .rx
             .into_iter()
             .map(|end| RxQueue {
                 end,
+                interrupts: interrupts.next(),
                 _inner: Arc::clone(&inner),
             })
             .collect();
@@ -416,4 +460,21 @@ impl Port {
             handle: PortHandle { inner },
         })
     }
+}
+
+/// Interrupts of the receive queues, if threads are to wait for them.
+fn interrupts_of(uri: &PortUri, options: &PortOptions) -> Result<Vec<Interrupts>, Error> {
+    let queues = if options.rx_interrupts {
+        options.rx_queues
+    } else {
+        0
+    };
+    let made = (0..queues).map(|_| Interrupts::new());
+    made.collect::<Result<_, _>>()
+        .map_err(|error| Error::PortOpen {
+            port: options.name.clone(),
+            uri: uri.to_string(),
+            step: "epoll_create",
+            cause: error.to_string(),
+        })
 }

@@ -19,6 +19,8 @@ pub struct PortOptions {
     pub tx_ring_size: u16,
     /// Largest frame with FCS, octets: 64 to 9216. Both sides of a shared-memory port need the same.
     pub frame_size_max: u16,
+    /// Whether threads can wait for frames ([`crate::RxQueue::arm`]); a port without receive interrupts is refused then.
+    pub rx_interrupts: bool,
 }
 
 impl PortOptions {
@@ -32,6 +34,7 @@ impl PortOptions {
             rx_ring_size: 1024,
             tx_ring_size: 1024,
             frame_size_max,
+            rx_interrupts: false,
         }
     }
 
@@ -39,6 +42,16 @@ impl PortOptions {
     #[must_use]
     pub fn data_room(&self) -> u16 {
         buffer_size(self)
+    }
+}
+
+/// A port that has no receive interrupts and should have.
+pub(super) fn no_interrupts(uri: &PortUri, options: &PortOptions) -> Error {
+    Error::PortOptions {
+        port: options.name.clone(),
+        what: format!(
+            "{uri} has no receive interrupts, which idle = \"interrupt\" requires (use idle = \"sleep\")"
+        ),
     }
 }
 

@@ -196,6 +196,20 @@ impl PortUri {
         }
     }
 
+    /// Returns false if no thread can wait for frames of such a port. Whether a device of DPDK's has receive interrupts is found when
+    /// it is started.
+    #[must_use]
+    pub fn may_have_interrupts(&self) -> bool {
+        matches!(
+            self,
+            Self::Memif { .. }
+                | Self::Vhost { .. }
+                | Self::AfPacket { .. }
+                | Self::Tap { .. }
+                | Self::Pci { .. }
+        )
+    }
+
     /// True where frames with TCP data of any length may come in, with the request to cut them.
     #[must_use]
     pub fn has_segmentation(&self) -> bool {

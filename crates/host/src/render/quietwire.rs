@@ -48,15 +48,8 @@ pub(super) fn render(plan: &Plan) -> String {
     text
 }
 
-/// The switch has no receive interrupts.
 fn idle(idle: Idle) -> String {
-    match idle {
-        Idle::Poll | Idle::Yield | Idle::Sleep => format!("idle = \"{}\"\n", idle.name()),
-        Idle::Interrupt => format!(
-            "# The request has \"interrupt\", which this build of the switch does not support.\nidle = \"{}\"\n",
-            Idle::Sleep.name()
-        ),
-    }
+    format!("idle = \"{}\"\n", idle.name())
 }
 
 /// Memory of the data plane on all its nodes, MiB; 0 without huge pages.
@@ -116,15 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_is_given_sleep_for_interrupt_and_the_file_says_so() {
-        let mut plan = super::super::tests::sample();
-        plan.idle = Idle::Interrupt;
-        let text = render(&plan);
-        assert!(
-            text.contains("# The request has \"interrupt\"")
-                && text.contains("\nidle = \"sleep\"\n"),
-            "{text}"
-        );
-        check(&text, &plan);
+    fn every_idle_is_rendered_as_requested() {
+        for idle in Idle::ALL {
+            let mut plan = super::super::tests::sample();
+            plan.idle = idle;
+            let text = render(&plan);
+            let line = format!("\nidle = \"{}\"\n", idle.name());
+            assert!(text.contains(&line), "{text}");
+            check(&text, &plan);
+        }
     }
 }

@@ -31,9 +31,6 @@ const MAX_ENTRIES_LIMIT: u32 = 1 << 24;
 /// IEEE 802.1Q, table 8-7: recommended default, and range.
 const AGEING_S: u32 = 300;
 const AGEING_RANGE_S: std::ops::RangeInclusive<u32> = 1..=1_000_000;
-/// Until ports have receive interrupts.
-const IDLE_INTERRUPT: &str =
-    "idle = \"interrupt\" is not supported by this build of the switch: use \"sleep\"";
 /// Numbers of ports have 16 bits in the address table; DPDK's own limit (RTE_MAX_ETHPORTS) is lower by far.
 const PORTS_MAX: usize = 1024;
 
@@ -222,14 +219,9 @@ impl Settings {
     pub fn plan(self, online: &CpuList) -> Result<Plan, SwitchError> {
         let pinning = self.pinning.unwrap_or_default();
         let idle = self.idle.unwrap_or_default();
-        if idle == Idle::Interrupt {
-            return Err(SwitchError::Config {
-                place: "idle".to_owned(),
-                what: IDLE_INTERRUPT.to_owned(),
-            });
-        }
         let cpus = Cpus::choose(&self, online, pinning)?;
         let ports = plan_ports(self.ports.as_deref().unwrap_or_default(), &cpus.forwarding)?;
+        check_idle(idle, self.ports.as_deref().unwrap_or_default(), &ports)?;
         let mut members = Members::new(&ports);
         let mut groups = Vec::new();
         for pair in self.cross_connects.iter().flatten() {
@@ -431,6 +423,19 @@ impl Cpus {
             }
         }
         Ok(())
+    }
+}
+
+/// Sees whether threads can wait for frames of all ports, if they are to.
+fn check_idle(idle: Idle, settings: &[PortSetting], ports: &[PortPlan]) -> Result<(), SwitchError> {
+    let mut both = settings.iter().zip(ports);
+    let without = both.find(|(_, port)| !port.uri.may_have_interrupts());
+    match without.filter(|_| idle == Idle::Interrupt) {
+        Some((setting, port)) => Err(setting.place.wrong(format!(
+            "port '{}': {} has no receive interrupts, which idle = \"interrupt\" requires (use idle = \"sleep\")",
+            port.name, port.uri
+        ))),
+        None => Ok(()),
     }
 }
 

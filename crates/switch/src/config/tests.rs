@@ -82,20 +82,40 @@ fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
 const TWO: [(&str, &str); 2] = [("a", "null:"), ("b", "null:")];
 
 #[test]
-fn every_idle_is_read_and_interrupt_is_refused_with_what_to_use() {
+fn every_idle_is_read_and_a_port_without_interrupts_is_named() {
     for idle in Idle::ALL {
         let text = format!("idle = \"{}\"\n", idle.name());
         let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
         assert_eq!(settings.idle, Some(idle));
         let planned = settings.plan(&"0-3".parse().unwrap());
-        match (idle, planned) {
-            (Idle::Interrupt, Err(error)) => {
-                let error = error.to_string();
-                let wanted = "idle = \"interrupt\" is not supported by this build of the switch: use \"sleep\"";
-                assert!(error.contains(wanted), "{error}");
-            }
-            (Idle::Interrupt, Ok(_)) => panic!("interrupt is planned"),
-            (_, planned) => assert_eq!(planned.unwrap().idle, idle),
+        assert_eq!(planned.unwrap().idle, idle);
+    }
+    let plan = |uri: &str, idle: Idle| {
+        let text = format!(
+            "idle = \"{}\"\n[[port]]\nname = \"a\"\nuri = \"memif:/a.sock?role=server\"\n[[port]]\nname = \"b\"\nuri = \"{uri}\"\n",
+            idle.name()
+        );
+        let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
+        settings.plan(&"0-3".parse().unwrap())
+    };
+    for uri in [
+        "vhost:/b.sock?role=server",
+        "memif:/b.sock?role=server",
+        "af-packet:b",
+        "pci:0000:17:00.0",
+    ] {
+        assert_eq!(plan(uri, Idle::Interrupt).unwrap().idle, Idle::Interrupt);
+    }
+    for uri in ["null:", "virtio-user:/b.sock?role=client"] {
+        assert_eq!(plan(uri, Idle::Sleep).unwrap().idle, Idle::Sleep);
+        let error = plan(uri, Idle::Interrupt).unwrap_err().to_string();
+        for part in [
+            "switch.toml, line 5",
+            "port 'b'",
+            "no receive interrupts",
+            "use idle = \"sleep\"",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
         }
     }
 }

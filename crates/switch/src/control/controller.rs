@@ -177,7 +177,7 @@ impl Controller {
         match subject {
             Subject::Ports => to_answer(&engine.port_reports()),
             Subject::Fdb => to_answer(&engine.fdb_reports()),
-            Subject::Threads => result(threads::list()),
+            Subject::Threads => result(engine.thread_reports()),
             Subject::Stats => to_answer(&engine.stats_report()),
             Subject::Queues => to_answer(&engine.queue_reports()),
             Subject::Cycles => to_answer(&engine.cycles_report()),

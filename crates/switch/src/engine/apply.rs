@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quietwire_dpdk::ring::{self, FrameReceiver};
-use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, RxQueue};
+use quietwire_dpdk::{Bell, Burst, Mempool, Port, PortOptions, RxQueue};
 use quietwire_packet::FCS_LENGTH;
 
 use super::Engine;
@@ -14,7 +14,7 @@ use super::assign::{self, Queue, QueueId, Thread};
 use super::driver_drops::DriverDrops;
 use super::slot::{QueueSlot, Slot};
 use super::threads::Forwarder;
-use crate::config::{Plan, PortPlan};
+use crate::config::{Idle, Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
 use crate::forward::{Cutter, CuttingQueue, Input, Order, Output, Relay, Reply, Stage, Way};
@@ -339,7 +339,8 @@ impl Engine {
                 )));
             };
             slot.guests.push(cpu);
-            let (sender, frames) = ring::channel(&self.eal, RING_FRAMES);
+            let bell = self.bell(home);
+            let (sender, frames) = ring::channel_with_bell(&self.eal, RING_FRAMES, bell);
             self.tell(home, Order::Relay(Box::new(Relay { frames, port })))?;
             Way::Ring(sender)
         };
@@ -349,6 +350,12 @@ impl Engine {
         }));
         self.tell(cpu, Order::Output { port, output })?;
         Ok(())
+    }
+
+    /// What wakes a thread, if it may sleep.
+    pub(super) fn bell(&self, cpu: u32) -> Option<Arc<Bell>> {
+        let mut forwarders = self.forwarders.iter();
+        forwarders.find(|one| one.cpu == cpu)?.bell()
     }
 
     /// Gives a thread an order.
@@ -566,5 +573,6 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
         rx_ring_size: plan.rx_ring_size,
         tx_ring_size: plan.tx_ring_size,
         frame_size_max: plan.frame_size_max,
+        rx_interrupts: plan.idle == Idle::Interrupt,
     }
 }

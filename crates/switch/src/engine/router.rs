@@ -199,7 +199,8 @@ impl Engine {
             drop(self.tell(cpu, Order::Inject(None))?);
         }
         if let Some(cpu) = wanted {
-            let (sender, frames) = ring::channel(&self.eal, INJECTED_FRAMES);
+            let bell = self.bell(cpu);
+            let (sender, frames) = ring::channel_with_bell(&self.eal, INJECTED_FRAMES, bell);
             drop(self.tell(cpu, Order::Inject(Some(Box::new(frames))))?);
             self.layer3.lock().exchange().set_injected(Some(sender));
             self.injects = Some(cpu);

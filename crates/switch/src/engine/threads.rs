@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use quietwire_dpdk::ring::FrameSender;
-use quietwire_dpdk::{Eal, Mempool};
+use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_dpdk::{Registered, thread};
 
-use crate::config::{Pinning, Plan};
+use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::forward::{self, Line, Order, Reply, Routing, Shared, Worker};
+use crate::forward::{self, Doze, Line, Order, Reply, Routing, Shared, Worker};
 use crate::threads::{forwarding_name, spawn};
 
 /// A forwarding thread as the control thread holds it.
@@ -19,6 +19,8 @@ use crate::threads::{forwarding_name, spawn};
 pub(crate) struct Forwarder {
     pub(crate) cpu: u32,
     pub(crate) counters: Arc<ThreadCounters>,
+    /// What wakes it, if it may sleep.
+    bell: Option<Arc<Bell>>,
     line: Line,
     handle: Option<JoinHandle<()>>,
 }
@@ -34,12 +36,18 @@ impl Forwarder {
         (counters, shared): (Arc<ThreadCounters>, &Arc<Shared>),
     ) -> Result<Self, SwitchError> {
         let name = forwarding_name(cpu);
-        let (line, mailbox) = forward::line(&name);
+        let doze = (plan.idle == Idle::Interrupt).then(Doze::new);
+        let doze = doze.transpose().map_err(|cause| SwitchError::Thread {
+            name: name.clone(),
+            what: format!("it cannot wait for interrupts: {cause}"),
+        })?;
+        let bell = doze.as_ref().map(|doze| Arc::clone(doze.bell()));
+        let (line, mailbox) = forward::line(&name, bell.clone());
         let mut worker = Worker::new(
             eal,
             copies.clone(),
             Routing::new(eal, service),
-            plan.idle,
+            (plan.idle, doze),
             Arc::clone(&counters),
             mailbox,
         );
@@ -58,6 +66,7 @@ impl Forwarder {
         Ok(Self {
             cpu,
             counters,
+            bell,
             line,
             handle: Some(handle),
         })
@@ -72,6 +81,16 @@ impl Forwarder {
             }),
             reply => Ok(reply),
         }
+    }
+
+    /// What wakes the thread, if it may sleep.
+    pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
+        self.bell.clone()
+    }
+
+    /// Whether the thread waits for frames; none if it always polls.
+    pub(crate) fn is_asleep(&self) -> Option<bool> {
+        self.bell.as_ref().map(|bell| bell.is_asleep())
     }
 
     /// True when the thread ended by itself.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -136,6 +137,8 @@ pub(crate) enum Reply {
 #[derive(Debug)]
 pub(crate) struct Line {
     name: String,
+    /// Of a thread that may sleep.
+    bell: Option<Arc<Bell>>,
     orders: Producer<Order>,
     replies: Consumer<Reply>,
 }
@@ -148,11 +151,12 @@ pub(crate) struct Mailbox {
 }
 
 /// Both ends of a line to the thread of this name.
-pub(crate) fn line(name: &str) -> (Line, Mailbox) {
+pub(crate) fn line(name: &str, bell: Option<Arc<Bell>>) -> (Line, Mailbox) {
     let (order_writer, order_reader) = RingBuffer::new(ORDERS);
     let (reply_writer, reply_reader) = RingBuffer::new(ORDERS);
     let line = Line {
         name: name.to_owned(),
+        bell,
         orders: order_writer,
         replies: reply_reader,
     };
@@ -172,6 +176,9 @@ impl Line {
         self.orders
             .push(order)
             .map_err(|_| self.silent("its orders pile up"))?;
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.replies.pop() {
@@ -210,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_has_ended_is_not_waited_for() {
-        let (mut line, mailbox) = line("qw-fwd-1");
+        let (mut line, mailbox) = line("qw-fwd-1", None);
         let began = Instant::now();
         let thread = std::thread::spawn(move || {
             let mailbox = mailbox;
@@ -226,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_last_answer_of_a_thread_arrives() {
-        let (mut line, mut mailbox) = line("qw-fwd-1");
+        let (mut line, mut mailbox) = line("qw-fwd-1", None);
         mailbox.replies.push(Reply::Done).unwrap();
         drop(mailbox);
         let reply = line.ask(Order::End);

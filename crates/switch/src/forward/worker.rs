@@ -4,9 +4,11 @@
 #![allow(clippy::vec_box)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
 
+use super::doze::Doze;
 use super::input::Input;
 use super::mail::{Mailbox, Order, Reply};
 use super::notes::Notes;
@@ -21,6 +23,10 @@ use quietwire_tables::bridge::Decisions;
 
 /// Receive queues that one thread can serve.
 const INPUTS_MAX: usize = 1024;
+/// How long the CPU is left to others where threads sleep.
+const NAP: Duration = Duration::from_micros(50);
+/// Looks in vain at all queues before a thread waits for interrupts: some 50 us, in which a busy peer sends more.
+const TURNS_BEFORE_SLEEP: u32 = 512;
 /// Rings of other threads that one thread can read.
 const RELAYS_MAX: usize = 256;
 
@@ -39,6 +45,8 @@ pub(crate) struct Worker {
     pub(super) copies: Mempool,
     pub(super) routing: Routing,
     pub(super) idle: Idle,
+    /// Of threads that sleep until a receive interrupt.
+    doze: Option<Doze>,
     pub(super) counters: Arc<ThreadCounters>,
     pub(super) notes: Notes,
     pub(super) mailbox: Mailbox,
@@ -51,7 +59,7 @@ impl Worker {
         eal: &Eal,
         copies: Mempool,
         routing: Routing,
-        idle: Idle,
+        (idle, doze): (Idle, Option<Doze>),
         counters: Arc<ThreadCounters>,
         mailbox: Mailbox,
     ) -> Self {
@@ -65,11 +73,58 @@ impl Worker {
             copies,
             routing,
             idle,
+            doze,
             notes: Notes::new(Arc::clone(&counters)),
             counters,
             mailbox,
             ended: false,
             eal: eal.clone(),
+        }
+    }
+
+    /// Leaves the CPU to others after so many turns without frames; false if it does not yet.
+    #[inline(never)]
+    pub(super) fn rest(&mut self, idle_turns: u32) -> bool {
+        match self.idle {
+            Idle::Poll | Idle::Yield => std::thread::yield_now(),
+            Idle::Sleep => std::thread::sleep(NAP),
+            Idle::Interrupt if self.hears_all() => {
+                return idle_turns >= TURNS_BEFORE_SLEEP && self.sleep();
+            }
+            Idle::Interrupt => std::thread::sleep(NAP),
+        }
+        true
+    }
+
+    /// Whether all that other threads hand over wakes this one: rings that it took over from a thread that has ended ring
+    /// that one's bell.
+    fn hears_all(&self) -> bool {
+        let Some(doze) = &self.doze else { return false };
+        let mut relays = self.relays.iter();
+        relays.all(|relay| relay.frames.rings(doze.bell()))
+    }
+
+    /// Arms the queues, or sleeps if they are armed: the turn between the two found nothing.
+    fn sleep(&mut self) -> bool {
+        let Some(doze) = &mut self.doze else {
+            return false;
+        };
+        if !doze.is_armed() {
+            doze.arm(&mut self.inputs);
+            return false;
+        }
+        doze.sleep();
+        doze.disarm(&mut self.inputs);
+        true
+    }
+
+    /// Polls on, if the thread was about to sleep.
+    #[cold]
+    pub(super) fn wake_up(&mut self) {
+        if let Some(doze) = &mut self.doze
+            && doze.is_armed()
+        {
+            doze.disarm(&mut self.inputs);
         }
     }
 
@@ -86,6 +141,8 @@ impl Worker {
         let Ok(order) = self.mailbox.orders.pop() else {
             return;
         };
+        // A queue that goes to another thread is not armed.
+        self.wake_up();
         let reply = self.carry_out(order);
         // There is room: each order has one reply, and the ring holds as many as there can be orders.
         drop(self.mailbox.replies.push(reply));
@@ -98,6 +155,9 @@ impl Worker {
                 Reply::NoRoom(Order::Adopt(input))
             }
             Order::Adopt(input) => {
+                if let Some(doze) = &self.doze {
+                    doze.adopt(&input.rx);
+                }
                 self.inputs.push(input);
                 Reply::Done
             }
@@ -167,7 +227,11 @@ impl Worker {
             .inputs
             .iter()
             .position(|input| input.port == port && input.queue == queue)?;
-        Some(self.inputs.remove(index))
+        let input = self.inputs.remove(index);
+        if let Some(doze) = &self.doze {
+            doze.release(&input.rx);
+        }
+        Some(input)
     }
 
     /// The control thread holds former stages and this one too, so that none is freed here.

@@ -161,7 +161,7 @@ fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {
         ),
         (
             "thread_yields_total",
-            "Times that the CPU was yielded.",
+            "Times that the CPU was yielded, or the thread slept.",
             |thread| thread.yields,
         ),
         (

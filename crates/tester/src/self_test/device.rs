@@ -76,12 +76,9 @@ pub fn serve_device(
     // Measured before the first trial.
     ticks_per_second();
     let port_options = |name: &str| PortOptions {
-        name: name.to_owned(),
-        rx_queues: 1,
-        tx_queues: 1,
         rx_ring_size: options.ring_size,
         tx_ring_size: options.ring_size,
-        frame_size_max: options.frame_size_max,
+        ..PortOptions::new(name, options.frame_size_max)
     };
     let data_room = port_options("").data_room();
     let pool = Mempool::new(&eal, "device", buffers(options, data_room), data_room)?;

@@ -161,7 +161,7 @@ fn flapping(addresses: Vec<FlappingReport>) -> TerminalTable {
 }
 
 fn threads(threads: &[ThreadReport]) -> TerminalTable {
-    let mut table = table(["tid", "name", "role", "cpus"], 4);
+    let mut table = table(["tid", "name", "role", "cpus", "state"], 4);
     for thread in threads {
         table.add_row([
             thread.tid.to_string(),
@@ -173,6 +173,12 @@ fn threads(threads: &[ThreadReport]) -> TerminalTable {
             }
             .to_owned(),
             thread.cpus.to_string(),
+            match thread.is_asleep {
+                Some(true) => "asleep",
+                Some(false) => "awake",
+                None => "-",
+            }
+            .to_owned(),
         ]);
     }
     table

@@ -33,6 +33,7 @@ use crate::BURST_MAX;
 use crate::burst::{self, Burst, first_segment, room};
 use crate::error::Error;
 use crate::mempool::Mempool;
+use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::options::PortOptions;
 use crate::port::stats::PortStats;
 use crate::promiscuity::Promiscuity;
@@ -174,6 +175,8 @@ pub(crate) struct AfPacketRx {
     length_max: usize,
     pool: Mempool,
     queue: Arc<Queue>,
+    /// The socket, while threads may wait for it. The kernel signals each frame.
+    _interrupt: Option<Watched>,
 }
 
 impl AfPacketRx {
@@ -460,6 +463,7 @@ pub(crate) fn open(
     queues: u16,
     options: &PortOptions,
     pool: &Mempool,
+    interrupts: &[Interrupts],
 ) -> Result<(Vec<AfPacketRx>, Vec<AfPacketTx>, Interface), Error> {
     let fail = |step: &'static str, cause: String| Error::PortOpen {
         port: options.name.clone(),
@@ -478,7 +482,7 @@ pub(crate) fn open(
     let rx_geometry = geometry(options.rx_ring_size);
     let tx_geometry = geometry(options.tx_ring_size);
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..queues {
+    for number in 0..queues {
         let queue = Arc::new(Queue {
             receiver: Arc::new(PacketSocket::receiver(index, rx_geometry).map_err(failed)?),
             sender: Arc::new(PacketSocket::sender(index, tx_geometry).map_err(failed)?),
@@ -489,7 +493,14 @@ pub(crate) fn open(
         let map = |socket: &Arc<PacketSocket>, geometry| {
             Ring::map(socket, geometry).map_err(|error| failed(("mmap", error)))
         };
+        let interrupt = interrupts.get(usize::from(number)).map(|interrupts| {
+            let socket = queue.receiver.try_clone()?;
+            interrupts.watch(socket)
+        });
         rx.push(AfPacketRx {
+            _interrupt: interrupt
+                .transpose()
+                .map_err(|error| fail("receive interrupts", error.to_string()))?,
             ring: map(&queue.receiver, rx_geometry)?,
             length_max: slot::length_max(options.frame_size_max),
             pool: pool.clone(),

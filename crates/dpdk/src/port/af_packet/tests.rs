@@ -115,7 +115,7 @@ impl Rig {
     fn with(name: &str, queues: u16, options: &PortOptions) -> Self {
         let eal = testing::eal();
         let pool = Mempool::new(&eal, name, 511, options.data_room()).unwrap();
-        let (rx, tx, interface) = open("v0", queues, options, &pool).unwrap();
+        let (rx, tx, interface) = open("v0", queues, options, &pool, &[]).unwrap();
         assert_eq!((rx.len(), tx.len()), (usize::from(queues), rx.len()));
         let burst = Burst::new(&eal);
         Self {
@@ -569,7 +569,7 @@ fn a_port_needs_an_ethernet_interface() {
         let pool = Mempool::new(&testing::eal(), "needs", 511, 2048).unwrap();
         let options = PortOptions::new("p", 1518);
         let said = |interface: &str| {
-            let error = open(interface, 1, &options, &pool).unwrap_err();
+            let error = open(interface, 1, &options, &pool, &[]).unwrap_err();
             error.to_string()
         };
         assert!(said("v7").contains("af-packet:v7"), "{}", said("v7"));
@@ -577,7 +577,7 @@ fn a_port_needs_an_ethernet_interface() {
         assert!(said("g0").contains("Ethernet"), "{}", said("g0"));
         // Any number of ports share an interface; nothing is left of them.
         for _ in 0..20 {
-            drop(open("v0", 4, &options, &pool).unwrap());
+            drop(open("v0", 4, &options, &pool, &[]).unwrap());
         }
     });
 }

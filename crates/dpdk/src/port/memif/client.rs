@@ -150,8 +150,8 @@ impl Client {
                     let too_large = || SessionError::Failed("the rings are too large".to_owned());
                     let layout = Layout::new(c2s_rings, s2c_rings, sizes, self.buffer_size)
                         .ok_or_else(too_large)?;
-                    let (prepared, offer) =
-                        prepare(&layout, self.memory).map_err(SessionError::Failed)?;
+                    let (prepared, offer) = prepare(&layout, self.memory, &self.queues)
+                        .map_err(SessionError::Failed)?;
                     connection.prepared = Some(prepared);
                     connection.session.offer(offer)?;
                 }
@@ -206,7 +206,11 @@ impl Client {
 }
 
 /// Makes memory with rings and buffers, and describes it for the server.
-fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>), String> {
+fn prepare(
+    layout: &Layout,
+    memory: Memory,
+    queues: &Queues,
+) -> Result<(Prepared, Offer<OwnedFd>), String> {
     let (mapping, file) = shared_memory(layout.region_size(), memory)?;
     let mapping = Arc::new(mapping);
     layout.write(&mapping).map_err(|error| error.to_string())?;
@@ -230,7 +234,15 @@ fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>)
             Direction::ServerToClient => {
                 sizes.0 = size;
                 let ring = ring::Receiver::client(&mapping, layout, place.index);
-                rx.push(RxRing::new(ring.map_err(|error| error.to_string())?));
+                let own = event
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .map_err(|error| format!("eventfd: {error}"))?;
+                let interrupt = queues.watch(rx.len(), own)?;
+                rx.push(RxRing::new(
+                    ring.map_err(|error| error.to_string())?,
+                    interrupt,
+                ));
             }
         }
         rings.push((place, event));

@@ -20,6 +20,7 @@ use self::queues::{Queues, Taps};
 pub(crate) use self::queues::{Receiver, Sender};
 use self::server::{Interface, Server};
 use super::counters::QueueCounters;
+use super::interrupts::Interrupts;
 use super::options::{PortOptions, buffer_size, length_max};
 use super::peer::{Begin, End, PeerPort, Status};
 use super::peers::Reactor;
@@ -42,6 +43,7 @@ pub(super) fn open(
     uri: &PortUri,
     options: &PortOptions,
     pool: &Mempool,
+    interrupts: &[Interrupts],
 ) -> Result<Opened, Error> {
     let PortUri::Memif {
         path,
@@ -79,7 +81,7 @@ pub(super) fn open(
         tx.push(Sender::new(visitor, own));
         taps.tx.push(keeper);
     }
-    let queues = Queues::new(&options.name, taps, Arc::clone(&status));
+    let queues = Queues::new(&options.name, taps, interrupts, Arc::clone(&status));
     let address = Address::of(path);
     let interface = Name::truncated(&options.name);
     let begin: Begin = match role {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A port's queues: the ends that forwarding threads use, and the side that attaches rings to them.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use quietwire_memif::ring;
@@ -10,6 +11,7 @@ use quietwire_memory::{Doorbell, Mapping, Span};
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
+use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::peer::{Guest, Status};
 use crate::port::peers::populate::Populating;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
@@ -22,14 +24,17 @@ const FORMER_MAX: usize = 2;
 pub(crate) struct RxRing {
     ring: ring::Receiver,
     passed: Passed,
+    /// The peer's eventfd, while threads may wait for it.
+    _interrupt: Option<Watched>,
 }
 
 impl RxRing {
-    pub(super) fn new(mut ring: ring::Receiver) -> Self {
+    pub(super) fn new(mut ring: ring::Receiver, interrupt: Option<Watched>) -> Self {
         ring.mask_interrupts();
         Self {
             ring,
             passed: Passed::default(),
+            _interrupt: interrupt,
         }
     }
 
@@ -196,6 +201,20 @@ impl Receiver {
             None => 0,
         }
     }
+
+    /// Has the peer signal frames from now on. A peer that connects later does so once the queue is armed again.
+    pub(crate) fn arm(&mut self) {
+        if let Some(mut ring) = self.ring.enter() {
+            // Frames that came meanwhile are found by the poll that follows.
+            let _has_frames = ring.ring.unmask_interrupts();
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let Some(mut ring) = self.ring.enter() {
+            ring.ring.mask_interrupts();
+        }
+    }
 }
 
 /// A transmit queue.
@@ -232,6 +251,8 @@ pub(super) struct Queues {
     /// Name of the port, for log lines.
     pub(super) port: String,
     taps: Taps,
+    /// Of the receive queues, while threads may wait for them.
+    interrupts: Vec<Interrupts>,
     status: Arc<Status>,
     /// Memory of the connection whose rings are attached.
     mappings: Vec<Arc<Mapping>>,
@@ -240,14 +261,29 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(port: &str, taps: Taps, status: Arc<Status>) -> Self {
+    pub(super) fn new(
+        port: &str,
+        taps: Taps,
+        interrupts: &[Interrupts],
+        status: Arc<Status>,
+    ) -> Self {
         Self {
             port: port.to_owned(),
             taps,
+            interrupts: interrupts.to_vec(),
             status,
             mappings: Vec::new(),
             populating: Populating::default(),
         }
+    }
+
+    /// Has a peer's eventfd signal the interrupts of a receive queue, if threads wait for them.
+    pub(super) fn watch(&self, queue: usize, event: OwnedFd) -> Result<Option<Watched>, String> {
+        let interrupts = self.interrupts.get(queue);
+        interrupts
+            .map(|interrupts| interrupts.watch_peer(event))
+            .transpose()
+            .map_err(|error| format!("eventfd: {error}"))
     }
 
     /// Attaches the rings of a connection, in the queues' order, of these sizes (receive, transmit). Queues without a ring stay without a peer.
@@ -348,7 +384,7 @@ mod tests {
             tx: vec![tx],
         };
         let status = Arc::new(Status::default());
-        let queues = Queues::new("m", taps, Arc::clone(&status));
+        let queues = Queues::new("m", taps, &[], Arc::clone(&status));
         let config = ServerConfig {
             id: 0,
             interface: quietwire_memif::message::Name::default(),
@@ -371,7 +407,8 @@ mod tests {
         let options = PortOptions::new("client", 1518);
         let pool = Mempool::new(&eal, "former-m", 1023, options.data_room()).unwrap();
         let connect = || {
-            let (mut client, ..) = crate::port::memif::open(&eal, &uri, &options, &pool).unwrap();
+            let (mut client, ..) =
+                crate::port::memif::open(&eal, &uri, &options, &pool, &[]).unwrap();
             client.start().unwrap();
             client
         };

@@ -394,11 +394,14 @@ fn attach(interface: &mut Interface, session: &mut Session) -> Result<(), String
     for (place, event) in std::mem::take(&mut session.rings) {
         let size = 1_u16 << place.log2_size.min(15);
         match place.direction {
-            // This side polls: the interrupt is not needed, and its descriptor is closed.
             Direction::ClientToServer => {
                 sizes.0 = size;
                 let ring = ring::Receiver::server(&regions, &place);
-                rx.push(RxRing::new(ring.map_err(|error| error.to_string())?));
+                let interrupt = interface.queues.watch(rx.len(), event)?;
+                rx.push(RxRing::new(
+                    ring.map_err(|error| error.to_string())?,
+                    interrupt,
+                ));
             }
             Direction::ServerToClient => {
                 sizes.1 = size;

@@ -17,11 +17,12 @@ use quietwire_vhost::address_space::{Miss, Permission as Access};
 use quietwire_vhost::features::{F_ACCESS_PLATFORM, F_RING_PACKED};
 use quietwire_vhost::message::{FrontendRequest, Header, Permission, RingBase};
 use quietwire_vhost::ring::{self, Ring, RingError};
-use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, RingConfig};
+use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, Kick, RingConfig};
 
 use super::memory::Memory;
 use super::rings::{IOTLB_PAGE, Misses, RxRing, Surroundings, TxRing};
 use super::slots::Slots;
+use crate::port::interrupts::Watched;
 use crate::port::peer::{Guest, Status};
 use crate::port::peers::socket;
 
@@ -60,6 +61,8 @@ struct Running {
     misses: Arc<Misses>,
     /// The ring waits until the IOTLB has this address of its own.
     pending: Option<Miss>,
+    /// The guest's kicks, while threads may wait for them.
+    _kick: Option<Watched>,
 }
 
 /// An invalidation of the IOTLB.
@@ -344,8 +347,9 @@ impl Connection {
                 Ok(())
             }
             Action::SetCall { index, call } => self.set_call(index, call, slots),
-            // Rings are polled, and faults end the connection: these descriptors are closed.
-            Action::SetKick { .. } | Action::SetError { .. } => Ok(()),
+            Action::SetKick { index, kick } => self.set_kick(index, kick, slots),
+            // Faults end the connection: the descriptor is closed.
+            Action::SetError { .. } => Ok(()),
             Action::IotlbChannel(channel) => {
                 self.channel = Some(channel);
                 Ok(())
@@ -445,7 +449,7 @@ impl Connection {
     /// Starts a ring, or notes that it waits for the IOTLB.
     fn start_ring(
         &mut self,
-        config: RingConfig<OwnedFd>,
+        mut config: RingConfig<OwnedFd>,
         slots: &mut Slots,
         status: &Status,
     ) -> Done {
@@ -461,14 +465,17 @@ impl Connection {
             _ => {}
         }
         slots.enable(index, config.is_enabled);
+        let kick = std::mem::replace(&mut config.kick, Kick::Poll);
         let running = Running {
             config,
             misses: Arc::default(),
             pending: None,
+            _kick: None,
         };
         if let Some(place) = self.rings.get_mut(usize::from(index)) {
             *place = Some(running);
         }
+        self.set_kick(index, kick, slots)?;
         self.try_start(index, slots)
     }
 
@@ -557,6 +564,16 @@ impl Connection {
             .and_then(|bits| RingBase::from_bits(bits, is_packed))
             .unwrap_or(begin);
         self.go_on(|session| session.ring_stopped(index, base))
+    }
+
+    fn set_kick(&mut self, index: u8, kick: Kick<OwnedFd>, slots: &Slots) -> Done {
+        // A guest without kick descriptor is polled.
+        let kick = match kick {
+            Kick::Event(kick) => slots.watch(index, kick)?,
+            Kick::Poll => None,
+        };
+        self.with_running(index, |running| running._kick = kick);
+        Ok(())
     }
 
     fn set_call(&mut self, index: u8, call: Option<OwnedFd>, slots: &mut Slots) -> Done {

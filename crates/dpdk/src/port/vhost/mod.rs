@@ -19,6 +19,7 @@ use self::endpoint::Endpoint;
 pub(crate) use self::rings::{Receiver, Sender};
 use self::slots::Slots;
 use super::counters::QueueCounters;
+use super::interrupts::Interrupts;
 use super::options::{PortOptions, length_max};
 use super::peer::{Begin, End, PeerPort, Status};
 use super::peers::socket::Address;
@@ -35,6 +36,7 @@ pub(super) fn open(
     uri: &PortUri,
     options: &PortOptions,
     pool: &Mempool,
+    interrupts: &[Interrupts],
 ) -> Result<Opened, Error> {
     let PortUri::Vhost { path, role, .. } = uri else {
         return Err(Error::PortOptions {
@@ -44,7 +46,7 @@ pub(super) fn open(
     };
     let status = Arc::new(Status::default());
     let limit = length_max(options);
-    let (mut rx, mut tx, mut slots) = (Vec::new(), Vec::new(), Slots::default());
+    let (mut rx, mut tx, mut slots) = (Vec::new(), Vec::new(), Slots::new(interrupts));
     let mut counters = (Vec::new(), Vec::new());
     for _ in 0..options.rx_queues {
         let (keeper, visitor) = gate::channel();

@@ -333,6 +333,21 @@ impl Receiver {
         }
         count
     }
+
+    /// Has the guest kick for frames from now on. A ring that is attached later does so once the queue is armed again.
+    pub(crate) fn arm(&mut self) {
+        self.request_kicks(true);
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.request_kicks(false);
+    }
+
+    fn request_kicks(&mut self, wanted: bool) {
+        if let Some(mut visit) = self.ring.enter() {
+            visit.ring.request_notifications(wanted);
+        }
+    }
 }
 
 /// Yields a RARP request from the guest (RFC 903), which has bridges learn where it is now.

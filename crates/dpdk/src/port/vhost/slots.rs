@@ -4,9 +4,12 @@
 //!
 //! A ring is in its queue's gate while frames may pass, and parked here while anything about it changes.
 
+use std::os::fd::OwnedFd;
+
 use quietwire_memory::gate::Keeper;
 
 use super::rings::{RxRing, TxRing};
+use crate::port::interrupts::{Interrupts, Watched};
 
 /// Rings of former connections that a forwarding thread may still be in. A port with so many accepts no further one.
 pub(super) const FORMER_MAX: usize = 2;
@@ -98,6 +101,8 @@ impl<R: Send + OfConnection> Slot<R> {
 pub(super) struct Slots {
     rx: Vec<Slot<RxRing>>,
     tx: Vec<Slot<TxRing>>,
+    /// Of the receive queues, while threads may wait for them.
+    interrupts: Vec<Interrupts>,
     /// Rings whose queue is waited for.
     waiting: bool,
 }
@@ -115,6 +120,23 @@ macro_rules! slot {
 }
 
 impl Slots {
+    pub(super) fn new(interrupts: &[Interrupts]) -> Self {
+        Self {
+            interrupts: interrupts.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// Has the kick descriptor of a ring signal the interrupts of its receive queue, if threads wait for them.
+    pub(super) fn watch(&self, ring: u8, kick: OwnedFd) -> Result<Option<Watched>, String> {
+        let interrupts = self.interrupts.get(usize::from(ring) / 2);
+        interrupts
+            .filter(|_| ring % 2 == 1)
+            .map(|interrupts| interrupts.watch_peer(kick))
+            .transpose()
+            .map_err(|error| format!("eventfd: {error}"))
+    }
+
     pub(super) fn add_rx(&mut self, keeper: Keeper<RxRing>) {
         self.rx.push(Slot::new(keeper));
     }

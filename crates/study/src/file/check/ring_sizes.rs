@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sizes of rings, and what a device does without frames.
-
-use quietwire_base::Idle;
+//! Sizes of rings.
 
 use super::super::Device;
 use super::super::locate::At::Key;
@@ -22,12 +20,6 @@ pub(super) fn rings(device: &Device) -> Checked {
                 format!("{size} has to be a power of two, 64 to {RING_SIZE_MAX}"),
             );
         }
-    }
-    if device.idle == Idle::Interrupt {
-        return fault(
-            &[Key("device"), Key("idle")],
-            "interrupt is not supported by this build of the switch: use sleep".to_owned(),
-        );
     }
     Ok(())
 }
