@@ -11,6 +11,8 @@ mod files;
 mod kernel;
 #[path = "switch_ports/killed.rs"]
 mod killed;
+#[path = "switch_ports/library_lines.rs"]
+mod library_lines;
 #[path = "peers/memif.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod memif;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "shim.h"
@@ -184,4 +188,68 @@ qw_set_segment_size(struct rte_mbuf *mbuf, uint16_t size)
 {
 	mbuf->ol_flags |= RTE_MBUF_F_RX_LRO;
 	mbuf->tso_segsz = size;
+}
+
+static void (*log_sink)(const char *text, size_t length);
+
+static ssize_t
+write_log(void *cookie, const char *text, size_t length)
+{
+	(void)cookie;
+	log_sink(text, length);
+	return (ssize_t)length;
+}
+
+int
+qw_log_to(void (*sink)(const char *text, size_t length))
+{
+	const cookie_io_functions_t functions = { .write = write_log };
+	FILE *stream;
+
+	log_sink = sink;
+	stream = fopencookie(NULL, "w", functions);
+	if (stream == NULL)
+		return -errno;
+	/* DPDK flushes after each entry. */
+	return rte_openlog_stream(stream);
+}
+
+/* Levels of libbpf and libxdp: 0 for warnings, 1 for information. */
+static int
+print_library(int level, const char *format, va_list arguments)
+{
+	char text[512];
+	int length;
+
+	if (level > 1)
+		return 0;
+	length = vsnprintf(text, sizeof(text), format, arguments);
+	if (length > 0)
+		log_sink(text, RTE_MIN((size_t)length, sizeof(text) - 1));
+	return length;
+}
+
+void
+qw_log_libraries(void)
+{
+	typedef int (*print)(int level, const char *format, va_list arguments);
+	typedef print (*set_print)(print printer);
+	static const struct {
+		const char *library;
+		const char *function;
+	} libraries[] = {
+		{ "libbpf.so.0", "libbpf_set_print" },
+		{ "libbpf.so.1", "libbpf_set_print" },
+		{ "libxdp.so.1", "libxdp_set_print" },
+	};
+	size_t i;
+
+	for (i = 0; i < RTE_DIM(libraries); i++) {
+		void *library = dlopen(libraries[i].library, RTLD_LAZY | RTLD_NOLOAD);
+		void *function = library == NULL ? NULL : dlsym(library, libraries[i].function);
+
+		/* The library stays: it has the function from now on. */
+		if (function != NULL)
+			((set_print)function)(print_library);
+	}
 }

@@ -67,6 +67,12 @@ void qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16
  */
 int qw_link(uint16_t port, uint32_t *speed_mbps);
 
+/* Has what DPDK logs from now on go to a function, so many octets at a time. 0 or a negative errno. */
+int qw_log_to(void (*sink)(const char *text, size_t length));
+
+/* The same for libbpf and libxdp, if a driver has loaded them. Call qw_log_to before. */
+void qw_log_libraries(void);
+
 /* Value of rte_errno of the calling thread. */
 int qw_errno(void);
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::error::{self, Error};
+use crate::library_log::{self, Mark};
 use crate::port::peers::Peers;
 use crate::{sys, thread};
 
@@ -234,10 +235,7 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
         // Of patterns that match a driver loaded later, EAL applies the first. This driver calls it an error when the kernel has
         // no classifier for its flow rules, which no port requests.
         "--log-level=pmd.net.tap:critical".to_owned(),
-        format!(
-            "--log-level=*:{}",
-            std::env::var("QUIETWIRE_DPDK_LOG").unwrap_or_else(|_| "warning".to_owned())
-        ),
+        format!("--log-level=*:{}", library_log::level()),
     ];
     match memory {
         Memory::HugePages => arguments.push("--in-memory".to_owned()),
@@ -260,6 +258,8 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
 
 fn initialise(options: &EalOptions, memory: Memory) -> Result<(), Error> {
     let arguments = arguments(options, memory);
+    library_log::open();
+    let mark = Mark::now();
     let fail = |cause: String| {
         Error::Eal {
         arguments: arguments[1..].join(" "),
@@ -284,7 +284,8 @@ fn initialise(options: &EalOptions, memory: Memory) -> Result<(), Error> {
     // SAFETY: `pointers` holds `count` terminated strings that are never freed; called once in the
     // process (STARTED).
     if unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) } < 0 {
-        return Err(fail(error::last()));
+        return Err(fail(error::last() + &mark.said()));
     }
+    library_log::open_libraries();
     Ok(())
 }

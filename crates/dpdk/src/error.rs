@@ -148,15 +148,15 @@ pub enum Error {
         what: String,
     },
     /// DPDK could not open a port.
-    #[error("port '{port}' ({uri}) could not be opened: {step} said: {cause}")]
+    #[error("port '{port}' ({uri}) could not be opened: {step}: {cause}")]
     PortOpen {
         /// Name of the port.
         port: String,
         /// Its URI.
         uri: String,
-        /// The DPDK function that failed.
+        /// What failed.
         step: &'static str,
-        /// What it said.
+        /// The reason, and what to do.
         cause: String,
     },
     /// A size or a count that a port cannot have.

@@ -14,6 +14,7 @@ mod burst;
 pub mod cycles;
 mod eal;
 mod error;
+mod library_log;
 mod mempool;
 mod pcap;
 pub mod pci;

@@ -16,6 +16,7 @@ use super::stats::PortStats;
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::error::{self, Error};
+use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
 use crate::uri::PortUri;
@@ -34,6 +35,8 @@ pub(crate) struct Device {
     _promiscuity: Option<Promiscuity>,
     /// The driver takes frames in several buffers.
     takes_chains: bool,
+    /// When it began to be opened, for errors.
+    mark: Mark,
     /// Counters of frames that are too long, and that never reached the driver, one for each queue.
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
@@ -139,6 +142,8 @@ impl Sender {
     }
 }
 
+/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU).
+const MTU_MIN: u16 = 68;
 /// Octets of an Ethernet header and FCS.
 const ETHERNET_OVERHEAD: u16 = 18;
 
@@ -165,18 +170,19 @@ impl Device {
     pub(crate) fn start(&mut self, options: &PortOptions) -> Result<(), Error> {
         // SAFETY: configured and not started.
         let code = unsafe { sys::rte_eth_dev_start(self.id) };
-        self.check(code, "rte_eth_dev_start")?;
+        self.check(code, "starting the device")?;
         self.is_started = true;
         if matches!(self.uri, PortUri::Tap { .. }) {
             let mtu = options.frame_size_max.saturating_sub(ETHERNET_OVERHEAD);
+            let mtu = mtu.max(MTU_MIN);
             // SAFETY: started.
             let code = unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) };
-            self.check(code, "rte_eth_dev_set_mtu")?;
+            self.check(code, "setting the MTU of the interface")?;
         }
         // SAFETY: started; the queues exist.
         let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
         if code < 0 && code != -nix::libc::ENOTSUP {
-            self.check(code, "rte_eth_dev_rss_reta_update")?;
+            self.check(code, "spreading flows over the receive queues")?;
         }
         self.receive_all()
     }
@@ -394,7 +400,7 @@ impl Device {
             let mut info: sys::rte_eth_dev_info = mem::zeroed();
             self.check(
                 sys::rte_eth_dev_info_get(id, &raw mut info),
-                "rte_eth_dev_info_get",
+                "asking the driver for its limits",
             )?;
             check_queues(options, &info)?;
             let mut conf: sys::rte_eth_conf = mem::zeroed();
@@ -413,11 +419,11 @@ impl Device {
             };
             let code =
                 sys::rte_eth_dev_configure(id, options.rx_queues, tx_queues, &raw const conf);
-            self.check(code, "rte_eth_dev_configure")?;
+            self.check(code, "configuring the device")?;
             let (mut rx_size, mut tx_size) = (options.rx_ring_size, options.tx_ring_size);
             let code =
                 sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_size, &raw mut tx_size);
-            self.check(code, "rte_eth_dev_adjust_nb_rx_tx_desc")?;
+            self.check(code, "choosing the ring sizes")?;
             let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
             for queue in 0..options.rx_queues {
                 let code = sys::rte_eth_rx_queue_setup(
@@ -428,11 +434,11 @@ impl Device {
                     ptr::null(),
                     pool.as_ptr(),
                 );
-                self.check(code, "rte_eth_rx_queue_setup")?;
+                self.check(code, "setting up a receive queue")?;
             }
             for queue in 0..tx_queues {
                 let code = sys::rte_eth_tx_queue_setup(id, queue, tx_size, node, ptr::null());
-                self.check(code, "rte_eth_tx_queue_setup")?;
+                self.check(code, "setting up a transmit queue")?;
             }
         }
         Ok(())
@@ -446,7 +452,7 @@ impl Device {
             port: self.name.clone(),
             uri: self.uri.to_string(),
             step,
-            cause: error::text(code),
+            cause: error::text(code) + in_use(&self.uri) + &self.mark.said(),
         })
     }
 }
@@ -496,6 +502,16 @@ fn hint(uri: &PortUri) -> &'static str {
     }
 }
 
+/// The same for a device that was found: a queue of an interface has one user.
+fn in_use(uri: &PortUri) -> &'static str {
+    match uri {
+        PortUri::AfXdp { .. } => {
+            "; another program, such as another switch, may have the queue (stop it, or choose other queues with first-queue=N)"
+        }
+        _ => "",
+    }
+}
+
 fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
     let arguments = uri.device_arguments(eal.next_device(), pairs(options));
     let fail = |step: &'static str, cause: String| Error::PortOpen {
@@ -504,6 +520,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         step,
         cause,
     };
+    let mark = Mark::now();
     let is_pci = matches!(uri, PortUri::Pci { .. });
     let name = arguments.split(',').next().unwrap_or(&arguments).to_owned();
     let (Ok(c_arguments), Ok(c_name)) = (CString::new(arguments), CString::new(name)) else {
@@ -522,20 +539,23 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         if !is_pci || find() != 0 {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());
             if code != 0 {
-                return Err(fail("rte_dev_probe", error::text(code) + hint(uri)));
+                return Err(fail(
+                    "probing the device",
+                    error::text(code) + hint(uri) + &mark.said(),
+                ));
             }
         }
         let code = find();
         if code != 0 {
             return Err(fail(
-                "rte_eth_dev_get_port_by_name",
-                error::text(code) + hint(uri),
+                "finding the device",
+                error::text(code) + hint(uri) + &mark.said(),
             ));
         }
         let mut info: sys::rte_eth_dev_info = mem::zeroed();
         let code = sys::rte_eth_dev_info_get(id, &raw mut info);
         if code != 0 {
-            return Err(fail("rte_eth_dev_info_get", error::text(code)));
+            return Err(fail("asking the driver for its limits", error::text(code)));
         }
         Ok(Device {
             id,
@@ -545,6 +565,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             uri: uri.clone(),
             _pool: pool.clone(),
             _promiscuity: None,
+            mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
             rx: Vec::new(),
             tx: Vec::new(),
