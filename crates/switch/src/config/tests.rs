@@ -92,21 +92,21 @@ fn every_idle_is_read_and_a_port_without_interrupts_is_named() {
     }
     let plan = |uri: &str, idle: Idle| {
         let text = format!(
-            "idle = \"{}\"\n[[port]]\nname = \"a\"\nuri = \"memif:/a.sock\"\n[[port]]\nname = \"b\"\nuri = \"{uri}\"\n",
+            "idle = \"{}\"\n[[port]]\nname = \"a\"\nuri = \"memif:/a.sock?role=server\"\n[[port]]\nname = \"b\"\nuri = \"{uri}\"\n",
             idle.name()
         );
         let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
         settings.plan(&"0-3".parse().unwrap())
     };
     for uri in [
-        "vhost:/b.sock",
-        "memif:/b.sock",
+        "vhost:/b.sock?role=server",
+        "memif:/b.sock?role=server",
         "af-packet:b",
         "pci:0000:17:00.0",
     ] {
         assert_eq!(plan(uri, Idle::Interrupt).unwrap().idle, Idle::Interrupt);
     }
-    for uri in ["null:", "virtio-user:/b.sock"] {
+    for uri in ["null:", "virtio-user:/b.sock?role=client"] {
         assert_eq!(plan(uri, Idle::Sleep).unwrap().idle, Idle::Sleep);
         let error = plan(uri, Idle::Interrupt).unwrap_err().to_string();
         for part in [

@@ -12,7 +12,7 @@ use crate::error::SwitchError;
 
 /// A bridge to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct AddBridge {
     /// Its name.
     pub name: String,
@@ -27,7 +27,7 @@ pub struct AddBridge {
 
 /// What is to change about a bridge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct SetBridge {
     /// Its name.
     pub name: String,
