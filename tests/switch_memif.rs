@@ -322,7 +322,7 @@ fn two_switches_do_not_get_into_each_others_way() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let same_control = bench.refused(2, &[]);
     assert!(
-        same_control.contains("another switch listens there"),
+        same_control.contains("another switch is listening"),
         "{same_control}"
     );
     let other = bench.path("other.sock");
@@ -342,11 +342,11 @@ fn wrong_input_is_named_and_leaves_nothing() {
     let cases: [(&[&str], &str); 8] = [
         (
             &["--cross-connect", "a,x"],
-            "--cross-connect: there is no port 'x'",
+            "--cross-connect: no such port: 'x'",
         ),
         (
             &["--bridge", "lan=a,b,a"],
-            "port 'a' is in the bridge 'lan' already",
+            "port 'a' already belongs to the bridge 'lan'",
         ),
         (
             &["--cross-connect", "a,b", "--forwarding-cpus", "8000"],
@@ -354,7 +354,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
         ),
         (
             &["--cross-connect", "a,b", "--control-cpus", &cpu],
-            "is a forwarding CPU too",
+            "is a forwarding CPU",
         ),
         (
             &["--cross-connect", "a,b", "--rx-ring-size", "1000"],
@@ -370,7 +370,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
         ),
         (
             &["--config", "/nowhere/switch.toml"],
-            "/nowhere/switch.toml could not be read",
+            "cannot read the configuration /nowhere/switch.toml",
         ),
     ];
     for (arguments, part) in cases {
@@ -420,5 +420,5 @@ fn asking_where_no_switch_is_says_so() {
     let output = asked.output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("no switch listens there"), "{message}");
+    assert!(message.contains("no switch is listening"), "{message}");
 }

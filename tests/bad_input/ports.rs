@@ -186,18 +186,18 @@ fn a_control_socket_that_cannot_be_had_is_named() {
     place.refused(
         BAD_INPUT,
         run("absent/c.sock"),
-        &["absent does not exist", "make it first"],
+        &["absent does not exist", "create it first"],
     );
     place.refused(
         BAD_INPUT,
         run("file"),
-        &["/file", "not a socket", "choose another path"],
+        &["/file", "not a socket", "use another path"],
     );
     let show = |socket| place.quietwire(&["switch", "show", "ports", "--control-socket", socket]);
     place.refused(
         BAD_INPUT,
         show("absent.sock"),
-        &["absent.sock", "no switch listens there"],
+        &["absent.sock", "no switch is listening"],
     );
     // Relative to the working directory of the command.
     let mut switch = place.start(run("c.sock"));

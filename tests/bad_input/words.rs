@@ -58,7 +58,7 @@ fn wrong_options_are_named() {
         (&["--tx-ring-size", "0"], "the transmit ring size 0"),
         (&["--frame-size-max", "3"], "3 octets is not in the range"),
         (&["--memory-mib", "0"], "--memory-mib"),
-        (&["--port", "a=null:"], "two ports 'a'"),
+        (&["--port", "a=null:"], "duplicate port 'a'"),
         (&["--bridge", "lan=a,b"], "'a'"),
     ] {
         place.refused(

@@ -113,24 +113,21 @@ fn ports_and_bridges_come_and_go_beside_others() {
     // An invalid change changes nothing.
     let with_lan: String = bench.show("config");
     for (arguments, part) in [
-        (
-            &["add", "port", "c", "null:"][..],
-            "there are two ports 'c'",
-        ),
+        (&["add", "port", "c", "null:"][..], "duplicate port 'c'"),
         (
             &["add", "port", "e", "memif:/nowhere/e?role=server"],
             "create it",
         ),
         (
             &["add", "bridge", "wan", "a"],
-            "port 'a' is in the cross-connect",
+            "port 'a' already belongs to the cross-connect",
         ),
         (
             &["add", "port", "e", "null:", "--bridge", "wan"],
-            "no bridge 'wan'",
+            "no such bridge: 'wan'",
         ),
-        (&["del", "port", "x"], "no port 'x'"),
-        (&["set", "bridge", "lan", "--del-port", "a"], "not in it"),
+        (&["del", "port", "x"], "no such port: 'x'"),
+        (&["set", "bridge", "lan", "--del-port", "a"], "not a member"),
         (
             &["set", "threads", "--forwarding-cpus", "4000"],
             "is not online",
@@ -295,7 +292,7 @@ fn load_is_balanced_when_asked_and_said_when_not() {
     let moved = rebalance(&bench, any_load, false);
     assert_eq!(moved.len(), 1, "{moved:?}");
     assert_eq!((moved[0].from, moved[0].to), (0, 1));
-    assert!(moved[0].why.contains("its load is"), "{moved:?}");
+    assert!(moved[0].why.contains("queue load"), "{moved:?}");
     let mut cpus = cpus();
     cpus.sort();
     assert_eq!(cpus, [Some(0), Some(1)]);

@@ -126,7 +126,7 @@ fn an_address_in_use_is_named() {
     let bench = Bench::new(&["a"], &[]);
     let said = bench.refused(2, &["--metrics", &address]);
     assert!(
-        said.contains(&format!("metrics: {address} cannot be listened at")),
+        said.contains(&format!("metrics: cannot listen on {address}")),
         "{said}"
     );
     until("nothing is left behind", || {

@@ -174,11 +174,8 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
     assert_eq!(
         told,
         [
-            vec![
-                ("filter", "let in by the rule dns"),
-                ("send", "out of port b")
-            ],
-            vec![("filter", "dropped by the rule telnet")],
+            vec![("filter", "accepted by rule dns"), ("send", "to port b")],
+            vec![("filter", "dropped by rule telnet")],
             vec![("filter", "dropped: no rule matches")],
         ]
     );
@@ -265,17 +262,20 @@ fn rules_change_whole_or_not_at_all() {
     for (arguments, said) in [
         (
             &["set", "rule", "none", "--action", "drop"][..],
-            "no rule 'none'",
+            "no such rule: 'none'",
         ),
-        (&["del", "rule", "none"], "no rule 'none'"),
-        (&["add", "rule", "all", "--action", "drop"], "two rules"),
+        (&["del", "rule", "none"], "no such rule: 'none'"),
+        (
+            &["add", "rule", "all", "--action", "drop"],
+            "duplicate rule",
+        ),
         (
             &["add", "rule", "x", "--action", "drop", "--port", "z"],
-            "no port 'z'",
+            "no such port: 'z'",
         ),
         (
             &["add", "rule", "x", "--action", "drop", "--before", "z"],
-            "no rule 'z'",
+            "no such rule: 'z'",
         ),
         (&["set", "rules"], "--file"),
         (
@@ -290,7 +290,7 @@ fn rules_change_whole_or_not_at_all() {
     let path = file.to_str().unwrap();
     fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"accept\"\n[[rule]]\nname = \"y\"\naction = \"drop\"\nbridge = \"wan\"\n").unwrap();
     let error = refused(&bench, &["set", "rules", "--file", path]);
-    assert!(error.contains("no bridge 'wan'"), "{error}");
+    assert!(error.contains("no such bridge: 'wan'"), "{error}");
     assert_eq!(output(&mut bench.show_command("config")), before);
     // A rule that does not change keeps its counter.
     assert_eq!(counts(&bench)["all"], 2);

@@ -177,7 +177,7 @@ fn what_makes_no_sense_is_refused() {
     for (arguments, words) in [
         (
             &["capture", "--write", "/dev/null", "--port", "x"][..],
-            "no port 'x'",
+            "no such port: 'x'",
         ),
         (
             &["capture", "--write", "/dev/null", "--snap-length", "0"],
@@ -241,24 +241,24 @@ fn a_trace_tells_what_each_step_did_with_a_frame() {
     assert_eq!(
         steps(&events, 1),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             ("bridge", "lan from port a: to port b"),
-            ("send", "out of port b"),
+            ("send", "to port b"),
         ]
     );
     assert_eq!(
         steps(&events, 2),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             ("bridge", "lan from port a: flooded to all other ports"),
-            ("send", "out of port b"),
-            ("send", "out of port c"),
+            ("send", "to port b"),
+            ("send", "to port c"),
         ]
     );
     assert_eq!(
         steps(&events, 3),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             (
                 "bridge",
                 "lan from port a: dropped: hairpin (destination on this port)"
@@ -334,12 +334,12 @@ fn a_trace_goes_through_the_router_and_its_service() {
     assert_eq!(
         steps(&events, 1),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             (
                 "route",
                 "from interface a0: out of interface b0 to 02:00:00:00:00:02"
             ),
-            ("send", "out of port b"),
+            ("send", "to port b"),
         ]
     );
     let sent = events.iter().find(|event| event.step == "send").unwrap();
@@ -350,9 +350,9 @@ fn a_trace_goes_through_the_router_and_its_service() {
     assert_eq!(
         steps(&events, 2),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             ("route", "from interface a0: to the service thread: for-us"),
-            ("service", "answered the echo request"),
+            ("service", "echo request answered"),
         ]
     );
     assert_eq!(
@@ -362,7 +362,7 @@ fn a_trace_goes_through_the_router_and_its_service() {
                 "route",
                 "from interface a0: to the service thread: time-exceeded"
             ),
-            ("service", "told the sender by ICMP"),
+            ("service", "ICMP error sent"),
         ]
     );
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of the packet path. Each block is written by one forwarding thread, in cache lines of its own, and read by
-//! the control thread at any time: a plain load and store, no exchange. They only grow.
+//! Packet path counters. One forwarding thread writes each block, which has its own cache lines. The control thread reads it at any time
+//! with a plain load. Counters never decrease.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,15 +8,15 @@ use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::named;
 use quietwire_tables::route::{Punt, Tally};
 
-/// Numbers that ports can have: DPDK's own limit (RTE_MAX_ETHPORTS as Debian builds it).
+/// Maximum number of ports: DPDK's own limit (RTE_MAX_ETHPORTS in Debian's build).
 pub(crate) const PORTS_MAX: usize = 32;
 
-/// A number that one thread adds to and others read.
+/// A counter with one writing thread and any number of readers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; called by the one thread that owns the counter.
+    /// Adds to the counter. Only the owning thread may call it.
     #[inline(always)]
     pub(crate) fn add(&self, count: u64) {
         if count > 0 {
@@ -25,7 +25,7 @@ impl Counter {
         }
     }
 
-    /// Sets to a count that the owning thread keeps for itself.
+    /// Sets the counter to a count that the owning thread maintains itself.
     #[inline(always)]
     pub(crate) fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
@@ -36,8 +36,7 @@ impl Counter {
     }
 }
 
-/// What one thread did with the frames of one port, in the order in which it is needed most often. What went wrong is counted
-/// where [`PortDrop`] says.
+/// Counters of one thread for one port, most frequently used first. [`PortDrop`] defines at which port a drop is counted.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct PortCounters {
@@ -45,45 +44,45 @@ pub(crate) struct PortCounters {
     pub(crate) rx_octets: Counter,
     pub(crate) tx_frames: Counter,
     pub(crate) tx_octets: Counter,
-    /// By [`PortDrop`]; those that drivers count stay 0.
+    /// Drops by [`PortDrop`]. Reasons that drivers count stay 0.
     drops: [Counter; PortDrop::ALL.len()],
     pub(crate) flooded: Counter,
     pub(crate) learned: Counter,
     pub(crate) moved: Counter,
     pub(crate) not_learned: Counter,
-    /// Moved more often than an address may.
+    /// Moves of addresses beyond the flap limit.
     pub(crate) flapped: Counter,
-    /// Not learned since it has a static entry on another port.
+    /// Addresses not learned because of a static entry on another port.
     pub(crate) static_elsewhere: Counter,
-    /// Sent with TCP data uncut.
+    /// Frames sent with unsegmented TCP data.
     pub(crate) uncut: Counter,
-    /// Cut into segments, which are counted as frames sent.
+    /// Frames cut into segments. The segments are counted as frames sent.
     pub(crate) segmented: Counter,
 }
 
 impl PortCounters {
-    /// Counter of the frames dropped for a reason.
+    /// Returns the counter of frames dropped for a reason.
     #[inline(always)]
     pub(crate) const fn dropped(&self, reason: PortDrop) -> &Counter {
         &self.drops[reason as usize]
     }
 }
 
-/// What one thread did as a router.
+/// Router counters of one thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct RouterCounters {
     pub(crate) forwarded: Counter,
     pub(crate) fragmented: Counter,
-    /// Frames with TCP data that were cut into segments before they were routed.
+    /// Frames with TCP data that were cut into segments before routing.
     pub(crate) segmented: Counter,
-    /// By [`Punt`].
+    /// Punted packets by [`Punt`].
     pub(crate) punted: [Counter; Punt::ALL.len()],
-    /// By [`RouterDrop`].
+    /// Dropped packets by [`RouterDrop`].
     pub(crate) dropped: [Counter; RouterDrop::ALL.len()],
-    /// Packets for the service thread that it had no room for.
+    /// Packets lost because the ring to the service thread was full.
     pub(crate) service_full: Counter,
-    /// Packets that were to go on and could not: no buffer, no output, no room.
+    /// Packets lost on transmit: no buffer, no output, or a full queue.
     pub(crate) not_sent: Counter,
 }
 
@@ -108,41 +107,41 @@ impl RouterCounters {
 }
 
 named! {
-    /// What a forwarding thread spends its time on, in the order in which a frame meets it.
+    /// Steps of a forwarding thread, in the order in which a frame passes them.
     pub(crate) enum Step {
-        /// Turns that found nothing at any queue.
+        /// Turns in which all queues were empty.
         Idle = "idle";
-        /// Looking at queues and receiving, in turns that found something.
+        /// Polling and receiving, in turns that received frames.
         Receive = "receive";
-        /// Looking at the rules of ports.
+        /// Applying filter rules.
         Filter = "filter";
-        /// Deciding as a bridge.
+        /// Bridge decisions.
         Bridge = "bridge";
-        /// Deciding as a router.
+        /// Router decisions.
         Route = "route";
-        /// Doing to frames what was decided, and sorting them by output.
+        /// Rewriting frames and sorting them by output.
         Rewrite = "rewrite";
-        /// Handing frames to drivers and to other threads, and freeing those that are dropped.
+        /// Handing frames to drivers and to other threads, and freeing dropped frames.
         Send = "send";
         /// Sending for the service thread and for other forwarding threads.
         Relay = "relay";
-        /// Obeying the control thread.
+        /// Executing orders of the control thread.
         Control = "control";
     }
 }
 
-/// What one step cost.
+/// Cost of one step.
 #[derive(Debug, Default)]
 pub(crate) struct StepCounters {
     /// Ticks of the time stamp counter.
     pub(crate) cycles: Counter,
-    /// Bursts worked on.
+    /// Bursts processed.
     pub(crate) bursts: Counter,
     /// Frames in them.
     pub(crate) frames: Counter,
 }
 
-/// What each step cost.
+/// Cost of each step.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Steps([StepCounters; Step::ALL.len()]);
@@ -154,21 +153,21 @@ impl Steps {
     }
 }
 
-/// What one forwarding thread did.
+/// Counters of one forwarding thread.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ThreadCounters {
-    /// Looks at receive queues.
+    /// Polls of receive queues.
     pub(crate) polls: Counter,
-    /// Those that found nothing.
+    /// Polls that returned no frame.
     pub(crate) empty_polls: Counter,
-    /// Times that the CPU was yielded, or the thread slept.
+    /// Number of times the thread yielded the CPU or slept.
     pub(crate) yields: Counter,
-    /// Where the time went.
+    /// Time by step.
     pub(crate) steps: Steps,
-    /// As a router.
+    /// Router counters.
     pub(crate) router: RouterCounters,
-    /// By number of the port.
+    /// Port counters, by number of the port.
     pub(crate) ports: Box<[PortCounters]>,
 }
 
@@ -185,23 +184,23 @@ impl ThreadCounters {
     }
 }
 
-/// Sizes of bursts that are counted apart: 1, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64 frames.
+/// Number of burst size classes: 1, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64 frames.
 pub(crate) const BURST_SIZES: usize = 7;
 
-/// What one receive queue cost, whichever thread serves it. Written by that thread.
+/// Counters of one receive queue, written by the thread that serves it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters {
-    /// Looks that found frames, by how many: up to 1, 2, 4, 8, 16, 32, 64.
+    /// Non-empty polls by burst size: up to 1, 2, 4, 8, 16, 32, 64 frames.
     bursts: [Counter; BURST_SIZES],
     /// Frames received.
     pub(crate) frames: Counter,
-    /// Ticks of the time stamp counter spent on them.
+    /// Ticks of the time stamp counter spent on its frames.
     pub(crate) cycles: Counter,
 }
 
 impl QueueCounters {
-    /// A look found so many frames, at least one.
+    /// Counts a poll that returned this number of frames, at least one.
     #[inline(always)]
     pub(crate) fn found(&self, frames: usize) {
         let size = (frames.max(1) - 1).checked_ilog2().map_or(0, |log| log + 1) as usize;
@@ -211,7 +210,7 @@ impl QueueCounters {
         self.frames.add(frames as u64);
     }
 
-    /// Bursts by size.
+    /// Returns the number of bursts by size class.
     pub(crate) fn burst_sizes(&self) -> [u64; BURST_SIZES] {
         std::array::from_fn(|size| self.bursts.get(size).map_or(0, Counter::get))
     }

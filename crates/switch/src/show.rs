@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers to what is asked on the control socket, read from counters and tables while they change.
+//! Reports for the control socket, read from counters and tables while these change.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use quietwire_tables::drops::RouterDrop;
 use quietwire_tables::route::Punt;
 
 impl Engine {
-    /// Ports, as people see them.
+    /// Returns the reports of ports.
     pub(crate) fn port_reports(&mut self) -> Vec<PortReport> {
         let counts = self.port_counts();
         counts
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Threads of the process, with what the forwarding ones do now.
+    /// Returns the threads of the process, with the state of the forwarding ones.
     pub(crate) fn thread_reports(&self) -> Result<Vec<ThreadReport>, ReadError> {
         let mut threads = threads::list()?;
         for thread in &mut threads {
@@ -52,7 +52,7 @@ impl Engine {
         Ok(threads)
     }
 
-    /// Counters of all ports.
+    /// Returns the counters of all ports.
     pub(crate) fn port_counts(&mut self) -> Vec<PortCounts> {
         for slot in self.slots.iter_mut().flatten() {
             slot.driver.update(&slot.handle);
@@ -62,7 +62,7 @@ impl Engine {
             .collect()
     }
 
-    /// Addresses that bridges know.
+    /// Returns the addresses that bridges know.
     pub(crate) fn fdb_reports(&self) -> Vec<FdbReport> {
         let now_s = self.shared.now_s.load(Ordering::Relaxed);
         let mut entries = Vec::new();
@@ -83,7 +83,7 @@ impl Engine {
         entries
     }
 
-    /// Addresses that move too often.
+    /// Returns the flapping addresses.
     pub(crate) fn flapping_reports(&self) -> Vec<FlappingReport> {
         let now_s = self.shared.now_s.load(Ordering::Relaxed);
         let mut reports = Vec::new();
@@ -99,7 +99,7 @@ impl Engine {
         reports
     }
 
-    /// VLANs that bridges' ports are in.
+    /// Returns the VLANs of bridges.
     pub(crate) fn vlan_reports(&self) -> Vec<VlanReport> {
         let mut reports: BTreeMap<(String, VlanId), VlanReport> = BTreeMap::new();
         for group in &self.plan.groups {
@@ -131,7 +131,7 @@ impl Engine {
                     list.push(port.name.clone());
                 }
             }
-            // Of trunks for all VLANs, those that somebody else is in.
+            // For trunks of all VLANs, the list has only VLANs that another port names.
             let trunks = settings
                 .ports
                 .iter()
@@ -151,7 +151,7 @@ impl Engine {
         reports.into_values().collect()
     }
 
-    /// All counters.
+    /// Returns all counters.
     pub(crate) fn stats_report(&mut self) -> StatsReport {
         StatsReport {
             uptime_s: self.started.elapsed().as_secs_f64(),
@@ -166,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// Where forwarding threads' time went.
+    /// Returns the cycles of forwarding threads.
     pub(crate) fn cycles_report(&self) -> CyclesReport {
         let queues = self.queue_reports().into_iter().map(|queue| QueueCycles {
             port: queue.port,
@@ -187,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// Queues that were moved, oldest first.
+    /// Returns the moves of receive queues, oldest first.
     pub(crate) fn move_reports(&self) -> Vec<MoveReport> {
         self.moved.clone()
     }
@@ -265,7 +265,7 @@ impl Engine {
     }
 }
 
-/// VLANs of a port, and whether their frames leave it with a tag.
+/// Returns the VLANs of a port, and whether its frames leave tagged.
 fn vlans_of(vlans: &PortVlans) -> Vec<(VlanId, bool)> {
     match vlans {
         PortVlans::Transparent => Vec::new(),
@@ -321,7 +321,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
     }
 }
 
-/// What was counted since the port was opened.
+/// Returns the counts since the port was opened.
 fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
     let base = &slot.base;
     let driver = &slot.driver;
@@ -344,7 +344,7 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
 
 fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
     let counters = &forwarder.counters;
-    // Read in this order, the second is never larger than the first.
+    // In this reading order, the second is never larger than the first.
     let empty_polls = counters.empty_polls.get();
     let polls = counters.polls.get().max(empty_polls);
     ThreadCounts {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why frames are dropped. Counters, reports, metrics and tables are made of these lists: a further reason is one line here,
-//! and the code that drops for it.
+//! Drop reasons of frames. Counters, reports, metrics and tables are generated from these lists: a new reason requires one line here and
+//! the code that drops for it.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -10,92 +10,92 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::named;
 
 named! {
-    /// Why a frame is dropped at a port: by the port itself, its rules or its bridge. It is counted where the frame came in,
-    /// except for `TxFull` and `NotSegmented`, which are counted where it would have gone out. The first are those that frames
-    /// are dropped for most often: their counters share a cache line with the port's frames and octets.
+    /// Reason for dropping a frame at a port: by the port itself, its filter rules or its bridge. Drops are counted at the ingress port,
+    /// except `TxFull` and `NotSegmented`, which are counted at the egress port. The most frequent reasons come first: their counters share
+    /// a cache line with the port's frames and octets.
     pub enum PortDrop {
         /// The transmit queue has no room.
         TxFull = "tx_full", "transmit queue full";
-        /// Shorter than an Ethernet header ([`quietwire_packet::Damage::Short`]), or ending in a tag that the port looks at
+        /// Shorter than an Ethernet header ([`quietwire_packet::Damage::Short`]), or truncated within a tag that the port examines
         /// ([`quietwire_packet::Damage::TruncatedVlan`]).
         Short = "short", "shorter than an Ethernet header";
         /// The destination is on the port that the frame came from (IEEE 802.1Q, section 8.6.1).
         Filtered = "filtered", "hairpin (destination on this port)";
         /// To one of the addresses 01:80:C2:00:00:00 to 0F, which bridges do not forward (IEEE 802.1Q, section 8.6.3).
         ReservedAddress = "reserved_address", "reserved address";
-        /// To a port without a queue; never, unless something is wrong with the switch.
+        /// The destination port has no queue. Indicates a bug in the switch.
         NoOutput = "no_output", "no such output";
-        /// The rules of the port do not let it in.
+        /// Refused by the filter rules of the port.
         Denied = "denied", "by a rule";
-        /// Tagged on a port that admits untagged and priority-tagged frames only, or one of those on a port that admits tagged
-        /// frames only (IEEE 802.1Q, section 6.9).
+        /// A tagged frame on a port that admits only untagged and priority-tagged frames, or one of those on a port that admits only tagged
+        /// frames (IEEE 802.1Q, section 6.9).
         FrameType = "frame_type", "frame type not admitted";
-        /// Of a VLAN that the port it came in by is not in (IEEE 802.1Q, section 8.6.2), or of the reserved VLAN 4095
-        /// (section 9.6, table 9-2).
+        /// The ingress port is not in the frame's VLAN (IEEE 802.1Q, section 8.6.2), or the VLAN is the reserved VLAN 4095 (section 9.6,
+        /// table 9-2).
         NotMember = "not_member", "port not in the VLAN";
-        /// The port of its destination is not in its VLAN, or in the bridge, any longer (IEEE 802.1Q, section 8.6.4).
+        /// The destination port is no longer in the frame's VLAN, or in the bridge (IEEE 802.1Q, section 8.6.4).
         NoMember = "no_member", "destination port not in the VLAN";
-        /// It came in by a port or an interface that the bridge does not have.
+        /// The ingress port or interface is not in the bridge.
         NoInput = "no_input", "port not in the bridge";
         /// The destination is on a port of the same split-horizon group.
         SplitHorizon = "split_horizon", "split horizon";
-        /// It would have to be flooded, and frames of its kind are flooded nowhere.
+        /// The frame requires flooding, and no port floods frames of its kind.
         NotFlooded = "not_flooded", "no port to flood to";
-        /// It is for a station that is not known, and over the port's limit of such frames.
+        /// Unicast frame to an unknown destination over the port's storm limit.
         StormUnknownUnicast = "storm_unknown_unicast", "unknown-unicast storm";
-        /// It is for all stations, and over the port's limit of such frames.
+        /// Broadcast frame over the port's storm limit.
         StormBroadcast = "storm_broadcast", "broadcast storm";
-        /// It is for a group of stations, and over the port's limit of such frames.
+        /// Multicast frame over the port's storm limit.
         StormMulticast = "storm_multicast", "multicast storm";
-        /// Its source address is over the learning limit of the port.
+        /// The source address exceeds the learning limit of the port.
         OverLimit = "over_limit", "over the learning limit";
-        /// Its TCP data was to be cut into segments and could not be: no such frame, too many segments, no buffers.
+        /// The TCP data could not be segmented: not a TCP frame, too many segments, or no buffers.
         NotSegmented = "not_segmented", "TCP data could not be segmented";
-        /// The driver had no buffer to receive it.
+        /// The driver had no buffer for the received frame.
         NoBuffers = "no_buffers", "no buffers";
-        /// The receive queue was full, as the driver says; shared-memory ports cannot see it.
+        /// The receive queue was full, as reported by the driver. Shared-memory ports cannot detect it.
         RxMissed = "rx_missed", "receive queue full";
-        /// It came in damaged, as the driver says.
+        /// Received with an error, as reported by the driver.
         RxErrors = "rx_errors", "receive errors of the driver";
     }
 }
 
 named! {
-    /// Why the router drops a packet.
+    /// Reason for dropping a packet in the router.
     pub enum RouterDrop {
-        /// No interface has frames of this VLAN, or without a tag.
+        /// No interface for frames of this VLAN, or for untagged frames.
         NoInterface = "no-interface";
-        /// The frame is for another station.
+        /// The destination MAC address is another station.
         NotForUs = "not-for-us";
-        /// Neither IPv4, IPv6 nor ARP, or the interface has no address of its kind.
+        /// Neither IPv4, IPv6 nor ARP, or the interface has no address of that family.
         UnknownProtocol = "unknown-protocol";
-        /// The header is shorter than it has to be, or lies about its lengths (RFC 1812, section 5.2.2).
+        /// Truncated header or inconsistent lengths (RFC 1812, section 5.2.2).
         HeaderError = "header-error";
         /// The checksum of the IPv4 header is wrong.
         ChecksumError = "checksum-error";
-        /// An address that nobody can have there (RFC 1812, section 5.3.7; RFC 3927; RFC 4291; RFC 6890).
+        /// Invalid source or destination address (RFC 1812, section 5.3.7; RFC 3927; RFC 4291; RFC 6890).
         Martian = "martian";
-        /// The source has no way back (RFC 3704).
+        /// Reverse path check failed: no route to the source (RFC 3704).
         Urpf = "urpf";
-        /// A packet to one station in a frame to many (RFC 1812, section 5.3.4).
+        /// Unicast packet in a broadcast or multicast frame (RFC 1812, section 5.3.4).
         BroadcastFrame = "broadcast-frame";
-        /// A group or broadcast address that is not forwarded.
+        /// Multicast or broadcast destination that is not forwarded.
         Multicast = "multicast";
-        /// The sender chose the way (RFC 7126, sections 4.3 and 4.4).
+        /// Source routing option (RFC 7126, sections 4.3 and 4.4).
         SourceRoute = "source-route";
-        /// The route says so.
+        /// Blackhole route.
         Blackhole = "blackhole";
-        /// A piece of a packet that would have to be cut once more, and ends beyond the largest packet (RFC 791, section 3.1).
+        /// Fragment that requires further fragmentation and ends beyond the largest packet (RFC 791, section 3.1).
         FragmentOffset = "fragment-offset";
     }
 }
 
-/// Frames dropped at a port, by reason. In JSON an object with the reasons' names.
+/// Frames dropped at a port, by reason. In JSON an object keyed by the reasons' names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortDrops([u64; PortDrop::ALL.len()]);
 
 impl PortDrops {
-    /// Returns the counts that `count` gives for each reason.
+    /// Builds the counts from `count`, which returns the count of each reason.
     #[must_use]
     pub fn of(count: impl FnMut(PortDrop) -> u64) -> Self {
         Self(PortDrop::ALL.map(count))
@@ -106,7 +106,7 @@ impl PortDrops {
         PortDrop::ALL.into_iter().zip(self.0)
     }
 
-    /// Returns the frames dropped for any reason.
+    /// Returns the sum over all reasons.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.0.iter().sum()
@@ -135,7 +135,7 @@ impl Serialize for PortDrops {
     }
 }
 
-/// Reasons that are not there count 0, and those of other versions are not read.
+/// Missing reasons count 0, and unknown reasons of other versions are ignored.
 impl<'de> Deserialize<'de> for PortDrops {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let counts = BTreeMap::<String, u64>::deserialize(deserializer)?;
@@ -183,7 +183,7 @@ mod tests {
             serde_json::from_value::<PortDrops>(text.clone()).unwrap(),
             drops
         );
-        // Of an earlier and of a later version.
+        // Reports of an earlier and of a later version.
         text.as_object_mut().unwrap().remove("denied");
         text["later"] = 7.into();
         let read: PortDrops = serde_json::from_value(text).unwrap();

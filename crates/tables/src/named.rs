@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Enumerations whose variants have a number, a name and a text, all said in one line each.
+//! Enumerations whose variants have a number, a name and a text, defined in one line each.
 
-/// Makes an enumeration of `Variant = "name"` lines, or of `Variant = "name", "text"` lines: its list, its names and its texts.
-/// Arrays are indexed by it, and reports, metrics and tables are made of its list.
+/// Defines an enumeration from `Variant = "name"` lines, or from `Variant = "name", "text"` lines, with its list of variants, names and
+/// texts. Arrays are indexed by it; reports, metrics and tables are generated from its list.
 #[macro_export]
 macro_rules! named {
     (
@@ -19,7 +19,7 @@ macro_rules! named {
         }
 
         impl $kind {
-            /// All of them, in the order of their numbers.
+            /// All variants, in numerical order.
             $visibility const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
             /// Returns its name in JSON and metrics.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes asked for while the switch runs, as edits of what it was asked for before. Whether the result makes sense is
-//! found by planning it, as at the start. What each change edits stands beside the configuration of its feature.
+//! Run-time configuration changes, expressed as edits of the current configuration. The result is validated by planning it, as at start-up.
+//! The edits of each feature are next to its configuration.
 
 use quietwire_host::CpuList;
 use quietwire_packet::{MacAddress, VlanId};
@@ -20,22 +20,22 @@ use crate::error::SwitchError;
 pub enum Change {
     /// Opens a port.
     AddPort(AddPort),
-    /// Closes a port. It leaves the bridge or cross-connect that it is in; a cross-connect goes with it.
+    /// Closes a port and removes it from its bridge or cross-connect. The cross-connect is removed with it.
     DelPort {
         /// Its name.
         name: String,
     },
-    /// Changes how a port behaves in its bridge: what is said here, and what is not stays.
+    /// Changes the bridging settings of a port. Settings that are not given stay unchanged.
     SetPort {
         /// Its name.
         name: String,
-        /// Whether all that was said before is forgotten first.
+        /// Resets all previous bridging settings first.
         #[serde(default)]
         anew: bool,
-        /// How it behaves.
+        /// The new settings.
         bridging: BridgingSetting,
     },
-    /// Puts VLANs into a trunk; a port that knows no VLANs becomes one.
+    /// Adds VLANs to a trunk. A port without VLAN settings becomes a trunk.
     AddVlan {
         /// Name of the port.
         port: String,
@@ -44,18 +44,18 @@ pub enum Change {
         /// Whether their frames leave without a tag.
         #[serde(default)]
         untagged: bool,
-        /// Whether frames without a tag are of this VLAN, which is one.
+        /// Makes the VLAN, which must be a single one, the native VLAN.
         #[serde(default)]
         native: bool,
     },
-    /// Takes VLANs out of a trunk.
+    /// Removes VLANs from a trunk.
     DelVlan {
         /// Name of the port.
         port: String,
         /// The VLANs.
         vlans: String,
     },
-    /// Sets a static entry of a bridge; one of the same address is replaced.
+    /// Sets a static entry of a bridge, and replaces an entry of the same address.
     AddStatic(StaticSetting),
     /// Removes a static entry.
     DelStatic {
@@ -66,72 +66,72 @@ pub enum Change {
         /// Its VLAN.
         vlan: Option<VlanId>,
     },
-    /// Joins two ports.
+    /// Connects two ports.
     AddCrossConnect {
         /// Their names.
         ports: Vec<String>,
     },
-    /// Parts two ports.
+    /// Removes a cross-connect.
     DelCrossConnect {
-        /// The name of either.
+        /// Name of either port.
         port: String,
     },
-    /// Makes a bridge.
+    /// Creates a bridge.
     AddBridge(AddBridge),
-    /// Removes a bridge; its ports stay, and do nothing.
+    /// Removes a bridge. Its ports stay open and drop all frames.
     DelBridge {
         /// Its name.
         name: String,
     },
     /// Changes a bridge.
     SetBridge(SetBridge),
-    /// Makes a VRF.
+    /// Creates a VRF.
     AddVrf(VrfSetting),
-    /// Removes a VRF that no interface is in.
+    /// Removes a VRF without interfaces.
     DelVrf {
         /// Its name.
         name: String,
     },
-    /// Changes a VRF: everything about it is as said here from then on.
+    /// Replaces all settings of a VRF.
     SetVrf(VrfSetting),
-    /// Makes an interface of the router.
+    /// Creates a router interface.
     AddInterface(InterfaceSetting),
-    /// Changes an interface: everything about it is as said here from then on.
+    /// Replaces all settings of an interface.
     SetInterface(InterfaceSetting),
     /// Removes an interface.
     DelInterface {
         /// Its name.
         name: String,
     },
-    /// Has the kernel get what a rule says.
+    /// Adds a kernel filter.
     AddKernelFilter(KernelFilterSetting),
-    /// Removes a rule about what the kernel gets.
+    /// Removes a kernel filter.
     DelKernelFilter {
         /// Its name.
         name: String,
     },
-    /// Puts a rule among those that ports let frames in by.
+    /// Adds a filter rule.
     AddRule {
         /// The rule.
         rule: RuleSetting,
-        /// The rule that it comes before; it comes last when not said.
+        /// Name of the rule to insert before. Default: at the end.
         before: Option<String>,
     },
-    /// Changes a rule where it stands: everything about it is as said here from then on.
+    /// Replaces all settings of a rule; its position stays.
     SetRule(RuleSetting),
-    /// Takes a rule out.
+    /// Removes a rule.
     DelRule {
         /// Its name.
         name: String,
     },
-    /// Changes all rules at once; what is not said stays.
+    /// Replaces all rules. Settings that are not given stay unchanged.
     SetRules {
-        /// The rules from then on.
+        /// The new rules.
         rules: Option<Vec<RuleSetting>>,
-        /// What becomes of frames that none of them matches.
+        /// Default action for frames that match no rule.
         default: Option<Action>,
     },
-    /// Says which CPUs forward: threads are made and ended.
+    /// Sets the forwarding CPUs. Threads are started and stopped accordingly.
     SetThreads {
         /// The CPUs.
         forwarding_cpus: CpuList,
@@ -139,10 +139,10 @@ pub enum Change {
 }
 
 impl Settings {
-    /// These settings after a change.
+    /// Returns the settings after a change.
     ///
     /// # Errors
-    /// [`SwitchError::Config`] when what is to be changed or removed is not there.
+    /// [`SwitchError::Config`] if the object to change or to remove does not exist.
     pub fn after(mut self, change: Change) -> Result<Self, SwitchError> {
         self.edit(change)?;
         Ok(self)

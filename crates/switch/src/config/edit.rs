@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What edits of the configuration have in common.
+//! Helpers shared by all configuration edits.
 
 use super::place::{Place, Placed};
 use crate::error::SwitchError;
 
-/// What cannot be done.
+/// Returns the error of an edit that is not possible.
 pub(super) fn wrong(place: &str, what: String) -> SwitchError {
     SwitchError::Config {
         place: place.to_owned(),
@@ -12,12 +12,12 @@ pub(super) fn wrong(place: &str, what: String) -> SwitchError {
     }
 }
 
-/// Nothing has this name.
+/// Returns the error of a name that does not exist.
 pub(super) fn absent(what: &str, name: &str) -> SwitchError {
-    wrong(what, format!("there is no {what} '{name}'"))
+    wrong(what, format!("no such {what}: '{name}'"))
 }
 
-/// A setting of a request.
+/// Wraps a setting of a control request.
 pub(super) fn asked<T>(value: T) -> Placed<T> {
     Placed {
         value,
@@ -25,7 +25,7 @@ pub(super) fn asked<T>(value: T) -> Placed<T> {
     }
 }
 
-/// Takes out what has this name.
+/// Removes the element with a name.
 pub(super) fn remove<T>(
     list: &mut Vec<Placed<T>>,
     what: &str,
@@ -40,7 +40,7 @@ pub(super) fn remove<T>(
     Ok(())
 }
 
-/// Puts a setting in the place of the one of the same name.
+/// Replaces the element with the same name.
 pub(super) fn replace<T>(
     list: &mut [Placed<T>],
     what: &str,

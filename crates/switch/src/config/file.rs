@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The configuration file: TOML, its keys those of the command line.
+//! The configuration file: TOML, with the same keys as the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,7 @@ struct Bridge {
     flooding: Option<FloodingSetting>,
 }
 
-/// Each with where it was written.
+/// Attaches its location in the file to each element.
 fn placed<T>(
     list: Vec<Spanned<T>>,
     key: &'static str,
@@ -105,7 +105,7 @@ impl Settings {
         Self::parse(path, &text)
     }
 
-    /// Reads the text of a TOML file; `path` is for messages.
+    /// Parses the text of a TOML file. `path` appears in messages.
     ///
     /// # Errors
     /// [`SwitchError::Config`] with file, line and key.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a switch is asked to do: [`Settings`] as they were written, in a file or on the command line, and the
-//! [`Plan`] that is made of them once everything in it makes sense.
+//! Switch configuration: [`Settings`] as written in a file or on the command line, and the [`Plan`] that is built from valid settings.
 
 pub mod bridging;
 mod change;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports and cross-connects, added and removed while the switch runs.
+//! Run-time changes of ports and cross-connects.
 
 use quietwire_host::CpuSequence;
 use serde::{Deserialize, Serialize};
@@ -10,23 +10,23 @@ use super::place::Place;
 use super::settings::{CrossConnectSetting, PortSetting, Settings};
 use crate::error::SwitchError;
 
-/// A port to be opened.
+/// A new port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AddPort {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its device URI.
     pub uri: String,
-    /// Receive queues; 1 when not said.
+    /// Receive queues. Default: 1.
     pub rx_queues: Option<u16>,
     /// Transmit queues.
     pub tx_queues: Option<u16>,
-    /// CPUs that its receive queues are mapped to, in turn.
+    /// CPUs that its receive queues are mapped to, round robin.
     pub rx_cpus: Option<CpuSequence>,
-    /// The bridge to put it in.
+    /// The bridge to add it to.
     pub bridge: Option<String>,
-    /// How it behaves there.
+    /// Its bridging settings.
     #[serde(default)]
     pub bridging: BridgingSetting,
 }
@@ -86,7 +86,10 @@ impl Settings {
         let before = pairs.len();
         pairs.retain(|pair| !pair.ports.iter().any(|one| one == port));
         if pairs.len() == before {
-            return Err(wrong("cross-connect", format!("port '{port}' is in none")));
+            return Err(wrong(
+                "cross-connect",
+                format!("port '{port}' is in no cross-connect"),
+            ));
         }
         Ok(())
     }

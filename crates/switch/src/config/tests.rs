@@ -57,7 +57,7 @@ fn message(result: Result<impl fmt::Debug, SwitchError>, fault: Fault) -> String
     error.to_string()
 }
 
-/// Settings as from the command line: a list of ports, then pairs.
+/// Returns settings as from the command line: a list of ports, then pairs.
 fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
     let port = |(name, uri): &(&str, &str)| PortSetting {
         name: (*name).to_owned(),
@@ -206,22 +206,12 @@ fn wrong_cpus_are_named() {
             "4",
             "0",
             "0",
-            "forwarding-cpus: CPU 4 is not online; this machine has 0-3",
+            "forwarding-cpus: CPU 4 is not online (online CPUs: 0-3",
         ),
         ("3", "9", "0", "service-cpus: CPU 9 is not online"),
-        (
-            "3",
-            "0",
-            "2-3",
-            "control-cpus: CPU 3 is a forwarding CPU too",
-        ),
-        (
-            "2-3",
-            "2",
-            "0",
-            "service-cpus: CPU 2 is a forwarding CPU too",
-        ),
-        ("", "0", "0", "forwarding-cpus: no CPU is given"),
+        ("3", "0", "2-3", "control-cpus: CPU 3 is a forwarding CPU"),
+        ("2-3", "2", "0", "service-cpus: CPU 2 is a forwarding CPU"),
+        ("", "0", "0", "forwarding-cpus: the CPU list is empty"),
     ] {
         let settings = Settings {
             forwarding_cpus: Some(forwarding.parse().unwrap()),
@@ -242,26 +232,30 @@ fn what_makes_no_sense_is_named_with_its_option() {
         (
             &TWO,
             &[&["a", "x"]],
-            "--cross-connect: there is no port 'x'; ports are: a, b",
+            "--cross-connect: no such port: 'x' (defined ports: a, b",
         ),
         (
             &[],
             &[&["a", "x"]],
-            "there is no port 'a'; no port is defined",
+            "no such port: 'a' (no ports are defined",
         ),
         (
             &TWO,
             &[&["a", "a"]],
-            "port 'a' is in the cross-connect a,a already",
+            "port 'a' already belongs to the cross-connect a,a",
         ),
         (
             &TWO,
             &[&["a", "b"], &["b", "a"]],
-            "port 'b' is in the cross-connect a,b already",
+            "port 'b' already belongs to the cross-connect a,b",
         ),
-        (&TWO, &[&["a"]], "joins two ports, and 1 were given"),
-        (&[TWO[0], TWO[0]], &[&["a", "b"]], "there are two ports 'a'"),
-        (&twins, &[&["a", "b"]], "are both vhost:/v.sock?role=server"),
+        (&TWO, &[&["a"]], "requires two ports (1 given)"),
+        (&[TWO[0], TWO[0]], &[&["a", "b"]], "duplicate port 'a'"),
+        (
+            &twins,
+            &[&["a", "b"]],
+            "use the same URI vhost:/v.sock?role=server",
+        ),
         (
             &[("a", "memif:/x"), TWO[1]],
             &[&["a", "b"]],
@@ -305,12 +299,12 @@ fn wrong_files_are_named_with_line_and_key() {
         (
             "[\"c\", \"d\"]",
             "[\"c\", \"z\"]",
-            ["line 27, key 'bridge'", "no port 'z'"],
+            ["line 27, key 'bridge'", "no such port: 'z'"],
         ),
         (
             "[\"c\", \"d\"]",
             "[\"c\", \"a\"]",
-            ["line 27, key 'bridge'", "in the cross-connect a,b"],
+            ["line 27, key 'bridge'", "belongs to the cross-connect a,b"],
         ),
         (
             "ageing-s = 20",
@@ -357,10 +351,7 @@ fn queues_are_mapped_in_turn() {
     );
     let error = message(parse(&text).unwrap().plan(&online()), Fault::BadInput);
     assert!(error.contains("line 8, key 'port'"), "{error}");
-    assert!(
-        error.contains("not all among the forwarding CPUs, 3"),
-        "{error}"
-    );
+    assert!(error.contains("must be forwarding CPUs (3)"), "{error}");
     let text = text.replace("forwarding-cpus = \"3\"", "forwarding-cpus = \"2-3\"");
     let plan = parse(&text).unwrap().plan(&online()).unwrap();
     let cpus: Vec<_> = (0..3).map(|queue| plan.ports[0].cpu_of(queue)).collect();
@@ -372,7 +363,10 @@ fn queues_are_mapped_in_turn() {
             .plan(&online()),
         Fault::BadInput,
     );
-    assert!(error.contains("rx-queues has to be 1 to 64"), "{error}");
+    assert!(
+        error.contains("rx-queues is out of range (allowed: 1 to 64)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -412,7 +406,7 @@ fn what_is_written_asks_for_the_same() {
         "uri = \"null:\"\nbridging = { access = 5 }\n",
         1,
     );
-    // Nothing is said of port d's VLANs: it is in all of them.
+    // Port d has no VLAN settings: it is in all VLANs.
     let plan = parse(&mixed).unwrap().plan(&online()).unwrap();
     let Group::Bridge(bridge) = &plan.groups[1] else {
         panic!();
@@ -443,7 +437,11 @@ fn changes_edit_what_was_asked_for() {
     assert_eq!(names(&plan), ["a", "b", "c", "d", "e"]);
     assert_eq!(plan.groups[1].ports(), [2, 3, 4]);
     let plan = after(r#"{"del-port":{"name":"a"}}"#).unwrap();
-    assert_eq!(plan.groups.len(), 1, "the cross-connect went with it");
+    assert_eq!(
+        plan.groups.len(),
+        1,
+        "removing the port did not remove its cross-connect"
+    );
     assert_eq!(plan.idle_ports().collect::<Vec<_>>(), ["b"]);
     let plan = after(r#"{"set-bridge":{"name":"lan","del_ports":["c"],"ageing_s":7}}"#).unwrap();
     let Group::Bridge(lan) = &plan.groups[1] else {
@@ -453,36 +451,36 @@ fn changes_edit_what_was_asked_for() {
     let plan = after(r#"{"set-threads":{"forwarding_cpus":"2-3"}}"#).unwrap();
     assert_eq!(plan.forwarding_cpus.to_string(), "2-3");
     for (change, part) in [
-        (r#"{"del-port":{"name":"x"}}"#, "there is no port 'x'"),
-        (r#"{"del-bridge":{"name":"x"}}"#, "there is no bridge 'x'"),
+        (r#"{"del-port":{"name":"x"}}"#, "no such port: 'x'"),
+        (r#"{"del-bridge":{"name":"x"}}"#, "no such bridge: 'x'"),
         (
             r#"{"del-cross-connect":{"port":"c"}}"#,
-            "port 'c' is in none",
+            "port 'c' is in no cross-connect",
         ),
         (
             r#"{"set-bridge":{"name":"lan","del_ports":["a"]}}"#,
-            "port 'a' is not in it",
+            "port 'a' is not a member",
         ),
         (
             r#"{"set-bridge":{"name":"lan","add_ports":["a"]}}"#,
-            "the request: port 'a' is in the cross-connect a,b already",
+            "the request: port 'a' already belongs to the cross-connect a,b",
         ),
         (
             r#"{"add-port":{"name":"a","uri":"null:"}}"#,
-            "there are two ports 'a'",
+            "duplicate port 'a'",
         ),
         (
             r#"{"add-interface":{"name":"c0","port":"c"}}"#,
-            "the request: port 'c' is in the bridge 'lan' already",
+            "the request: port 'c' already belongs to the bridge 'lan'",
         ),
-        (r#"{"del-vrf":{"name":"blue"}}"#, "there is no VRF 'blue'"),
+        (r#"{"del-vrf":{"name":"blue"}}"#, "no such VRF: 'blue'"),
         (
             r#"{"set-interface":{"name":"c0","port":"c"}}"#,
-            "there is no interface 'c0'",
+            "no such interface: 'c0'",
         ),
         (
             r#"{"set-threads":{"forwarding_cpus":"0"}}"#,
-            "service-cpus: CPU 0 is a forwarding CPU too",
+            "service-cpus: CPU 0 is a forwarding CPU",
         ),
     ] {
         let error = message(after(change), Fault::BadInput);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all forwarding threads have counted at a port, summed up.
+//! Port counters, summed over all forwarding threads.
 
 use super::Engine;
 use crate::bridge_view::{SUMMED, Sums};
@@ -7,7 +7,7 @@ use crate::counters::{Counter, PortCounters, ThreadCounters};
 use crate::report::{PortCounts, PortDrops};
 
 impl Engine {
-    /// What all threads counted at ports of this number since the switch started.
+    /// Returns the counts of all threads at ports with this number since the switch started.
     pub(crate) fn counted(&self, port: u16) -> PortCounts {
         let sum = |counter: fn(&PortCounters) -> &Counter| self.sum(port, counter);
         PortCounts {
@@ -22,7 +22,7 @@ impl Engine {
         }
     }
 
-    /// What is summed up for bridges, of one port.
+    /// Returns the counters of one port that bridges sum.
     pub(crate) fn sums_of(&self, port: u16) -> Sums {
         SUMMED.map(|counter| self.sum(port, counter))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a forwarding thread sleeps until a receive interrupt.
+//! Sleep of a forwarding thread until a receive interrupt.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,12 +11,12 @@ use quietwire_dpdk::{Bell, RxQueue};
 
 use super::input::Input;
 
-/// Longest sleep, ms. Peers that connect, and the end of the switch, do not wake a thread.
+/// Maximum sleep, ms. Connecting peers and the stop flag do not wake a thread.
 const SLEEP_MAX_MS: u8 = 5;
-/// Events that are collected at once. It does not matter which they are: all queues are polled afterwards.
+/// Events collected at once. The thread polls all queues afterwards, so their contents do not matter.
 const EVENTS: usize = 16;
 
-/// What a thread waits for: its queues' interrupts, and its bell.
+/// Wake-up sources of a thread: the interrupts of its queues, and its bell.
 #[derive(Debug)]
 pub(crate) struct Doze {
     epoll: Epoll,
@@ -25,10 +25,10 @@ pub(crate) struct Doze {
 }
 
 impl Doze {
-    /// A thread without queues that is awake.
+    /// Creates the state of an awake thread without queues.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn new() -> io::Result<Self> {
         let doze = Self {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -39,7 +39,7 @@ impl Doze {
         Ok(doze)
     }
 
-    /// What wakes the thread.
+    /// Returns the wake-up event of the thread.
     pub(crate) const fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
@@ -49,17 +49,17 @@ impl Doze {
         self.epoll.add(file, event)
     }
 
-    /// A queue is the thread's from now on. One that it cannot wait for is polled after each sleep.
+    /// Adds a receive queue. A queue without a usable interrupt is polled after each sleep.
     pub(super) fn adopt(&self, rx: &RxQueue) {
         if let Some(Err(error)) = rx.interrupt().map(|file| self.add(file)) {
-            tracing::warn!("a forwarding thread cannot wait for a receive queue: {error}");
+            tracing::warn!("cannot wait for interrupts of a receive queue: {error}");
         }
     }
 
-    /// A queue is the thread's no longer.
+    /// Removes a receive queue.
     pub(super) fn release(&self, rx: &RxQueue) {
         if let Some(Err(error)) = rx.interrupt().map(|file| self.epoll.delete(file)) {
-            tracing::debug!("a forwarding thread did not wait for a receive queue: {error}");
+            tracing::debug!("cannot remove the interrupt of a receive queue: {error}");
         }
     }
 
@@ -67,7 +67,7 @@ impl Doze {
         self.is_armed
     }
 
-    /// Has frames and orders wake the thread from now on. What came before is found by the turn that has to follow.
+    /// Enables wake-up by frames and orders. The caller must poll once more, for frames that arrived before.
     pub(super) fn arm(&mut self, inputs: &mut [Box<Input>]) {
         self.is_armed = true;
         for input in inputs {
@@ -76,7 +76,7 @@ impl Doze {
         self.bell.fall_asleep();
     }
 
-    /// The thread polls again.
+    /// Disables wake-up; the thread polls again.
     pub(super) fn disarm(&mut self, inputs: &mut [Box<Input>]) {
         self.is_armed = false;
         self.bell.wake_up();
@@ -85,7 +85,7 @@ impl Doze {
         }
     }
 
-    /// Sleeps until something wakes the thread, or not for long.
+    /// Sleeps until an event or the maximum sleep time.
     pub(super) fn sleep(&self) {
         let mut events = [EpollEvent::empty(); EVENTS];
         match self
@@ -93,7 +93,7 @@ impl Doze {
             .wait(&mut events, EpollTimeout::from(SLEEP_MAX_MS))
         {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => tracing::debug!("a forwarding thread did not sleep: {error}"),
+            Err(error) => tracing::debug!("a forwarding thread cannot sleep: {error}"),
         }
     }
 }

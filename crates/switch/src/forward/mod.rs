@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop of a forwarding thread: receive a burst, decide, send, count; run to completion.
 //!
-//! On this path there is no lock, no allocation, no system call (other than `sched_yield`, a short sleep or epoll(7) without
-//! frames, when that was asked for) and no loop without a bound. Frames that an output does not take at once are dropped and counted:
-//! waiting for one output would delay all others.
+//! This path has no lock, no allocation, no unbounded loop and no system call, except `sched_yield`, a short sleep or epoll(7) without
+//! frames if the idle strategy requires it. Frames that an output does not accept at once are dropped and counted, because waiting for one
+//! output would delay all others.
 
 mod bridge;
 mod doze;
@@ -42,28 +42,28 @@ pub(crate) use segment::{Cutter, CuttingQueue};
 pub(crate) use stage::{FilteredStage, Stage};
 pub(crate) use worker::Worker;
 
-/// What forwarding threads read of the others.
+/// State shared by all forwarding threads.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Set once, to end all threads.
+    /// Stop flag of all threads.
     pub(crate) stop: Arc<AtomicBool>,
-    /// The coarse clock: seconds since the switch started.
+    /// Coarse clock: seconds since the switch started.
     pub(crate) now_s: AtomicU32,
 }
 
 impl Shared {
-    /// True once the switch is told to end.
+    /// Returns true once the stop flag is set.
     pub(crate) fn is_ending(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// Looks in vain at all queues before the CPU is yielded.
+/// Empty polls of all queues before yielding the CPU.
 const TURNS_BEFORE_YIELD: u32 = 32;
 
-/// Forwards until it is told to stop.
+/// Forwards until the stop flag is set.
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
-    // A thread that was here before may have counted.
+    // An earlier thread on this CPU may have counted.
     let mut polls = worker.counters.polls.get();
     let mut empty_polls = worker.counters.empty_polls.get();
     let mut yields = worker.counters.yields.get();
@@ -92,7 +92,7 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     }
 }
 
-/// Serves each receive queue once; returns how many had nothing, and whether frames were sent for other threads.
+/// Serves each receive queue once. Returns the number of empty queues, and whether frames were sent for other threads.
 #[inline(always)]
 fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     let mut empty = 0;
@@ -142,10 +142,10 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
                 path.bridge(port, bridging);
             }
             Some(Stage::Route(stage)) => path.route_port(port, stage, &mut means),
-            // What rules let in has no rules once more.
+            // The inner stage of accepted frames is never filtered.
             Some(Stage::Drop | Stage::Filtered(_)) => path.drop_all(port),
         }
-        // Whatever a stage has left would be sent a second time.
+        // Frames left by a stage would be sent twice.
         worker.received.free();
         if worker.notes.is_watched() {
             worker.notes.finish();
@@ -164,7 +164,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     (empty, relayed)
 }
 
-/// Sends for the service thread and for other forwarding threads; false when they had nothing.
+/// Sends for the service thread and for other forwarding threads. Returns false if there was nothing to send.
 #[inline(always)]
 fn relay(worker: &mut Worker, shared: &Shared) -> bool {
     let mut relayed = false;

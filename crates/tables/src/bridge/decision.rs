@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is to become of frames, and the counts of it.
+//! Per-frame bridge decisions and their counters.
 
 use quietwire_base::BURST_MAX;
 
@@ -7,31 +7,31 @@ use super::vlans::{Membership, TagAction};
 use crate::drops::{PortDrop, PortDrops};
 use crate::fdb::Learned;
 
-/// A frame that is to go out of several ports: which ones, [`super::BridgeTables::copies`] says.
+/// A frame to flood to several ports. [`super::BridgeTables::copies`] returns the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
     pub(super) set: u32,
     pub(super) membership: Membership,
 }
 
-/// What is to become of a frame.
+/// Bridge decision for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Out of the port with this number, as it is.
+    /// Forward to the port with this number, unchanged.
     Forward(u16),
-    /// Out of the port with this number, after this was done to its tag.
+    /// Forward to the port with this number, after this tag action.
     ForwardTag(u16, TagAction),
-    /// Out of all other ports of the bridge, as it is.
+    /// Flood to all other ports of the bridge, unchanged.
     Flood,
-    /// Out of several ports, which [`super::BridgeTables::copies`] says.
+    /// Flood to the ports that [`super::BridgeTables::copies`] returns.
     FloodSet(Flood),
-    /// To the bridge's own interface with this number, after this was done to its tag.
+    /// Deliver to the bridge's own interface with this number, after this tag action.
     Local(u16, TagAction),
-    /// Nowhere.
+    /// Drop.
     Drop(PortDrop),
 }
 
-/// Decisions on a burst of frames, in their order.
+/// Decisions for a burst of frames, in their order.
 #[derive(Debug)]
 pub struct Decisions {
     list: [Decision; BURST_MAX],
@@ -50,14 +50,14 @@ impl Default for Decisions {
 }
 
 impl Decisions {
-    /// The decisions.
+    /// Returns the decisions.
     #[inline(always)]
     #[must_use]
     pub fn as_slice(&self) -> &[Decision] {
         self.list.get(..self.len).unwrap_or(&[])
     }
 
-    /// The decision on all frames, when it is the same.
+    /// Returns the decision if it is the same for all frames.
     #[inline(always)]
     #[must_use]
     pub fn sole(&self) -> Option<Decision> {
@@ -82,7 +82,7 @@ impl Decisions {
         }
     }
 
-    /// The same as [`Decisions::push`] with the decision that was pushed last.
+    /// Repeats the last decision; equivalent to [`Decisions::push`].
     #[inline(always)]
     pub(super) fn push_again(&mut self, last: Decision) {
         if let Some(place) = self.list.get_mut(self.len) {
@@ -92,27 +92,26 @@ impl Decisions {
     }
 }
 
-/// What happened to the frames of a burst.
+/// Counters of a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Frames flooded.
     pub flooded: u64,
-    /// Frames to the bridge's own interface, floods not counted.
+    /// Frames to the bridge's own interface, excluding floods.
     pub local: u64,
     /// Frames dropped.
     pub dropped: u64,
-    /// The same by reason.
+    /// Dropped frames by reason.
     pub drops: PortDrops,
-    /// Source addresses that were new.
+    /// New source addresses.
     pub learned: u64,
-    /// Source addresses that had been on another port.
+    /// Source addresses that moved from another port.
     pub moved: u64,
-    /// Those of them that have moved more often than they may.
+    /// Moves beyond the flap limit.
     pub flapped: u64,
-    /// Source addresses that were not learned: the table was full, the port was at its limit, or the address has a static
-    /// entry on another port.
+    /// Source addresses not learned: table full, port at its limit, or a static entry on another port.
     pub not_learned: u64,
-    /// Those of them that have a static entry on another port.
+    /// Source addresses not learned because of a static entry on another port.
     pub static_elsewhere: u64,
 }
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The learning bridge: which port a frame goes to (IEEE 802.1Q, sections 8.6 and 8.7).
+//! The learning bridge: selects the output port of a frame (IEEE 802.1Q, sections 8.6 and 8.7).
 //!
-//! [`decide`] takes a burst of frames as bytes and gives one decision each. It knows no packet buffers and no
-//! ports beyond their numbers, so that it can be tested with any bytes and without DPDK being started.
-//! [`decide_with`] does the same for bridges with VLANs, limits, split-horizon groups or interfaces of their own:
-//! [`Settings`] say what a bridge is to be like, [`BridgeTables`] are made of them for forwarding threads to read.
+//! [`decide`] takes a burst of frames as bytes and returns one decision each. It uses no packet buffers, and knows ports by number only, so
+//! that tests can call it with any bytes and without DPDK. [`decide_with`] does the same for bridges with VLANs, limits, split-horizon
+//! groups or interfaces of their own. [`Settings`] describe such a bridge; [`BridgeTables`] are built from them for forwarding threads.
 //!
-//! The order of things, and where it is written (IEEE 802.1Q): the port's kind of frames (6.9), the frame's VLAN
-//! (6.9.1), ingress filtering (8.6.2), reserved addresses (8.6.3, table 8-1), learning (8.7), the bridge's own address
-//! (8.13), forwarding by the filtering database (8.6.3, 8.8), egress filtering (8.6.4), tags on the way out (6.9.2).
-//! Frames that are dropped up to and with the reserved addresses teach nothing.
+//! Order of processing and its source (IEEE 802.1Q): the port's acceptable frame types (6.9), the frame's VLAN (6.9.1), ingress filtering
+//! (8.6.2), reserved addresses (8.6.3, table 8-1), learning (8.7), the bridge's own address (8.13), forwarding by the filtering database
+//! (8.6.3, 8.8), egress filtering (8.6.4), egress tagging (6.9.2). Frames dropped by a step up to the reserved addresses are not learned
+//! from.
 //!
-//! An address that has a static entry is not learned anywhere else (8.8.1, 8.8.3); a frame with such a source
-//! address on another port is forwarded all the same, as 8.6 does not filter by source, and counted.
+//! An address with a static entry is not learned on any other port (8.8.1, 8.8.3). A frame with such a source address on another port is
+//! counted and still forwarded, because 8.6 does not filter by source.
 
 mod addresses;
 mod decision;
@@ -46,12 +45,12 @@ pub use storm::{Kind, Storm};
 pub use tables::{BridgeTables, Copy, Ingress};
 pub use vlans::{Egress, Membership, TagAction, TagType, VlanSet, VlanSetError};
 
-/// The time, as it is known without asking anybody.
+/// The current time, obtained without a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// Seconds of the coarse clock, for ageing.
     pub now_s: u32,
-    /// Ticks of the clock that [`Storm::new`] was told of, for limits.
+    /// Ticks of the clock passed to [`Storm::new`], for storm limits.
     pub ticks: u64,
 }
 
@@ -63,8 +62,8 @@ struct Classified {
     hashes: Hashes,
 }
 
-/// Decides on a burst (at most [`BURST_MAX`] frames; what is beyond is not looked at) that came in at `from`, and learns
-/// its source addresses. `storm` is what is left of that port's limits. `decisions` is overwritten.
+/// Decides on a burst received from `from` and learns its source addresses. Frames beyond [`BURST_MAX`] are ignored. `storm` is the
+/// remaining storm budget of the port. `decisions` is overwritten.
 ///
 /// In a plain bridge ([`BridgeTables::is_plain`]) this is [`decide`].
 #[inline]
@@ -161,7 +160,7 @@ impl Stage<'_> {
             return Err(PortDrop::ReservedAddress);
         }
         let vlan = self.tables.vlan(membership.vlan());
-        // A frame of our own that comes back teaches nothing.
+        // A looped frame of our own is not learned from.
         if self.input.learns && addresses.has_station() && addresses.source != vlan.address {
             self.learn(frame.hashes.source)?;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same bridge, slow and obvious: what [`super::decide_with`] is compared with.
+//! Reference bridge, slow and obvious, that [`super::decide_with`] is compared with.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,25 +11,25 @@ use super::{
 };
 use crate::drops::PortDrop;
 
-/// Where a frame leaves the bridge.
+/// Exit of a frame from the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// By the port with this number.
+    /// The port with this number.
     Port(u16),
-    /// To the bridge's own interface with this number.
+    /// The bridge's own interface with this number.
     Interface(u16),
 }
 
-/// What becomes of a frame.
+/// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is dropped.
+    /// Dropped.
     Dropped(PortDrop),
-    /// It leaves, perhaps more than once, perhaps nowhere, with these octets.
+    /// Leaves with these octets, through any number of exits.
     Leaves(BTreeMap<Exit, Vec<u8>>),
 }
 
-/// Octets of both addresses, behind which a tag stands.
+/// Length of both addresses; a tag follows them.
 const ADDRESSES: usize = 12;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ struct Known {
 /// A frame without the tag of its VLAN.
 struct Inner {
     vlan: Option<VlanId>,
-    /// Priority and drop eligible bits of the tag that it came with.
+    /// Priority and drop eligible bits of its tag on arrival.
     priority: u16,
     octets: Vec<u8>,
 }
@@ -54,7 +54,7 @@ struct Tokens {
     last_ticks: u64,
 }
 
-/// A bridge by the book, frame by frame.
+/// A bridge that follows the standard frame by frame.
 #[derive(Debug)]
 pub struct ReferenceBridge {
     settings: Settings,
@@ -63,13 +63,13 @@ pub struct ReferenceBridge {
     ticks_per_s: u64,
     known: HashMap<(Option<VlanId>, MacAddress), Known>,
     tokens: HashMap<(u16, usize), Tokens>,
-    /// What happened, but for [`Tally::flapped`].
+    /// Counters, except [`Tally::flapped`].
     pub tally: Tally,
 }
 
 impl ReferenceBridge {
-    /// A bridge that knows nobody, with room for `entries_max` addresses, each forgotten `ageing_s` seconds after it was
-    /// last seen; its limits are filled by a clock of `ticks_per_s` that began at 0.
+    /// Creates a bridge for `entries_max` addresses with an ageing time of `ageing_s` seconds. A clock of `ticks_per_s` that began at 0
+    /// fills its limits.
     #[must_use]
     pub fn new(settings: Settings, entries_max: u32, ageing_s: u32, ticks_per_s: u64) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl ReferenceBridge {
         self.known.remove(&(vlan, address));
     }
 
-    /// Sets a static entry; false when there is no room.
+    /// Sets a static entry. Returns false if there is no room.
     pub fn set_static(&mut self, vlan: Option<VlanId>, address: MacAddress, port: u16) -> bool {
         let room = self.known.contains_key(&(vlan, address)) || self.known.len() < self.entries_max;
         if room {
@@ -102,7 +102,7 @@ impl ReferenceBridge {
         room
     }
 
-    /// Forgets what was learned on a port, or anywhere.
+    /// Forgets addresses learned on a port, or on any port.
     pub fn flush(&mut self, port: Option<u16>, vlan: Option<VlanId>) {
         self.known.retain(|(in_vlan, _), known| {
             let taken =
@@ -111,14 +111,14 @@ impl ReferenceBridge {
         });
     }
 
-    /// Forgets what has aged; has to be called whenever time has passed.
+    /// Forgets aged addresses. Must be called whenever time has passed.
     pub fn sweep(&mut self, now_s: u32) {
         let ageing_s = self.ageing_s;
         self.known
             .retain(|_, known| known.is_static || now_s - known.seen_s <= ageing_s);
     }
 
-    /// Number of addresses known.
+    /// Returns the number of addresses known.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.known.len()
@@ -197,7 +197,7 @@ impl ReferenceBridge {
             .find(|port| port.number == number)
     }
 
-    /// The port that a frame came in by; none when it came from an interface.
+    /// Returns the ingress port; `None` if the frame is from an interface.
     fn input(&self, from: Ingress) -> Result<Option<BridgePort>, PortDrop> {
         match from {
             Ingress::Port(number) => self.port(number).cloned().map(Some),
@@ -216,7 +216,7 @@ impl ReferenceBridge {
         interfaces.find(|interface| interface.vlan == vlan).copied()
     }
 
-    /// IEEE 802.1Q, sections 6.9, 6.9.1 and 8.6.2.
+    /// Determines the VLAN (IEEE 802.1Q, sections 6.9, 6.9.1 and 8.6.2).
     fn classify(
         &self,
         from: Ingress,
@@ -268,7 +268,7 @@ impl ReferenceBridge {
         })
     }
 
-    /// IEEE 802.1Q, section 8.7.
+    /// Learns the source address (IEEE 802.1Q, section 8.7).
     fn learn(
         &mut self,
         port: &BridgePort,
@@ -408,7 +408,7 @@ fn is_member(port: &BridgePort, vlan: VlanId) -> bool {
     }
 }
 
-/// The frame as it leaves a port, if the port is in its VLAN (IEEE 802.1Q, sections 8.6.4 and 6.9.2).
+/// Returns the frame as it leaves a port, if the port is in its VLAN (IEEE 802.1Q, sections 8.6.4 and 6.9.2).
 fn leaving(port: &BridgePort, inner: &Inner) -> Option<Vec<u8>> {
     let Some(vlan) = inner.vlan else {
         return Some(inner.octets.clone());
@@ -433,7 +433,7 @@ fn with_tag(octets: &[u8], tpid: EtherType, tci: u16) -> Vec<u8> {
     [addresses, &tag, rest].concat()
 }
 
-/// Does with a frame what was decided: for tests, and an example of how it is meant.
+/// Executes a decision: for tests, and as an example.
 #[must_use]
 pub fn carry_out(decision: Decision, tables: &BridgeTables, from: Ingress, frame: &[u8]) -> Fate {
     let leaves = match decision {
@@ -457,7 +457,7 @@ pub fn carry_out(decision: Decision, tables: &BridgeTables, from: Ingress, frame
     Fate::Leaves(leaves)
 }
 
-/// A frame after something was done to its tag.
+/// Returns a frame after a tag action.
 fn act(action: TagAction, frame: &[u8]) -> Vec<u8> {
     let without = || [&frame[..ADDRESSES], &frame[ADDRESSES + 4..]].concat();
     match action {

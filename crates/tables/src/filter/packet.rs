@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets a rule means: one type for files, the command line, reports and what forwarding threads compare.
+//! Packet match of a rule: one type for files, the command line, reports and the comparison in forwarding threads.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,14 +7,14 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// Names that are taken and given for ethertypes; others are numbers.
+/// Known EtherType names; others are numbers.
 const ETHERTYPES: [(&str, u16); 4] = [
     ("ipv4", 0x0800),
     ("arp", 0x0806),
     ("ipv6", 0x86dd),
     ("lldp", 0x88cc),
 ];
-/// The same for protocols (IANA, Assigned Internet Protocol Numbers).
+/// Known IP protocol names (IANA, Assigned Internet Protocol Numbers); others are numbers.
 const PROTOCOLS: [(&str, u8); 14] = [
     ("icmp", 1),
     ("igmp", 2),
@@ -32,17 +32,17 @@ const PROTOCOLS: [(&str, u8); 14] = [
     ("udplite", 136),
 ];
 
-/// What a frame carries: `lldp`, or a number like `0x88cc`.
+/// EtherType: a name like `lldp`, or a number like `0x88cc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EtherType(pub u16);
 
-/// What an IP packet carries: `tcp`, or a number.
+/// IP protocol: a name like `tcp`, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Protocol(pub u8);
 
-/// Ports: one, or the first and the last as `5000-5010`.
+/// Port range: one port, or first and last like `5000-5010`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Ports {
@@ -64,7 +64,7 @@ impl FromStr for EtherType {
             (Some((_, number)), _) => Ok(Self(*number)),
             (None, Some(Ok(number))) if number >= 0x600 => Ok(Self(number)),
             _ => Err(format!(
-                "'{text}' is not an ethertype; write ipv4, ipv6, arp, lldp, or a number from 0x0600 to 0xffff"
+                "'{text}' is not an ethertype (use ipv4, ipv6, arp, lldp, or a number from 0x0600 to 0xffff)"
             )),
         }
     }
@@ -90,7 +90,7 @@ impl FromStr for Protocol {
             (None, Err(_)) => {
                 let names: Vec<&str> = PROTOCOLS.iter().map(|(name, _)| *name).collect();
                 Err(format!(
-                    "'{text}' is not a protocol of IP; write {}, or a number up to 255",
+                    "'{text}' is not an IP protocol (use {}, or a number up to 255)",
                     names.join(", ")
                 ))
             }
@@ -108,7 +108,7 @@ impl fmt::Display for Protocol {
 }
 
 impl Protocol {
-    /// Whether source and destination port come first in what it carries.
+    /// Returns true if the protocol begins with source and destination port.
     const fn has_ports(self) -> bool {
         matches!(self.0, 6 | 17 | 33 | 132 | 136)
     }
@@ -122,7 +122,7 @@ impl FromStr for Ports {
         match (first.parse(), last.parse()) {
             (Ok(first), Ok(last)) if first <= last => Ok(Self { first, last }),
             _ => Err(format!(
-                "'{text}' is no port and no range of ports; write one like 179, or the first and the last like 5000-5010"
+                "'{text}' is not a port or a range of ports (examples: 179, 5000-5010)"
             )),
         }
     }
@@ -158,37 +158,37 @@ macro_rules! as_text {
 }
 as_text!(EtherType, Protocol, Ports);
 
-/// What a rule asks of a packet; what is not named may be anything. No fragment but the first has ports. In files the keys are
-/// in kebab case; reports have them in snake case ([`in_snake_case`]).
+/// Packet match. Fields that are not set match everything. Only the first fragment has ports. In files the keys are in kebab case; reports
+/// have them in snake case ([`in_snake_case`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PacketMatch {
-    /// What the frame carries, behind its tags.
+    /// EtherType behind the tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<EtherType>,
-    /// What the IP packet carries, behind extension headers too.
+    /// IP protocol, behind extension headers too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
-    /// Where the packet is from.
+    /// Source prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<IpNet>,
-    /// Where it is to go.
+    /// Destination prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<IpNet>,
-    /// Its source port.
+    /// Source port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_port: Option<Ports>,
-    /// Its destination port.
+    /// Destination port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<Ports>,
 }
 
-/// The form of [`PacketMatch`] in reports: keys in snake case, and `null` for what may be anything.
+/// Form of [`PacketMatch`] in reports: keys in snake case, and `null` for unset fields.
 pub mod in_snake_case {
     use super::{Deserialize, EtherType, IpNet, PacketMatch, Ports, Protocol, Serialize};
     use serde::{Deserializer, Serializer};
 
-    // The compiler compares it with the fields of [`PacketMatch`].
+    // The compiler checks it against the fields of [`PacketMatch`].
     #[derive(Serialize, Deserialize)]
     #[serde(remote = "PacketMatch")]
     struct Report {
@@ -200,7 +200,7 @@ pub mod in_snake_case {
         destination_port: Option<Ports>,
     }
 
-    /// Writes a match.
+    /// Serialises a match.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -211,7 +211,7 @@ pub mod in_snake_case {
         Report::serialize(packet, serializer)
     }
 
-    /// Reads a match.
+    /// Deserialises a match.
     ///
     /// # Errors
     /// Those of the deserializer.
@@ -223,13 +223,13 @@ pub mod in_snake_case {
 }
 
 impl PacketMatch {
-    /// Returns true if every packet is meant.
+    /// Returns true if the match accepts every packet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns what is asked, as the options and values of the command line.
+    /// Returns the set fields as command-line options and values.
     #[must_use]
     pub fn words(&self) -> Vec<(&'static str, String)> {
         let prefix = |prefix: Option<IpNet>| prefix.map(|prefix| prefix.to_string());
@@ -247,34 +247,40 @@ impl PacketMatch {
         said.collect()
     }
 
-    /// Sees whether there are packets that are as is said.
+    /// Checks that some packet can match.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason why no packet can match.
     pub fn check(&self) -> Result<(), String> {
         let prefixes = [self.source, self.destination];
         let has_ports = self.source_port.is_some() || self.destination_port.is_some();
         let is_about_ip = self.protocol.is_some() || prefixes != [None, None];
         if has_ports && !self.protocol.is_some_and(Protocol::has_ports) {
-            return Err("only tcp, udp, dccp, sctp and udplite have ports; say which".to_owned());
+            return Err(
+                "ports require protocol tcp, udp, dccp, sctp or udplite (set the protocol)"
+                    .to_owned(),
+            );
         }
         if let [Some(source), Some(destination)] = prefixes
             && source.addr().is_ipv4() != destination.addr().is_ipv4()
         {
             return Err(format!(
-                "no packet goes from {source} to {destination}: they are of two versions of IP"
+                "source {source} and destination {destination} have different IP versions"
             ));
         }
         match self.ethertype {
             Some(EtherType(ethertype @ (0x0800 | 0x86dd))) => {
                 let other = |prefix: &IpNet| prefix.addr().is_ipv4() != (ethertype == 0x0800);
                 match prefixes.iter().flatten().find(|prefix| other(prefix)) {
-                    Some(prefix) => Err(format!("{prefix} is not of {}", EtherType(ethertype))),
+                    Some(prefix) => Err(format!(
+                        "{prefix} does not match ethertype {}",
+                        EtherType(ethertype)
+                    )),
                     None => Ok(()),
                 }
             }
             Some(ethertype) if is_about_ip => Err(format!(
-                "frames of ethertype {ethertype} carry no IP; say either that or a protocol and prefixes"
+                "frames of ethertype {ethertype} carry no IP (set either the ethertype, or protocol and prefixes)"
             )),
             _ => Ok(()),
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same decisions, found in the slow and obvious way: octet by octet, prefix by prefix.
+//! Reference implementation of the rules, slow and obvious: octet by octet, prefix by prefix.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -135,7 +135,7 @@ impl Packet {
     }
 }
 
-/// What becomes of a frame by these rules.
+/// Returns the action of these rules for a frame.
 pub(super) fn judge(rules: &[Rule], default: Action, frame: &[u8]) -> Verdict {
     if frame.len() < 14 {
         return Verdict::Short;

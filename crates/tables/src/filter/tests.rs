@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules of ports against the obvious implementation, for sound frames and for any octets.
+//! Port rules compared with the reference implementation, for valid frames and for any octets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         .prop_map(
             |(vlan, ethertype, protocol, source, destination, from, to, action)| {
                 let asked = PacketMatch {
-                    // What the plan refuses otherwise.
+                    // Combinations that the plan refuses.
                     ethertype: ethertype
                         .filter(|_| source.is_none() && destination.is_none())
                         .map(EtherType),
@@ -68,7 +68,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         )
 }
 
-/// What an IP packet carries: its protocol and its octets.
+/// Payload of an IP packet: its protocol and its octets.
 fn carried() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let protocol =
         prop_oneof![4 => Just(17u8), 4 => Just(6), 1 => Just(1), 1 => Just(58), 1 => Just(132)];
@@ -134,7 +134,7 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Frames with up to three tags, whole or cut off somewhere, now and then with an octet that is another.
+/// Frames with up to three tags, complete or truncated, sometimes with a changed octet.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let content = prop_oneof![
         4 => ipv4().prop_map(|ip| (0x0800u16, ip)),
@@ -169,7 +169,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The real thing: what became of each frame, how many do not go on, and what each rule and the default counted.
+/// Result of the real implementation: verdict of each frame, number of dropped frames, and the counts of each rule and of the default.
 fn judged(
     rules: &[Rule],
     default: Action,
@@ -269,7 +269,7 @@ fn the_first_rule_that_matches_decides() {
         ]
     );
     assert_eq!((dropped, counts, unmatched), (1, vec![1, 1, 1], 0));
-    // As many rules as there can be; more are left out.
+    // The maximum number of rules; further ones are ignored.
     let many = vec![
         (
             None,

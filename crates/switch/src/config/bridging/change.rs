@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bridges, how ports behave in them, and static entries, changed while the switch runs.
+//! Run-time changes of bridges, bridging settings of ports, and static entries.
 
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::config::place::Place;
 use crate::config::settings::{BridgeSetting, Settings};
 use crate::error::SwitchError;
 
-/// A bridge to be made.
+/// A new bridge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddBridge {
@@ -19,27 +19,27 @@ pub struct AddBridge {
     /// Names of its ports.
     #[serde(default)]
     pub ports: Vec<String>,
-    /// Addresses that it can learn.
+    /// Maximum number of addresses.
     pub max_entries: Option<u32>,
-    /// Seconds after which an address is forgotten.
+    /// Ageing time, seconds.
     pub ageing_s: Option<u32>,
 }
 
-/// What is to change about a bridge.
+/// Changes of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetBridge {
     /// Its name.
     pub name: String,
-    /// Ports to put in.
+    /// Names of ports to add.
     #[serde(default)]
     pub add_ports: Vec<String>,
-    /// Ports to take out.
+    /// Names of ports to remove.
     #[serde(default)]
     pub del_ports: Vec<String>,
-    /// Addresses that it can learn. With another number the addresses are learned anew.
+    /// New maximum number of addresses. A changed value flushes all learned addresses.
     pub max_entries: Option<u32>,
-    /// Seconds after which an address is forgotten. With another number the addresses are learned anew.
+    /// New ageing time, seconds. A changed value flushes all learned addresses.
     pub ageing_s: Option<u32>,
 }
 
@@ -87,7 +87,7 @@ impl Settings {
             if bridge.ports.len() == before {
                 return Err(wrong(
                     &format!("bridge '{name}'"),
-                    format!("port '{port}' is not in it"),
+                    format!("port '{port}' is not a member"),
                 ));
             }
         }
@@ -163,13 +163,13 @@ impl Settings {
         if statics.len() == before {
             return Err(wrong(
                 "fdb",
-                format!("bridge '{bridge}' has no static entry {mac} there"),
+                format!("bridge '{bridge}' has no static entry {mac} in this VLAN"),
             ));
         }
         Ok(())
     }
 
-    /// A port that is removed leaves its bridge, and its static entries go.
+    /// Removes a port from its bridge, and removes its static entries.
     pub(in crate::config) fn forget_port_in_bridges(&mut self, name: &str) {
         for bridge in self.bridges.get_or_insert_default() {
             bridge.ports.retain(|port| port != name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a port behaves in its bridge, as it is asked for: VLANs, learning, flooding, limits.
+//! Bridging settings of a port: VLANs, learning, flooding, limits.
 
 mod change;
 
@@ -23,34 +23,34 @@ pub enum TagSetting {
     Service,
 }
 
-/// What becomes of frames whose source address is over a port's limit.
+/// Action for frames whose source address exceeds the learning limit of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverLimitSetting {
-    /// They are forwarded, and their source is not learned.
+    /// Forward the frame without learning its source address.
     #[default]
     Forward,
-    /// They are dropped.
+    /// Drop the frame.
     Drop,
 }
 
-/// What is flooded, by kind; what is not said is.
+/// Flooding by kind of frame. Default: every kind is flooded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FloodingSetting {
-    /// Frames to a station that is not known.
+    /// Unicast frames to unknown destinations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_unicast: Option<bool>,
-    /// Frames to all stations.
+    /// Broadcast frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<bool>,
-    /// Frames to a group of stations.
+    /// Multicast frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast: Option<bool>,
 }
 
 impl FloodingSetting {
-    /// As the bridge takes it.
+    /// Converts to the bridge's type.
     #[must_use]
     pub fn flooding(&self) -> Flooding {
         Flooding {
@@ -69,17 +69,17 @@ impl FloodingSetting {
     }
 }
 
-/// Frames to be flooded that a port may bring in, by kind; no limit where none is given.
+/// Storm limits of a port, by kind of frame. Default: no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct StormSetting {
-    /// To stations that are not known, frames per second.
+    /// Unicast frames to unknown destinations, frames per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_unicast_pps: Option<u32>,
-    /// To all stations, frames per second.
+    /// Broadcast frames, frames per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast_pps: Option<u32>,
-    /// To groups of stations, frames per second.
+    /// Multicast frames, frames per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast_pps: Option<u32>,
 }
@@ -94,45 +94,45 @@ impl StormSetting {
     }
 }
 
-/// How a port behaves in its bridge. Of `access`, `trunk` with `native`, and `tunnel`, one kind; none of them: the port
-/// knows no VLANs.
+/// Bridging settings of a port. `access`, `trunk` (with `native`) and `tunnel` exclude each other. Without any of them the port is not
+/// VLAN-aware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BridgingSetting {
-    /// The one VLAN of the port, whose frames have no tag.
+    /// VLAN of an access port. Its frames are untagged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<VlanId>,
-    /// VLANs of the port, whose frames have tags: `1,5,10-12` or `all`.
+    /// Tagged VLANs of a trunk: `1,5,10-12` or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trunk: Option<String>,
-    /// Of a trunk: the VLAN of frames without a tag.
+    /// VLAN of untagged frames on a trunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native: Option<VlanId>,
-    /// Of a trunk: further VLANs whose frames leave without a tag.
+    /// Additional VLANs of a trunk whose frames leave untagged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub untagged: Option<String>,
-    /// The VLAN of all frames of the port, whose own tags are payload (QinQ).
+    /// VLAN of all frames of a tunnel port. Existing tags are payload (QinQ).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<VlanId>,
-    /// Type of the tags of a trunk, or of those that a tunnel's frames get; customers' when not said.
+    /// Tag type of a trunk, or of the outer tags of a tunnel. Default: customer tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<TagSetting>,
-    /// Whether source addresses are learned; they are when not said.
+    /// Whether source addresses are learned. Default: true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<bool>,
-    /// Most addresses learned at a time.
+    /// Maximum number of learned addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning_limit: Option<u32>,
-    /// What becomes of frames over that.
+    /// Action for frames beyond the learning limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_limit: Option<OverLimitSetting>,
-    /// Ports of one such group do not forward to each other.
+    /// Split-horizon group: ports of one group do not forward to each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_horizon: Option<u16>,
-    /// What is flooded out of the port.
+    /// Kinds of frames flooded to this port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flooding: Option<FloodingSetting>,
-    /// Most frames that the port may bring to be flooded.
+    /// Storm limits for frames received on this port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storm: Option<StormSetting>,
 }
@@ -153,10 +153,10 @@ pub struct StaticSetting {
 }
 
 impl BridgingSetting {
-    /// As the bridge takes it; `number` is the port's.
+    /// Converts to the bridge's type. `number` is the number of the port.
     ///
     /// # Errors
-    /// What contradicts itself, in words.
+    /// A message that describes contradicting settings.
     pub fn port(&self, number: u16) -> Result<BridgePort, String> {
         let storm = self.storm.clone().unwrap_or_default();
         Ok(BridgePort {
@@ -182,9 +182,7 @@ impl BridgingSetting {
         let is_trunk = self.trunk.is_some() || self.native.is_some() || self.untagged.is_some();
         let kinds = [self.access.is_some(), is_trunk, self.tunnel.is_some()];
         if kinds.iter().filter(|kind| **kind).count() > 1 {
-            return Err(
-                "it is one of access, trunk and tunnel, and more than one is said".to_owned(),
-            );
+            return Err("access, trunk and tunnel exclude each other (set one of them)".to_owned());
         }
         let tag = match self.tag.unwrap_or_default() {
             TagSetting::Customer => TagType::Customer,
@@ -202,25 +200,28 @@ impl BridgingSetting {
                 tag,
             }))
         } else if self.tag.is_some() {
-            return Err("tag is about trunks and tunnels, and it is neither".to_owned());
+            return Err(
+                "tag applies only to trunks and tunnels (set trunk or tunnel, or remove tag)"
+                    .to_owned(),
+            );
         } else {
             PortVlans::Transparent
         })
     }
 
-    /// Puts VLANs into the trunk that this is, or becomes when nothing is said of VLANs yet.
+    /// Adds VLANs to the trunk. A port without VLAN settings becomes a trunk.
     ///
     /// # Errors
-    /// What does not go together, in words.
+    /// A message that describes contradicting settings.
     pub fn add_vlans(&mut self, vlans: &str, untagged: bool, native: bool) -> Result<(), String> {
         if self.access.is_some() || self.tunnel.is_some() {
-            return Err("it is no trunk; `set port` makes it one".to_owned());
+            return Err("it is not a trunk (use `set port` to make it one)".to_owned());
         }
         let more = parse_set(Some(vlans))?;
         if native {
             let mut all = more.iter();
             let (Some(one), None) = (all.next(), all.next()) else {
-                return Err("frames without a tag are of one VLAN".to_owned());
+                return Err("the native VLAN must be a single VLAN".to_owned());
             };
             self.native = Some(one);
         }
@@ -236,10 +237,10 @@ impl BridgingSetting {
         Ok(())
     }
 
-    /// Takes VLANs out of the trunk that this is.
+    /// Removes VLANs from the trunk.
     ///
     /// # Errors
-    /// What is not there to be taken out, in words.
+    /// A message that names the VLAN that is not in the trunk.
     pub fn del_vlans(&mut self, vlans: &str) -> Result<(), String> {
         let fewer = parse_set(Some(vlans))?;
         let allowed = parse_set(self.trunk.as_deref())?;
@@ -265,13 +266,13 @@ impl BridgingSetting {
         Ok(())
     }
 
-    /// A trunk without VLANs stays one: it takes no frames.
+    /// Sets the VLANs of a trunk. A trunk without VLANs stays a trunk and accepts no frames.
     fn set_trunk(&mut self, allowed: &VlanSet, untagged: &VlanSet) {
         self.trunk = Some(allowed.to_string());
         self.untagged = (!untagged.is_empty()).then(|| untagged.to_string());
     }
 
-    /// These settings, and those of `other` that these do not say. What says which VLANs replaces all that says so.
+    /// Returns these settings, completed by `other`. The VLAN settings are replaced as a whole.
     #[must_use]
     pub fn over(self, other: Self) -> Self {
         let says_vlans = self.access.is_some()
@@ -301,7 +302,7 @@ impl BridgingSetting {
     }
 }
 
-/// Returns what either says; what both say, by `over`.
+/// Merges two optional settings with `over` if both are set; otherwise returns the one that is set.
 fn merged<T>(one: Option<T>, other: Option<T>, over: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(over(one, other)),
@@ -354,11 +355,11 @@ mod tests {
     #[test]
     fn contradictions_are_named() {
         for (text, part) in [
-            ("access = 7\ntunnel = 7", "one of access, trunk and tunnel"),
-            ("access = 7\nnative = 7", "one of access, trunk and tunnel"),
+            ("access = 7\ntunnel = 7", "access, trunk and tunnel exclude"),
+            ("access = 7\nnative = 7", "access, trunk and tunnel exclude"),
             ("trunk = '9-5'", "'9-5'"),
             ("access = 7\ntag = 'service'", ""),
-            ("tag = 'service'", "it is neither"),
+            ("tag = 'service'", "only to trunks and tunnels"),
         ] {
             match vlans(text) {
                 Err(error) => assert!(error.contains(part), "{error}"),
@@ -394,7 +395,7 @@ mod tests {
             access
                 .add_vlans("5", false, false)
                 .unwrap_err()
-                .contains("no trunk")
+                .contains("not a trunk")
         );
     }
 

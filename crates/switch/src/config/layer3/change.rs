@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! VRFs, interfaces of the router and what the kernel gets, changed while the switch runs.
+//! Run-time changes of VRFs, router interfaces and kernel filters.
 
 use super::{InterfaceSetting, VRF_MAIN, VrfSetting};
 use crate::config::edit::{absent, asked, remove, replace};
@@ -22,7 +22,7 @@ impl Settings {
         let vrfs = self.vrfs.get_or_insert_default();
         match vrfs.iter_mut().find(|one| one.value.name == value.name) {
             Some(vrf) => *vrf = asked(value),
-            // It is there without having been named.
+            // The main VRF exists even if the configuration does not name it.
             None if value.name == VRF_MAIN => vrfs.push(asked(value)),
             None => return Err(absent("VRF", &value.name)),
         }
@@ -50,7 +50,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Interfaces on a port go with it.
+    /// Removes the interfaces on a port.
     pub(in crate::config) fn forget_interfaces_of(&mut self, port: &str) {
         let interfaces = self.interfaces.get_or_insert_default();
         let is_on_port = |interface: &mut Placed<InterfaceSetting>| {
@@ -72,7 +72,7 @@ impl Settings {
         remove(filters, "kernel filter", name, |filter| &filter.name)
     }
 
-    /// Rules about interfaces go with them.
+    /// Removes the kernel filters of interfaces.
     fn forget_filters(&mut self, interfaces: &[String]) {
         if let Some(filters) = &mut self.kernel_filters {
             filters.retain(|filter| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules about which frames ports let in, changed while the switch runs.
+//! Run-time changes of filter rules.
 
 use super::{Action, RuleSetting};
 use crate::config::edit::{absent, asked, remove, replace};
@@ -45,7 +45,7 @@ impl Settings {
         self.rule_default = default.or(self.rule_default);
     }
 
-    /// Rules about ports and bridges go with them.
+    /// Removes the rules of a port or bridge that is removed.
     pub(in crate::config) fn forget_rules(&mut self, is_about: impl Fn(&RuleSetting) -> bool) {
         if let Some(rules) = &mut self.rules {
             rules.retain(|rule| !is_about(&rule.value));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file of rules of its own.
+//! Separate file of filter rules.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::config::place::{Place, Placed, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
-/// A file of rules: `[[rule]]`, and `rule-default`.
+/// The file format: `[[rule]]`, and `rule-default`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct File {
@@ -21,12 +21,12 @@ struct File {
     rule: Vec<Spanned<RuleSetting>>,
 }
 
-/// What a file of rules says.
+/// Contents of a file of filter rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleFile {
     /// The rules, each with its line.
     pub rules: Vec<Placed<RuleSetting>>,
-    /// What becomes of the other frames, where it says so.
+    /// Default action for frames that match no rule, if set.
     pub default: Option<Action>,
 }
 
@@ -43,7 +43,7 @@ impl RuleFile {
         Self::parse(path, &text)
     }
 
-    /// Reads the text of such a file; `path` is for messages.
+    /// Parses the text of a file of filter rules. `path` appears in messages.
     ///
     /// # Errors
     /// [`SwitchError::Config`] with file, line and key.
@@ -63,7 +63,7 @@ impl RuleFile {
         })
     }
 
-    /// As settings, which say nothing else.
+    /// Converts to [`Settings`] without any other setting.
     #[must_use]
     pub fn settings(self) -> Settings {
         Settings {

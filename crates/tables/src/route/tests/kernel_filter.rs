@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules about what the kernel gets, compared with rules that are read one by one by another library.
+//! Kernel filters compared with rules evaluated one by one on headers parsed by another library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ fn ports((first, last): (u16, u16)) -> Ports {
     Ports { first, last }
 }
 
-/// What the obvious reader says of a frame: version of IP, addresses, protocol, ports.
+/// Fields of a frame from the reference parser: IP version, addresses, protocol, ports.
 struct Packet {
     addresses: Option<(IpAddr, IpAddr)>,
     protocol: Option<u8>,
@@ -89,7 +89,7 @@ impl Packet {
     }
 }
 
-/// What rules leave alone.
+/// Decisions that rules do not override.
 fn is_closed(decision: Decision) -> bool {
     match decision {
         Decision::Punt(Punt::Arp | Punt::ForUs) => true,
@@ -104,7 +104,7 @@ fn is_closed(decision: Decision) -> bool {
     }
 }
 
-/// Sound frames of several kinds, to an interface of the router or to a group.
+/// Valid frames of several kinds, to an interface of the router or to a group.
 pub(super) fn sound() -> impl Strategy<Value = (Vec<u8>, u16)> {
     let kind = prop_oneof![3 => Just(17u8), 3 => Just(6), 1 => Just(89), 1 => Just(0)];
     let ports = prop_oneof![Just(179u16), Just(180), Just(5000)];
@@ -184,7 +184,7 @@ fn rule() -> impl Strategy<Value = FilterRule> {
         )
 }
 
-/// A world with rules; interface 1 has no tap.
+/// Returns a world with kernel filters; interface 1 has no tap.
 fn filtered(rules: &[FilterRule]) -> (World, Vec<Arc<AtomicU64>>) {
     let mut world = World::new();
     let counts: Vec<Arc<AtomicU64>> = rules.iter().map(|_| Arc::default()).collect();
@@ -224,7 +224,7 @@ proptest! {
         prop_assert_eq!(counted, expected);
     }
 
-    /// Whatever octets there are.
+    /// Any octets.
     #[test]
     fn no_frame_harms_the_filter(frames in prop::collection::vec(frame(), 1..32), rules in prop::collection::vec(rule(), 1..64)) {
         let (world, _) = filtered(&rules);
@@ -232,8 +232,7 @@ proptest! {
     }
 }
 
-/// RFC 8200, section 4.5; RFC 791, section 3.2: ports are in the first piece of a datagram only, and behind extension
-/// headers.
+/// RFC 8200, section 4.5; RFC 791, section 3.2: only the first fragment of a datagram has ports, and they can be behind extension headers.
 #[test]
 fn ports_are_read_where_they_are() {
     let rule = FilterRule {

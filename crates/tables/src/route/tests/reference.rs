@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The obvious router: one packet after the other, its header read by another library, its routes looked for in a list.
+//! Reference router: one packet after the other, its header parsed by another library, its routes searched in a list.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use etherparse::{Ethernet2HeaderSlice, Ipv4HeaderSlice, Ipv6HeaderSlice};
 use super::{Adjacency, Decision, NextHop, Punt, Urpf, World};
 use crate::drops::RouterDrop;
 
-/// What may become of a frame: more than one thing where a group has several ways.
+/// Returns the possible decisions for a frame: more than one if a group has several next hops.
 pub(super) fn fate(world: &World, frame: &[u8], number: u16) -> Vec<Decision> {
     match header(world, frame, number) {
         Err(decision) => vec![decision],
@@ -22,7 +22,7 @@ struct Packet {
     length: usize,
     ttl: u8,
     may_cut: bool,
-    /// Where it would end in the packet that it is a piece of, octets.
+    /// End of the payload within the original packet, octets.
     end: usize,
 }
 
@@ -112,7 +112,7 @@ fn v4(packet: &[u8]) -> Result<Packet, Decision> {
     })
 }
 
-/// RFC 1071, section 1. Etherparse sums up what it makes of a header, which leaves the bit out that nobody may set.
+/// Verifies the checksum (RFC 1071, section 1). Etherparse omits the reserved bit when it sums a parsed header.
 fn is_summed_up(header: &[u8]) -> bool {
     let words = header
         .chunks(2)
@@ -178,7 +178,7 @@ impl Packet {
             .collect()
     }
 
-    /// Addresses that mean something on one link only, and so are not forwarded.
+    /// Returns true for link-local addresses, which are not forwarded.
     fn is_of_a_link(&self) -> bool {
         match (self.source, self.destination) {
             (IpAddr::V4(from), IpAddr::V4(to)) => from.is_link_local() || to.is_link_local(),
@@ -215,7 +215,7 @@ impl Packet {
     }
 }
 
-/// All ways of a next hop.
+/// Returns all members of a next hop.
 fn each(world: &World, next_hop: NextHop) -> Vec<NextHop> {
     match next_hop {
         NextHop::Group(group) => (0..256)
