@@ -354,7 +354,7 @@ impl Layer3 {
             address: via.gateway,
             interface: Some(self.interface_name(via.interface).to_owned()),
             weight: (via.weight != 1).then_some(via.weight),
-            // An on-link gateway stays on-link in the settings.
+            // A gateway outside the prefixes of the link requires onlink when the settings are read again.
             onlink: via.gateway.is_some_and(|gateway| {
                 let known = self.interfaces.get(&via.interface);
                 known.is_some_and(|known| !known.facts.is_on_link(gateway))
