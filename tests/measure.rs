@@ -749,3 +749,89 @@ fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
         .expect("the view gives it back");
     assert!(entered < left, "{shown}");
 }
+
+/// The table of a measurement, by a terminal of so many columns; of none if it is no terminal.
+fn table_of(arguments: &[&str], columns: Option<usize>) -> String {
+    let place = Place::new();
+    let tester = "sim:capacity=5M,line-rate=10M,noise=0.02,seed=3";
+    let mut command = place.quietwire(&[&["measure"], arguments, &["--tester", tester]].concat());
+    match columns {
+        Some(columns) => command.env("COLUMNS", columns.to_string()),
+        None => command.env_remove("COLUMNS"),
+    };
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Cells of the row that begins with this one.
+fn cells<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
+    let rows = table.lines().map(|line| {
+        let cells = line.split(['│', '┆']).map(str::trim);
+        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+    });
+    let mut rows = rows.filter(|cells| cells.first() == Some(&first));
+    rows.next()
+        .unwrap_or_else(|| panic!("no {first} in:\n{table}"))
+}
+
+#[test]
+fn a_sweep_lists_load_loss_and_validity_of_each_load() {
+    let sweep = ["loss-sweep", "--set", "loads-percent=[40,60]"];
+    for columns in [Some(80), None] {
+        let table = table_of(&sweep, columns);
+        let low = cells(&table, "40 %");
+        assert!(
+            low[1].starts_with("4 0") || low[1].starts_with("3 9"),
+            "{table}"
+        );
+        assert_eq!(low.last(), Some(&"valid"), "{table}");
+        let high = cells(&table, "60 %");
+        assert!(
+            high[2].starts_with("1") && high[2].ends_with(" %"),
+            "{table}"
+        );
+        assert_ne!(high[3], "0", "{table}");
+        assert_eq!(high.len(), 6, "{table}");
+    }
+}
+
+#[test]
+fn tables_fit_the_terminal_and_break_no_cell_inside_a_word() {
+    for method in ["latency", "loss-sweep", "single-run"] {
+        for columns in [60, 80, 100] {
+            let table = table_of(&[method], Some(columns));
+            for line in table.lines() {
+                let is_within = line.chars().count() <= columns;
+                assert!(is_within, "{method}, {columns}: {line}\n{table}");
+                let cells = line.split(['│', '┆']).map(str::trim);
+                for cell in cells {
+                    let is_unit = ["µs", "ns", "ms", "%"].contains(&cell);
+                    assert!(!is_unit, "{method}, {columns}: {line}\n{table}");
+                }
+            }
+        }
+    }
+    // No terminal: as wide as needed.
+    let table = table_of(&["latency"], None);
+    let header = table.lines().find(|line| line.contains("p99.9")).unwrap();
+    assert!(header.contains("load") && header.contains("max"), "{table}");
+}
+
+#[test]
+fn a_page_does_not_say_what_it_does_not_know_of_the_devices_machine() {
+    let place = Place::new();
+    let run = [
+        "measure",
+        "loss-sweep",
+        "--tester",
+        "sim",
+        "--html",
+        "p.html",
+    ];
+    assert!(place.ended(&run).status.success());
+    let page = fs::read_to_string(place.path("p.html")).unwrap();
+    assert!(!page.contains("no neighbours") && !page.contains("scheduler puts them"));
+    assert!(page.contains("what else runs on its CPUs is unknown"));
+    assert!(page.contains("Loss at each load"));
+}

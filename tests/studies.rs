@@ -380,3 +380,89 @@ fn what_a_machine_lacks_for_a_case_is_told_and_the_others_are_run() {
     let seen = case(&told["summary"], "firewall");
     assert!(seen["round_trip"].is_object(), "{seen}");
 }
+
+/// A study of quietwire's switch beside neighbours.
+const NOISY: &str = r#"
+name = "noisy"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[tester]
+cpu = "0"
+realtime = false
+[trials]
+duration-s = 0.2
+max-rate-pps = 10_000
+[latency]
+rate-pps = 1000
+duration-s = 0.2
+repeats = 1
+[neighbours]
+stressors = ["--cpu 1"]
+[[case]]
+name = "noisy"
+neighbours = "everywhere"
+isolation = "none"
+"#;
+
+/// Asserts that a run and a dry run refuse a study alike, and leave nothing.
+#[track_caller]
+fn assert_refused(place: &Workplace, text: &str, more: &[&str], code: i32, says: &str) {
+    fs::write(place.path("study.toml"), text).unwrap();
+    let lab = place.path("lab");
+    let words = [
+        "run",
+        "study.toml",
+        "--state-directory",
+        lab.to_str().unwrap(),
+    ];
+    let run = place.study(&[&words[..], more].concat());
+    let dry = place.study(&[&words[..], more, &["--dry-run"]].concat());
+    let said = String::from_utf8(dry.stderr).unwrap();
+    assert_eq!(dry.status.code(), Some(code), "{said}");
+    assert!(said.contains(says), "no '{says}' in: {said}");
+    assert!(dry.stdout.is_empty());
+    assert_eq!(run.status.code(), Some(code));
+    assert_eq!(String::from_utf8(run.stderr).unwrap(), said);
+    assert!(!place.path("noisy.sqlite").exists() && !lab.exists());
+}
+
+#[test]
+fn a_dry_run_refuses_what_a_run_refuses() {
+    let place = Workplace::new();
+    let fine = place.path("study.toml");
+    fs::write(&fine, NOISY).unwrap();
+    let dry = place.study(&["run", "study.toml", "--dry-run"]);
+    assert!(dry.status.success(), "{dry:?}");
+    let with = |old: &str, new: &str| {
+        assert!(NOISY.contains(old), "{old}");
+        NOISY.replace(old, new)
+    };
+    let refused = |text: &str, more: &[&str], says: &str| {
+        assert_refused(&place, text, more, 2, says);
+    };
+    let cpu = with("forwarding-cpus = \"1\"", "forwarding-cpus = \"1,99\"");
+    refused(&cpu, &[], "CPU 99");
+    let stressor = with("--cpu 1", "--no-such-stressor 1");
+    refused(&stressor, &[], "no-such-stressor");
+    refused(NOISY, &["--store", "/proc/no/store.sqlite"], "--store");
+    refused(NOISY, &["--html", "/proc/page.html"], "--html");
+    refused(NOISY, &["--html", "/"], "a directory");
+    refused(
+        NOISY,
+        &["--store", "study.toml/s.sqlite"],
+        "not a directory",
+    );
+    refused(NOISY, &["--tester", "sim"], "has neighbours");
+    fs::write(place.path("taken.sqlite"), "text").unwrap();
+    refused(NOISY, &["--store", "taken.sqlite"], "is there already");
+    let resume = ["--resume", "--store", "taken.sqlite"];
+    refused(NOISY, &resume, "not a store of quietwire");
+
+    place.without_programs(&["stress-ng"]);
+    assert_refused(&place, NOISY, &[], 3, "stress-ng");
+}

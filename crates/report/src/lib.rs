@@ -9,8 +9,8 @@
 mod chart;
 mod error;
 mod format;
-mod further;
 mod method_table;
+mod methods;
 mod page;
 mod summary;
 mod table;
@@ -21,13 +21,13 @@ mod tests;
 
 use std::path::Path;
 
-use quietwire_study::{CaseEntry, StudyResults};
+use quietwire_study::StudyResults;
 
 pub use error::ReportError;
 pub use page::html;
 pub use summary::{
     Applications, CaseSummary, CpuShare, CyclesPerFrame, GoalSummary, Health, HighestLoad,
-    LatencyAtLoad, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures,
+    LatencyAtLoad, LikeForLike, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures,
     MethodResult, NeighbourShare, OwnPart, PercentileValue, PublishedRow, Reckoned, RepeatedRates,
     RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt,
     TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
@@ -74,8 +74,8 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
         "study_file_sha256": results.file_sha256,
         "runs": runs,
         "summary": summary,
-        "isolation": last.and_then(CaseEntry::isolation),
-        "calibration_missing": last.map(CaseEntry::calibration_missing).unwrap_or_default(),
+        "isolation": last.and_then(|entry| entry.facts.isolation.as_ref()),
+        "calibration_missing": last.map(|entry| &entry.facts.calibration_missing[..]).unwrap_or_default(),
         "loss_accounts": loss_accounts(results),
         "consoles": results.consoles,
     }))

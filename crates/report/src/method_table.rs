@@ -7,8 +7,34 @@ pub(crate) struct FurtherTable {
     pub(crate) title: &'static str,
     /// What the figures mean, one or two sentences.
     pub(crate) lead: &'static str,
-    /// Heads of the columns behind case and round.
+    /// Heads of the first columns, which say what a row is of.
+    pub(crate) labels: &'static [&'static str],
+    /// Heads of the columns behind them.
     pub(crate) head: &'static [&'static str],
-    /// Case, round, and a text for each column.
+    /// A text for each column.
     pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl FurtherTable {
+    /// Returns the table without the columns of case and round if all rows are of one case and one round, which says nothing then.
+    pub(crate) fn without_known_labels(mut self) -> Self {
+        let known = ["case", "round"];
+        let count = self
+            .labels
+            .iter()
+            .take_while(|it| known.contains(*it))
+            .count();
+        let is_one = |column: usize| {
+            let mut cells = self.rows.iter().map(|row| row.get(column));
+            let first = cells.next();
+            cells.all(|cell| Some(cell) == first)
+        };
+        if (0..count).all(is_one) {
+            self.labels = self.labels.get(count..).unwrap_or_default();
+            for row in &mut self.rows {
+                row.drain(..count.min(row.len()));
+            }
+        }
+        self
+    }
 }

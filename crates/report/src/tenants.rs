@@ -13,7 +13,7 @@ const HEAD: &[&str] = &[
     "cycles a frame",
     "million cycles a second, each tenant",
 ];
-const LEAD: &str = "Tenants were added until more was lost than the goal allows, twice as many each time and then halfway between. Cycles are the switch's at that load: for each frame that came in there, and in a second for each tenant.";
+const LEAD: &str = "Tenants were doubled until more was lost than the goal allows, then halved in between. Cycles are those of the switch at that load, per received frame and per tenant and second.";
 
 /// The table; none where nothing was tried.
 pub(crate) fn table(summary: &TenantsSummary) -> Option<FurtherTable> {
@@ -21,6 +21,7 @@ pub(crate) fn table(summary: &TenantsSummary) -> Option<FurtherTable> {
     (!rows.is_empty()).then_some(FurtherTable {
         title: "Tenants",
         lead: LEAD,
+        labels: &["case", "round"],
         head: HEAD,
         rows,
     })
@@ -74,17 +75,17 @@ fn sentence(summary: &TenantsSummary, found: &TenantsFound) -> String {
         _ => format!("{count} tenants"),
     };
     match (found.held, found.broke, &found.bound) {
-        (0, _, Some(why)) => format!("Of one tenant nothing is known: {why}."),
+        (0, _, Some(why)) => format!("Nothing is known of one tenant: {why}."),
         (0, ..) => format!("Not even one tenant holds at {goal}."),
         (held, Some(broke), Some(why)) => format!(
-            "{} hold at {goal}; that is no limit of the switch's, since of {broke} nothing is known: {why}.",
+            "{} hold at {goal}. This is no limit of the switch: nothing is known of {broke}: {why}.",
             tenants(held)
         ),
         (held, Some(broke), None) => {
             format!("{} hold at {goal}, and {broke} do not.", tenants(held))
         }
         (held, None, _) => format!(
-            "{} hold at {goal}, the most that were to be tried: where the goal breaks was not seen.",
+            "{} hold at {goal}, the most that the study tries, so the limit is higher.",
             tenants(held)
         ),
     }

@@ -78,7 +78,8 @@ impl TerminalTable {
             .get(column)
             .into_iter()
             .chain(cells)
-            .flat_map(|cell| cell.split_whitespace())
+            // A narrow space keeps a number with its unit: only these are broken at.
+            .flat_map(|cell| cell.split([' ', '\n']))
             .map(|word| word.chars().count())
             .max()
             .unwrap_or_default()

@@ -8,13 +8,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{CaseSummary, SearchOutcome, State, Summary, html, json, text_table};
 use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{
-    CaseLeftOut, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults, TrialEvent,
-    run_study,
+    CaseLeftOut, ElementActivity, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults,
+    TrialEvent, run_study,
 };
 use quietwire_tester::account::Accounted;
 use quietwire_tester::{CitedCalibration, InvalidCause, LatencySummary};
 
-const STUDY: &str = include_str!("../../../studies/noisy-neighbours.toml");
+/// The ready-made study, at the highest rate of the simulated tester and with more trials.
+static STUDY: LazyLock<String> = LazyLock::new(|| {
+    let mut text = include_str!("../../../studies/noisy-neighbours.toml").to_owned();
+    for (quick, thorough) in [
+        ("max-rate-pps = 2_000_000", "max-rate-pps = \"auto\""),
+        ("resolution-percent = 5\n", "resolution-percent = 2.5\n"),
+        ("best-of = 2", "best-of = 3"),
+        ("[10, 25, 50, 75, 100]", "[5, 15, 30, 45, 60, 75, 90, 100]"),
+        ("\nrepeats = 3", "\nrepeats = 5"),
+    ] {
+        assert_eq!(text.matches(quick).count(), 1, "{quick}");
+        text = text.replace(quick, thorough);
+    }
+    text
+});
 
 /// Stops a study after so many trials.
 struct StopAfter<'a>(usize, &'a AtomicBool);
@@ -50,7 +64,7 @@ fn results_of(text: &str, mut bench: SimulatedBench, trials: usize) -> StudyResu
 /// A whole study, run once for all tests.
 fn whole() -> StudyResults {
     static WHOLE: LazyLock<StudyResults> =
-        LazyLock::new(|| results_of(STUDY, SimulatedBench::new(11, 0), usize::MAX));
+        LazyLock::new(|| results_of(&STUDY, SimulatedBench::new(11, 0), usize::MAX));
     WHOLE.clone()
 }
 
@@ -299,7 +313,7 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     // The first one: the next is what the others are set against.
     let mut bench = SimulatedBench::new(11, 0);
     bench.unavailable = Some(("quiet".to_owned(), "there is no <such> CPU".to_owned()));
-    let results = results_of(STUDY, bench, usize::MAX);
+    let results = results_of(&STUDY, bench, usize::MAX);
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Finished);
     assert_eq!(summary.baseline, "noisy");
@@ -308,7 +322,7 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
         .iter()
         .map(|case| &*case.name)
         .collect();
-    assert_eq!(names, ["noisy", "noisy-pinned"]);
+    assert_eq!(names, ["noisy", "quiet-partitioned", "noisy-partitioned"]);
     assert_eq!(summary.unavailable.len(), 1);
     assert!(page.contains("Unavailable on this machine"));
     assert!(page.contains("there is no &lt;such&gt; CPU"));
@@ -368,6 +382,42 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
 }
 
 #[test]
+fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() {
+    let mut results = whole();
+    let (summary, page) = checked(&results);
+    let size = &summary.sizes[0];
+    let pair = size.like_for_like.as_ref().unwrap();
+    assert_eq!(
+        (&*pair.case, &*pair.against),
+        ("noisy-partitioned", "quiet-partitioned")
+    );
+    let rate = |case: usize| size.cases[case].goals[0].rate_pps.as_ref().unwrap().median;
+    let percent = pair.percent_of_goals[0].unwrap();
+    assert!((percent - rate(3) / rate(2) * 100.0).abs() < 1e-9);
+    let answer = &page[page.find("The answer").unwrap()..];
+    assert!(answer.starts_with("The answer</h2><p><b>noisy-partitioned</b> forwards"));
+    assert!(answer.contains("of <b>quiet-partitioned</b>'s NDR ("));
+    assert!(
+        answer.contains("Its neighbours had 8"),
+        "{}",
+        &answer[..600]
+    );
+    let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
+    for neighbours in trials.filter_map(|trial| trial.activity.neighbours.as_mut()) {
+        neighbours.share = 0.042;
+    }
+    let (_, page) = checked(&results);
+    let told = "had only 4.20\u{202f}% of their CPUs, so this machine cannot show";
+    assert!(page.contains(told));
+    // Without the quiet twin there is nothing to compare like for like.
+    results
+        .file
+        .cases
+        .retain(|case| case.name != "quiet-partitioned");
+    assert_eq!(checked(&results).0.sizes[0].like_for_like, None);
+}
+
+#[test]
 fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
     let mut results = whole();
     let (summary, page) = checked(&results);
@@ -376,8 +426,8 @@ fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
         .iter()
         .map(|case| case.neighbours.as_ref())
         .collect();
-    assert!(shares[0].is_none());
-    for told in &shares[1..] {
+    assert!(shares[0].is_none() && shares[2].is_none());
+    for told in [&shares[1], &shares[3]] {
         let share = &told.unwrap().share;
         assert!(share.min > 0.7 && share.max <= 0.9, "{share:?}");
     }
@@ -385,16 +435,18 @@ fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
     let told = json(&results).unwrap();
     let case = &told["summary"]["sizes"][0]["cases"][1];
     assert!(case["neighbours"]["share"]["median"].as_f64().unwrap() > 0.7);
-    assert!(!page.contains("Neighbours had little"));
+    assert!(!page.contains("the neighbours got only"));
     for step in &mut results.steps {
         for trial in &mut step.trials {
-            if step.case_name == "noisy" {
-                trial.activity["neighbours"]["share"] = 0.01.into();
+            if step.case_name == "noisy"
+                && let Some(seen) = &mut trial.activity.neighbours
+            {
+                seen.share = 0.01;
             }
         }
     }
     let (_, page) = checked(&results);
-    assert!(page.contains("Neighbours had little") && page.contains("noisy 1"));
+    assert!(page.contains("<b>noisy</b>: the neighbours got only 1.00"));
 }
 
 #[test]
@@ -450,7 +502,7 @@ fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
     let (summary, page) = checked(&results);
     let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
     assert_eq!(trip.own, None);
-    assert!(page.contains("there is no calibration of it"));
+    assert!(page.contains("the tester is not calibrated"));
     // Over a tenth of the smallest and of the mean, under a tenth of the largest.
     let own = LatencySummary {
         samples: 100_000,
@@ -523,7 +575,7 @@ fn what_invalid_trials_may_have_changed_is_told() {
     }
     assert!(told > 0, "no invalid trial of the simulated tester matters");
     let text = text_table(&summary, Some(200));
-    let sentence = "if the invalid trials counted, all of them as lost or all as held, ";
+    let sentence = "if all invalid trials counted as lost, or all as held, ";
     assert!(text.contains(sentence), "{text}");
 }
 
@@ -545,7 +597,7 @@ fn everything_from_the_store_is_escaped() {
 
 #[test]
 fn a_study_without_a_trial_is_an_honest_page() {
-    let results = results_of(STUDY, SimulatedBench::new(1, 0), 0);
+    let results = results_of(&STUDY, SimulatedBench::new(1, 0), 0);
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Interrupted);
     assert!(page.contains("This study was interrupted"));
@@ -557,15 +609,15 @@ fn a_study_without_a_trial_is_an_honest_page() {
 #[test]
 fn a_study_cut_anywhere_is_an_honest_page() {
     for trials in [1, 7, 33, 60] {
-        let results = results_of(STUDY, SimulatedBench::new(5, 0), trials);
+        let results = results_of(&STUDY, SimulatedBench::new(5, 0), trials);
         let (summary, page) = checked(&results);
         assert_eq!(summary.trials, trials);
         assert!(page.contains("This study was interrupted"));
         let measured = |case: &CaseSummary| case.health.trials > case.health.invalid;
         for case in &summary.sizes[0].cases {
-            let is_told_missing = page.contains("There is no valid trial of:")
+            let is_told_missing = page.contains("No trial is valid in:")
                 && page
-                    .split("There is no valid trial of:")
+                    .split("No trial is valid in:")
                     .nth(1)
                     .and_then(|rest| rest.split('.').next())
                     .is_some_and(|names| names.split(',').any(|name| name.trim() == case.name));
@@ -585,7 +637,7 @@ fn a_study_cut_anywhere_is_an_honest_page() {
 fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
     let mut bench = SimulatedBench::new(5, 0);
     bench.invalid_ratio = 1.0;
-    let (summary, page) = checked(&results_of(STUDY, bench, usize::MAX));
+    let (summary, page) = checked(&results_of(&STUDY, bench, usize::MAX));
     assert_eq!(summary.trials, summary.invalid_trials);
     for case in &summary.sizes[0].cases {
         assert!(case.round_trip.is_none() && case.highest_load.is_none());
@@ -600,7 +652,7 @@ fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
         }
     }
     assert!(page.contains("no result: the tester failed"));
-    assert!(page.contains("No valid latency trial is there."));
+    assert!(page.contains("No latency trial is valid."));
 }
 
 #[test]
@@ -626,7 +678,7 @@ fn many_cases_are_told_in_a_table_and_few_in_sentences() {
 fn a_study_that_failed_tells_why() {
     let mut bench = SimulatedBench::new(5, 0);
     bench.fails_at = Some(12);
-    let (summary, page) = checked(&results_of(STUDY, bench, usize::MAX));
+    let (summary, page) = checked(&results_of(&STUDY, bench, usize::MAX));
     assert!(matches!(&summary.state, State::Failed(reason) if reason.contains("died")));
     assert!(page.contains("the simulated device died"));
 }
@@ -684,7 +736,7 @@ fn table_and_json_hold_the_same_figures() {
     let document = json(&results).unwrap();
     assert_eq!(document["schema"], 1);
     let cases = document["summary"]["sizes"][0]["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 3);
+    assert_eq!(cases.len(), 4);
     for (case, shown) in summary.sizes[0].cases.iter().zip(cases) {
         assert_eq!(shown["name"], case.name.as_str());
         let rate = shown["goals"][1]["rate_pps"]["median"].as_f64().unwrap();
@@ -720,7 +772,7 @@ fn a_damaged_histogram_is_told() {
 
 #[test]
 fn a_page_that_cannot_be_written_is_told() {
-    let results = results_of(STUDY, SimulatedBench::new(2, 0), 1);
+    let results = results_of(&STUDY, SimulatedBench::new(2, 0), 1);
     let error = crate::write_html(&results, Path::new("/no/such/page.html"));
     assert!(
         error
@@ -861,20 +913,33 @@ fn a_repeated_search_tells_mean_and_deviation_and_counts_every_result() {
     }
 }
 
+fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
+    quietwire_study::CycleCount { cycles, frames }
+}
+
+/// A switch that counted this, and used half a second of CPU time.
+fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
+    ElementActivity {
+        name: "S".to_owned(),
+        role: "switch".to_owned(),
+        counted,
+        cpu_time_s: 0.5,
+        is_kernels: false,
+        tsc_hz: 2_000_000_000,
+    }
+}
+
 #[test]
 fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
-    let with = |counted: serde_json::Value| {
+    let with = |counted: Option<quietwire_study::CycleCount>| {
         let mut results = whole();
         let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
         for trial in trials {
-            trial.activity["elements"] = serde_json::json!([{
-                "name": "S", "role": "switch", "counted": counted,
-                "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
-            }]);
+            trial.activity.elements = vec![element(counted)];
         }
         checked(&results)
     };
-    let (summary, page) = with(serde_json::json!({ "cycles": 5000, "frames": 20 }));
+    let (summary, page) = with(Some(count(5000, 20)));
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
     assert_eq!(
         (&*cycles.element, cycles.reckoned),
@@ -884,7 +949,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     assert!(page.contains("Cycles a frame") && page.contains(">250<"));
     assert!(text_table(&summary, Some(120)).contains("cycles a frame"));
 
-    let (summary, page) = with(serde_json::Value::Null);
+    let (summary, page) = with(None);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
     assert_eq!(cycles.reckoned, crate::Reckoned::CpuTime);
     // Half a second of CPU time for what 6.4 Mpps are in more than that.
@@ -895,10 +960,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
     for trial in trials {
         trial.result.lost_frames = 0;
-        trial.activity["elements"] = serde_json::json!([{
-            "name": "S", "role": "switch", "counted": null,
-            "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
-        }]);
+        trial.activity.elements = vec![element(None)];
     }
     let (summary, page) = checked(&results);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
@@ -920,10 +982,8 @@ fn tenants_are_told_with_what_they_cost() {
     let mut results = results_of(text, bench(), usize::MAX);
     for step in &mut results.steps {
         for trial in &mut step.trials {
-            trial.activity["elements"] = serde_json::json!([{
-                "name": "S", "role": "switch", "counted": { "cycles": 6_000_000_000_u64, "frames": 20_000_000 },
-                "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
-            }]);
+            let counted = count(6_000_000_000, 20_000_000);
+            trial.activity.elements = vec![element(Some(counted))];
         }
     }
     let (summary, page) = checked(&results);
@@ -971,7 +1031,7 @@ fn tenants_are_told_with_what_they_cost() {
 fn consoles_are_on_the_page_and_in_the_document() {
     let mut bench = SimulatedBench::new(11, 0);
     bench.console = Some("one\n".repeat(200) + "the <last> line\n");
-    let results = results_of(STUDY, bench, usize::MAX);
+    let results = results_of(&STUDY, bench, usize::MAX);
     let (_, page) = checked(&results);
     assert!(page.contains("What guests' consoles said") && page.contains("the &lt;last&gt; line"));
     let told = json(&results).unwrap();

@@ -9,6 +9,7 @@ use quietwire_tester::{CitedCalibration, MissingCalibration, Trial, TrialResult}
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::activity::TrialActivity;
 use crate::file::{Case, FrameSize};
 use crate::methods::ApplicationPlan;
 use crate::pause;
@@ -55,13 +56,21 @@ pub struct Environment {
     pub versions: Value,
 }
 
+impl Environment {
+    /// True if the device is arithmetic, and nothing is measured.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.machine["simulated"] == true
+    }
+}
+
 /// What came of one trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// What the tester saw.
     pub result: TrialResult,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// What the machine did meanwhile.
+    pub activity: TrialActivity,
 }
 
 /// What came of one action of a procedure.
@@ -69,8 +78,8 @@ pub struct Measured {
 pub struct Seen {
     /// What the tester saw.
     pub observation: Observation,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// What the machine did meanwhile.
+    pub activity: TrialActivity,
 }
 
 /// Device, neighbours, monitor and tester, as one thing that trials are run on.

@@ -14,6 +14,7 @@ use quietwire_tester::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::activity::TrialActivity;
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::executor::{Device, act};
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
@@ -99,6 +100,25 @@ impl GeneratorBench {
         Ok(())
     }
 
+    /// Checks whether a study can be run with a generator.
+    ///
+    /// # Errors
+    /// [`TesterError::BadTrial`] for a study with neighbours, for which there is no machine here, and for one that restarts or
+    /// empties a device that is neither ours nor simulated.
+    pub fn check(file: &StudyFile, is_simulated: bool) -> Result<(), TesterError> {
+        let has_neighbours = |case: &&Case| case.neighbours != NeighboursIn::None;
+        if let Some(case) = file.cases.iter().find(has_neighbours) {
+            return Err(TesterError::BadTrial(format!(
+                "case '{}' has neighbours, which only the lab can start; run it with the built-in tester, or write neighbours = \"none\"",
+                case.name
+            )));
+        }
+        if is_simulated {
+            return Ok(());
+        }
+        Self::check_without_lab(file)
+    }
+
     /// A bench for a study, on this generator.
     ///
     /// # Errors
@@ -108,17 +128,8 @@ impl GeneratorBench {
         file: &StudyFile,
         mut generator: Box<dyn TrafficGenerator>,
     ) -> Result<Self, TesterError> {
-        let has_neighbours = |case: &&Case| case.neighbours != NeighboursIn::None;
-        if let Some(case) = file.cases.iter().find(has_neighbours) {
-            return Err(TesterError::BadTrial(format!(
-                "case '{}' has neighbours, which only the lab can start; run it with the built-in tester, or write neighbours = \"none\"",
-                case.name
-            )));
-        }
         let identity = generator.identity()?;
-        if !identity.is_simulated {
-            Self::check_without_lab(file)?;
-        }
+        Self::check(file, identity.is_simulated)?;
         Ok(Self {
             identity,
             generator,
@@ -272,7 +283,7 @@ impl Bench for GeneratorBench {
         }
         Ok(Measured {
             result,
-            activity: Value::Null,
+            activity: TrialActivity::default(),
         })
     }
 
@@ -285,7 +296,7 @@ impl Bench for GeneratorBench {
         };
         Ok(Seen {
             observation: act(self.generator.as_mut(), &mut device, action, frames)?,
-            activity: Value::Null,
+            activity: TrialActivity::default(),
         })
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! What must not: packets, sysfs, processes. Whoever implements [`Bench`] has those.
 
+mod activity;
 mod arrangement;
 mod bench;
 mod executor;
@@ -30,6 +31,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use activity::TrialActivity;
 pub use bench::{
     ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured,
     Seen, TcpSeen,
@@ -41,7 +43,7 @@ pub use file::{
 };
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
-pub use quietwire_lab::{Intensity, RunningSwitch};
+pub use quietwire_lab::{CycleCount, Intensity, RunningSwitch};
 
 pub use methods::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Estimate,
@@ -54,7 +56,7 @@ pub use plan::StepPlan;
 pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
 pub use ready::{Ready, ready, ready_made};
 pub use results::{
-    CaseEntry, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
+    CaseEntry, CaseFacts, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
     StudyResults, TrialRecord,
 };
 pub use run::{RunError, StudyEnd, run_study};

@@ -8,6 +8,7 @@ use quietwire_tester::{MissingCalibration, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::activity::TrialActivity;
 use crate::bench::{ApplicationSeen, Environment};
 use crate::file::{Case, FrameSize, StudyFile};
 use crate::methods::{StepKind, TenantsPlan};
@@ -88,8 +89,52 @@ pub(crate) const UNAVAILABLE: &str = "unavailable";
 /// Stands beside it: whether the case did not come up or stay up, where the machine lacks nothing.
 pub(crate) const FAILED: &str = "failed";
 
-/// Stands among the settings of a case: calibrations that its trials could not cite.
-const CALIBRATION_MISSING: &str = "calibration_missing";
+/// What of the settings of a case is understood; the rest is only shown.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct CaseFacts {
+    /// Why the machine could not have the case; none if it was set up.
+    #[serde(default)]
+    pub unavailable: Option<String>,
+    /// True if the machine lacks nothing for the case: its device did not come up, or did not stay up.
+    #[serde(default)]
+    pub failed: bool,
+    /// Calibrations of the tester that trials could not cite.
+    #[serde(default)]
+    pub calibration_missing: Vec<MissingCalibration>,
+    /// What the lab says of a topology.
+    #[serde(default)]
+    pub lab: Option<LabFacts>,
+    /// What was isolated around a device that runs already; none for a device of the lab's.
+    #[serde(skip)]
+    pub isolation: Option<IsolationRecord>,
+}
+
+/// What the lab says of a topology that it brought up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct LabFacts {
+    /// What every figure has to carry, a sentence each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// Key that only the record of an isolation around a running device has.
+const ISOLATED_CPUS: &str = "isolated_cpus";
+
+impl CaseFacts {
+    /// Reads the settings of a case.
+    ///
+    /// # Errors
+    /// A value of another kind than any version stores.
+    pub(crate) fn of(settings: &Value) -> Result<Self, serde_json::Error> {
+        let is_around = settings.get(ISOLATED_CPUS).is_some();
+        Ok(Self {
+            isolation: is_around
+                .then(|| IsolationRecord::deserialize(settings))
+                .transpose()?,
+            ..Self::deserialize(settings)?
+        })
+    }
+}
 
 /// One time that a case was set up, or that it was found out that the machine cannot have it.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,35 +145,10 @@ pub struct CaseEntry {
     pub case_name: String,
     /// When, nanoseconds since the Unix epoch.
     pub entered_unix_ns: u64,
-    /// Every command and setting.
+    /// Every command and setting, as it is shown.
     pub settings: Value,
-}
-
-impl CaseEntry {
-    /// Why the machine could not have the case; none where it was set up.
-    #[must_use]
-    pub fn unavailable(&self) -> Option<&str> {
-        self.settings.get(UNAVAILABLE)?.as_str()
-    }
-
-    /// What was isolated around a device that runs already; none for a device of the lab's.
-    #[must_use]
-    pub fn isolation(&self) -> Option<IsolationRecord> {
-        IsolationRecord::deserialize(&self.settings).ok()
-    }
-
-    /// Calibrations of the tester that trials could not cite.
-    #[must_use]
-    pub fn calibration_missing(&self) -> Vec<MissingCalibration> {
-        Vec::deserialize(&self.settings[CALIBRATION_MISSING]).unwrap_or_default()
-    }
-
-    /// Whether the case could not be had for another reason than that the machine lacks something: its device did not come up, or
-    /// did not stay up.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.settings.get(FAILED).and_then(Value::as_bool) == Some(true)
-    }
+    /// What of it is understood.
+    pub facts: CaseFacts,
 }
 
 /// One search, sweep or latency step.
@@ -171,8 +191,8 @@ pub struct TrialRecord {
     pub request: Trial,
     /// What was seen.
     pub result: TrialResult,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// What the machine did meanwhile.
+    pub activity: TrialActivity,
 }
 
 /// Returns what a trial is to a search.
@@ -212,8 +232,8 @@ pub struct DeedRecord {
     pub action: Action,
     /// What was seen.
     pub observation: Observation,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// What the machine did meanwhile.
+    pub activity: TrialActivity,
 }
 
 impl StepRecord {
@@ -235,14 +255,14 @@ impl StudyResults {
     /// Why the machine of the last run that tried could not have a case; none where it was set up.
     #[must_use]
     pub fn unavailable(&self, case_name: &str) -> Option<&str> {
-        self.last_entry(case_name)?.unavailable()
+        self.last_entry(case_name)?.facts.unavailable.as_deref()
     }
 
     /// Whether a case could not be had, though the machine lacks nothing for it: its device did not come up, or did not stay up.
     #[must_use]
     pub fn has_failed(&self, case_name: &str) -> bool {
         self.last_entry(case_name)
-            .is_some_and(CaseEntry::has_failed)
+            .is_some_and(|entry| entry.facts.failed)
     }
 
     fn last_entry(&self, case_name: &str) -> Option<&CaseEntry> {

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use quietwire_lab::Intensity;
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_search::procedure::Action;
 use quietwire_tester::account::{Accounted, LossAccount, LossReason, Place};
@@ -18,6 +19,7 @@ use quietwire_tester::{
 };
 use serde_json::{Value, json};
 
+use crate::activity::TrialActivity;
 use crate::bench::{
     Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured, Seen,
 };
@@ -200,7 +202,7 @@ impl SimulatedBench {
         })
     }
 
-    fn activity(&self, behaviour: &Behaviour) -> Result<Value, BenchError> {
+    fn activity(&self, behaviour: &Behaviour) -> TrialActivity {
         let stolen = behaviour.stolen_ratio * (0.9 + 0.2 * self.dice(5));
         let cpu = |cpu, user_s, system_s| CpuActivity {
             cpu,
@@ -223,7 +225,7 @@ impl SimulatedBench {
                 migrations: Some(migrations),
             };
         let moved = (stolen * 20.0 * self.dice(6)) as u64;
-        let mut told = serde_json::to_value(Activity {
+        let machine = Activity {
             elapsed_s: 1.3,
             cpus: vec![
                 cpu(0, 1.25, 0.02),
@@ -245,14 +247,21 @@ impl SimulatedBench {
             new_threads: 0,
             interrupts: Vec::new(),
             anomalies: Vec::new(),
-        })?;
+        };
         let spec = self.case.as_ref();
-        if spec.is_some_and(|spec| spec.case.neighbours != NeighboursIn::None) {
-            told["neighbours"] = json!({
-                "threads": 5, "cpus": 2, "cpu_time_s": 2.6 * 0.9, "elapsed_s": 1.3, "share": 0.9 - 0.1 * self.dice(7),
-            });
+        let has_neighbours = spec.is_some_and(|spec| spec.case.neighbours != NeighboursIn::None);
+        TrialActivity {
+            machine: Some(machine),
+            elements: Vec::new(),
+            neighbours: has_neighbours.then(|| Intensity {
+                threads: 5,
+                cpus: 2,
+                cpu_time_s: 2.6 * 0.9,
+                elapsed_s: 1.3,
+                share: 0.9 - 0.1 * self.dice(7),
+                network_pps: None,
+            }),
         }
-        Ok(told)
     }
 }
 
@@ -409,7 +418,7 @@ impl Bench for SimulatedBench {
         let behaviour = self.behaviour();
         let measured = Measured {
             result: self.result(trial, &behaviour)?,
-            activity: self.activity(&behaviour)?,
+            activity: self.activity(&behaviour),
         };
         self.made += 1;
         Ok(measured)

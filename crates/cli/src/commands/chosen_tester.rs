@@ -39,6 +39,11 @@ impl FromStr for ChosenTester {
 }
 
 impl ChosenTester {
+    /// True for a device made of arithmetic.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self, Self::Simulated(_))
+    }
+
     /// The generator, as after so many trials of the study.
     pub(crate) fn open(&self, made: u64) -> Result<Box<dyn TrafficGenerator>> {
         Ok(match self {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire study`: a study file to trials to a store to a page.
 
+mod check;
 mod chosen;
 mod list;
 pub(super) mod progress;
@@ -10,21 +11,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
-    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StoreError, StudyEnd, StudyFile,
-    StudyResults, run_study,
+    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StudyEnd, StudyFile, StudyResults,
+    run_study,
 };
 
 use super::chosen_tester::ChosenTester;
-use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
+use crate::exit::{CheckFailed, Lacking, on_signals};
 use crate::text::{fold, print, say, terminal_columns};
+use check::Wanted;
+pub(super) use check::check_place;
 use progress::Shown;
 
-/// Run a study, of a file or one that is ready-made, or make its page again from its store.
+/// Run a study, or write its page again from a store.
 #[derive(Debug, Args)]
 pub(crate) struct StudyArgs {
     #[command(subcommand)]
@@ -45,24 +48,23 @@ struct RunArgs {
     /// A ready-made study, by a name that `study list` shows, or a study file (TOML).
     #[arg(value_name = "NAME|FILE")]
     study: String,
-    /// Print which cases would be run, which this machine cannot have, and how long it takes while no trial is invalid. Measures
-    /// nothing.
+    /// Check everything that a run checks, and print which cases would be run, which this machine cannot have, and how long it takes
+    /// while no trial is invalid. Measures nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Make everything short, to see that it runs: one round, short trials, coarse searches. The result says so, and its figures
-    /// are none.
+    /// Shorten everything to check that the study runs: one round, short trials, coarse searches. The figures are not usable.
     #[arg(long)]
     quick: bool,
-    /// Where every trial is kept (SQLite). NAME.sqlite in the current directory by default.
+    /// SQLite file for every trial. Default: NAME.sqlite in the current directory.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
-    /// Where the page is written; its directory is made when it is not there. NAME.html beside the store by default.
+    /// File for the page. Default: NAME.html beside the store.
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
-    /// Go on with what an interrupted run of the same file left in the store.
+    /// Continue an interrupted run of the same file.
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
-    /// Move a store that is there aside, and start over.
+    /// Start again. An existing store is renamed.
     #[arg(long)]
     fresh: bool,
     /// Print the results as JSON instead of a table.
@@ -71,7 +73,7 @@ struct RunArgs {
     /// On a terminal, show each search as it closes in, with rate, loss, latency and the time left.
     #[arg(long)]
     progress: bool,
-    /// What measures in place of the lab: sim, a simulated device, with its parameters sim:KEY=VALUE,…, or trex:HOST (docs/tester.md).
+    /// Measure with sim, sim:KEY=VALUE,… or trex:HOST instead of the lab (docs/tester.md).
     #[arg(long, value_name = "TESTER")]
     tester: Option<ChosenTester>,
     /// Where the lab keeps its state.
@@ -83,10 +85,10 @@ struct RunArgs {
 struct ReportArgs {
     /// The store of a study.
     store: PathBuf,
-    /// Where the page is written.
+    /// File for the page.
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
-    /// Write what guests' consoles said into files here, CASE-ROUND-ELEMENT.log; the directory is made when it is not there.
+    /// Write the guests' consoles to CASE-ROUND-ELEMENT.log in this directory.
     #[arg(long, value_name = "DIRECTORY")]
     consoles: Option<PathBuf>,
     /// Print the results as JSON instead of a table.
@@ -134,23 +136,18 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         program: std::env::current_exe()
             .context("finding this program's own file, for the switch")?,
     };
+    let wanted = Wanted {
+        store: args.store.as_ref(),
+        html: args.html.as_ref(),
+        resume: args.resume,
+        fresh: args.fresh,
+        tester: args.tester.as_ref(),
+    };
+    let places = check::run(&wanted, &file, &text, &options)?;
     if args.dry_run {
         return list::dry_run(&file, &options, args.json);
     }
-    let store_path = args
-        .store
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("{}.sqlite", file.name)));
-    let html_path = args
-        .html
-        .clone()
-        .unwrap_or_else(|| store_path.with_extension("html"));
-    // Whatever cannot end well is refused before anything is set up.
-    if !args.resume && !args.fresh && store_path.is_file() {
-        return Err(StoreError::Exists(store_path).into());
-    }
-    check_place("--store", &store_path)?;
-    check_place("--html", &html_path)?;
+    let (store_path, html_path) = (places.store, places.html);
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
     if args.tester.is_none() {
@@ -194,17 +191,17 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
     match end {
         StudyEnd::Finished if !failed.is_empty() => Err(CheckFailed(format!(
-            "{} did not come up, or did not stay up; why is above, and the same command with --resume instead of --fresh tries again",
+            "{} failed to come up or stay up, for the reasons above; to try again, repeat the command with --resume instead of --fresh",
             failed.join(", ")
         ))
         .into()),
         StudyEnd::Finished if file.cases.iter().all(is_missing) => Err(Lacking(
-            "this machine can have none of the study's cases; the reasons are above".to_owned(),
+            "no case of the study is available on this machine, for the reasons above".to_owned(),
         )
         .into()),
         StudyEnd::Finished => Ok(()),
         StudyEnd::Interrupted => Err(CheckFailed(format!(
-            "the study was interrupted; everything finished is in {}, and the same command with --resume instead of --fresh goes on",
+            "the study was interrupted; finished trials are in {} (to continue, repeat the command with --resume instead of --fresh)",
             store_path.display()
         ))
         .into()),
@@ -274,26 +271,6 @@ pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> R
         say(format!("page:  {}", path.display()));
     }
     Ok(())
-}
-
-/// Refuses a path at which no file can be made. Directories that are not there are no hindrance: they are made.
-pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
-    if path.is_dir() {
-        bail!(Usage(format!(
-            "{option} {}: that is a directory; give the path of a file in it",
-            path.display()
-        )));
-    }
-    let above = path.ancestors().skip(1);
-    let nearest = above.into_iter().find(|directory| directory.exists());
-    match nearest {
-        Some(file) if !file.is_dir() => bail!(Usage(format!(
-            "{option} {}: {} is not a directory; give another path",
-            path.display(),
-            file.display()
-        ))),
-        _ => Ok(()),
-    }
 }
 
 pub(super) fn make_parent(path: &Path) -> Result<()> {

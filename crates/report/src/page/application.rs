@@ -14,7 +14,7 @@ pub(super) fn applications(size: &SizeSummary) -> Markup {
     html! {
         section {
             h2 { "What applications saw" }
-            p.lead { "TCP by iperf3 between the two ends, up and then down, and an echo over UDP, one request at a time. Medians of the rounds, with their range." }
+            p.lead { "TCP by iperf3 between the two ends, up and then down, and an echo over UDP, one request at a time. Medians over the rounds, with their range." }
             div.scroll {
                 table {
                     thead {

@@ -14,13 +14,13 @@ pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
         section {
             h2 { "What each CPU did" }
             @if has_any {
-                p.lead { "Share of each state of " code { "/proc/stat" } " during trials, mean over all valid ones. A device that polls is busy whether frames come or not. Roles are those of the study file; threads that are not pinned run where the scheduler puts them." }
+                p.lead { "Share of each state of " code { "/proc/stat" } ", mean over all valid trials. A device that polls is busy with and without frames. Roles are those of the study file; the scheduler places threads that are not pinned." }
                 div.heats {
                     @for case in &size.cases { (of_case(&results.file, case)) }
                 }
                 (threads(size))
             } @else {
-                p.none { "The store holds no account of what CPUs did." }
+                p.none { "The store has no data about CPUs." }
             }
         }
     }
@@ -62,7 +62,7 @@ fn threads(size: &SizeSummary) -> Markup {
     }
     html! {
         h3 { "Busy threads of switch and tester" }
-        p.lead { "A thread in whose place another is run stops forwarding meanwhile; one that is moved to another CPU loses its caches too." }
+        p.lead { "A displaced thread does not forward while another runs in its place. A thread that moves to another CPU also loses its caches." }
         div.scroll {
             table {
                 thead {
@@ -110,7 +110,7 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
     html! {
         section {
             h2 { "How hard the neighbours worked" }
-            p.lead { "Part of the time of all CPUs that they could use which they had, measured in every trial. Near 0 they were starved, or of a kind that mostly waits: what was measured beside them then says little of them." }
+            p.lead { "Share of the time of their CPUs that the neighbours had, measured in every trial. Near 0 they were starved, or of a kind that mostly waits, and the case shows little about isolation." }
             div.scroll {
                 table {
                     thead {

@@ -2,23 +2,26 @@
 //! The round trip at a low load.
 
 use maud::{Markup, html};
-use quietwire_tester::{DelayVariation, PERCENTILES};
+use quietwire_tester::{DelayVariation, PERCENTILES, TesterIdle};
 
 use crate::chart::{legend, percentiles as percentile_chart, range};
 use crate::format::{self, grouped};
 use crate::summary::{CaseSummary, RoundTrip, SizeSummary};
 
-pub(super) fn round_trip(size: &SizeSummary) -> Markup {
+pub(super) fn round_trip(size: &SizeSummary, idle: TesterIdle) -> Markup {
     let load = size.cases.iter().find_map(|case| case.round_trip.as_ref());
     html! {
         section {
             h2 { "Round trip" }
             @match load {
-                None => p.none { "No valid latency trial is there." },
+                None => p.none { "No latency trial is valid." },
                 Some(trip) => {
                     p.lead {
                         "The time from the tester through the device back to the tester, of every frame, at a low load of "
                         (format::rate(trip.offered_pps)) ". Marks are means, lines reach from the smallest to the largest. "
+                        @if idle == TesterIdle::Sleep {
+                            "The tester sleeps between bursts: all times include the time until it wakes up. "
+                        }
                         (own_part(trip))
                     }
                     figure { (range(&size.cases)) }
@@ -34,12 +37,12 @@ fn own_part(trip: &RoundTrip) -> Markup {
     html! {
         @match trip.own {
             Some(own) => {
-                "The tester's own part is in all of them: by its calibration " (format::time_ns(own.min_ns as f64)) ", "
+                "All times include the tester's own part: by its calibration " (format::time_ns(own.min_ns as f64)) ", "
                 (format::time_ns(own.mean_ns)) " and " (format::time_ns(own.max_ns as f64)) " of the smallest, the mean and the largest. "
-                "A time marked with < is more than a tenth the tester's own, so that the device's is less."
+                "A time marked with < is an upper bound: more than a tenth of it is the tester's own."
             }
             None => {
-                "The tester's own part is in all of them, and is not known: there is no calibration of it."
+                "All times include the tester's own part, which is unknown: the tester is not calibrated."
             }
         }
     }
@@ -124,8 +127,8 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
         section {
             h2 { "Latency percentiles" }
             p.lead {
-                "The same frames in order. A percentile is shown where at least ten frames lie beyond it: fewer would be luck. "
-                "The largest is one frame."
+                "Percentiles of the same frames. A percentile is shown if at least ten frames lie beyond it. "
+                "The largest is a single frame."
             }
             (legend(size.cases.iter().map(|case| case.name.as_str())))
             figure { (percentile_chart(&size.cases)) }

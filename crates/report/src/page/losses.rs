@@ -21,7 +21,7 @@ pub(super) fn losses(size: &SizeSummary) -> Markup {
     html! {
         section {
             h2 { "Where frames were lost" }
-            p.lead { "By the device's own counters before and after each valid trial, reconciled with the tester's. The frames of all places are together the frames lost." }
+            p.lead { "From the device's counters before and after each valid trial, reconciled with the tester's. The frames of all places add up to the frames lost." }
             div.scroll {
                 table {
                     thead {

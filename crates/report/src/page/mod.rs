@@ -47,7 +47,7 @@ fn page(results: &StudyResults, summary: &Summary) -> Markup {
                         (of_size(results, summary, size))
                     }
                     (record::record(results, summary))
-                    footer { "Made by quietwire from the study's store alone. This file needs no other, and loads none." }
+                    footer { "Made by quietwire from the study's store. This file is self-contained." }
                 }
             }
         }
@@ -111,7 +111,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         }
         (application::applications(size))
         @if results.file.latency.is_some() {
-            (latency::round_trip(size))
+            (latency::round_trip(size, results.file.tester.idle))
         }
         @if throughput::is_wanted(results) {
             (throughput::loss(size))
@@ -132,7 +132,7 @@ fn unavailable(summary: &Summary) -> Markup {
     html! {
         @if !summary.unavailable.is_empty() {
             h3 { "Unavailable on this machine" }
-            p.lead { "These cases were not run, and nothing is compared with them." }
+            p.lead { "These cases were not run." }
             dl.cases {
                 @for case in &summary.unavailable {
                     div {

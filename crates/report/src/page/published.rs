@@ -23,7 +23,7 @@ pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
     html! {
         section {
             h2 { "Beside what was published" }
-            p.lead { "Each configuration in percent of another, as it was published and as the cases of this study that answer to it were measured. Ratios are what can be compared; rates belong to their machines." }
+            p.lead { "Each configuration in percent of another: as published, and as measured here in the corresponding cases. Compare ratios only; rates belong to their machines." }
             div.scroll {
                 table {
                     thead {

@@ -33,7 +33,7 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
     html! {
         section {
             h2 { "How well the tester did" }
-            p.lead { "What the tester itself lost, missed or slept through. It is never the device's doing: a trial over the limits is invalid, and made again." }
+            p.lead { "What the tester itself lost or missed. A trial over the limits is invalid and is repeated; it never counts against the device." }
             div.scroll {
                 table {
                     thead {
@@ -99,7 +99,7 @@ pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
     html! {
         section.record {
             h2 { "The record" }
-            p.lead { "Everything below is in the study's store, where every trial also has its full histogram." }
+            p.lead { "Everything below is in the study's store, with the full histograms of every trial." }
             details {
                 summary { "Every trial (" (summary.trials) ")" }
                 div.scroll.tall { (trials(results)) }

@@ -60,9 +60,9 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
             p.lead {
                 (found(results)) ", " (words::frames(size))
                 @if both { ", summed over both directions" }
-                ". Bars are medians of the rounds, dots the single rounds."
+                ". Bars are medians over the rounds; dots are single rounds."
                 @if let Some(tries) = best_of(results) {
-                    " A rate was given up only once " (tries) " trials in a row had lost too much."
+                    " A rate counts as lost after " (tries) " trials in a row that lost too much."
                 }
                 @match size.max_rate_pps {
                     Some(max) => { " 100" (THIN) "% of the load is " (format::rate(max)) "." }
@@ -76,8 +76,8 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
             @let contradicted = contradictions(size);
             @if contradicted > 0 {
                 p.note {
-                    "In " (contradicted) " of the searches the device also lost too much at a rate at or under the one that held: "
-                    "another order of trials would have found another rate."
+                    "In " (contradicted) " searches the device also lost too much at the rate that held or below it: "
+                    "another order of trials may find another rate."
                 }
             }
         }
@@ -271,8 +271,8 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
             h2 { "Loss against offered load" }
             @if has_points {
                 p.lead {
-                    "Every valid trial is a dot; the line joins the medians of the rounds at each load of the sweep. Left: all losses. "
-                    "Right: those up to 0.01" (THIN) "%; a line that leaves at the top loses more."
+                    "Dots are valid trials; lines join the medians over the rounds at each load of the sweep. Left: all losses. "
+                    "Right: losses up to 0.01" (THIN) "%; a line that leaves at the top is above that."
                 }
                 (legend(size.cases.iter().map(|case| case.name.as_str())))
                 div.pair {
@@ -280,7 +280,7 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
                     figure { (loss_chart(&size.cases, LossView::Small, &format!("small-{}", size.frame_size))) }
                 }
             } @else {
-                p.none { "No valid trial of a search or sweep is there." }
+                p.none { "No trial of a search or sweep is valid." }
             }
         }
     }

@@ -13,13 +13,16 @@ use crate::summary::{
 use crate::tenants;
 
 /// What is to be said of a study that was made short.
-pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse searches, to see that it runs. These are no figures of the device.";
+pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse searches, to check that the study runs. Do not use the figures.";
 
 /// A range this wide, largest over smallest, is worth a sentence.
 const WIDE: f64 = 1.2;
 
 /// Neighbours with less than this part of their CPUs' time are worth a sentence.
 const STARVED: f64 = 0.05;
+
+/// Neighbours with this part of their CPUs' time, or more, show what a partition keeps away.
+const FAIR: f64 = 0.3;
 
 /// Begin and end of a name in a sentence, for whoever can set it off (private use, not in any name's letters).
 const NAME: [char; 2] = ['\u{e000}', '\u{e001}'];
@@ -176,7 +179,7 @@ const CASES_IN_SENTENCES: usize = 6;
 
 /// The answer, sentence by sentence.
 pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
-    let mut sentences = Vec::new();
+    let mut sentences = like_for_like(size);
     sentences.extend(size.tenants.iter().flat_map(tenants::sentences));
     if !has_many_cases(size) {
         sentences.extend(throughput(size));
@@ -187,6 +190,50 @@ pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
     sentences.extend(not_measured(size));
     sentences.extend(readings(size));
     sentences.extend(validity(summary));
+    sentences
+}
+
+/// The partitioned case with neighbours against the same without, and how much of their CPUs the neighbours had.
+fn like_for_like(size: &SizeSummary) -> Vec<String> {
+    let Some(pair) = &size.like_for_like else {
+        return Vec::new();
+    };
+    let named = |name: &str| size.cases.iter().find(|case| case.name == name);
+    let (Some(case), Some(against)) = (named(&pair.case), named(&pair.against)) else {
+        return Vec::new();
+    };
+    let known = pair.percent_of_goals.iter().enumerate();
+    let known = known.filter_map(|(index, percent)| Some((index, (*percent)?)));
+    let compared = known.filter_map(|(index, percent)| {
+        let (goal, base) = (case.goals.get(index)?, against.goals.get(index)?);
+        let (rate, of) = (goal.rate_pps.as_ref()?, base.rate_pps.as_ref()?);
+        Some(format!(
+            "{} forwards {} of {}'s {} ({} of {}{THIN}Mpps{}).",
+            name(&case.name),
+            of_baseline(percent),
+            name(&against.name),
+            goal.name,
+            format::mpps(rate.median),
+            format::mpps(of.median),
+            if goal.is_lower_limit_only && base.is_lower_limit_only {
+                ", both the highest rate offered"
+            } else {
+                ""
+            }
+        ))
+    });
+    let mut sentences: Vec<String> = compared.take(1).collect();
+    if sentences.is_empty() {
+        return sentences;
+    }
+    sentences.extend(case.neighbours.as_ref().map(|seen| {
+        let share = format::percent(seen.share.median * 100.0);
+        if seen.share.median < FAIR {
+            format!("Its neighbours had only {share} of their CPUs, so this machine cannot show what the partition keeps away.")
+        } else {
+            format!("Its neighbours had {share} of their CPUs.")
+        }
+    }));
     sentences
 }
 
@@ -214,7 +261,7 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
         }
         if goal.rate_pps.is_some() {
             sentences.push(format!(
-                "{}: at no rate tried did {} hold ({}), so there is no figure to set the others against.",
+                "{}: {} ({}) held at no rate tried, so there is no figure to compare the others with.",
                 name(&first.name),
                 goal.name,
                 format::allows(goal.loss_ratio)
@@ -255,7 +302,7 @@ fn at_goal(size: &SizeSummary, index: usize) -> Vec<String> {
         format::allows(base.loss_ratio)
     )];
     if base.is_lower_limit_only {
-        sentences.push("That is the highest rate that was offered, so the percentages are of a figure that may be too low.".to_owned());
+        sentences.push("This is the highest rate offered, so the real value may be higher and the percentages lower.".to_owned());
     }
     for case in &size.cases[1..] {
         sentences.extend(
@@ -363,26 +410,24 @@ fn not_measured(size: &SizeSummary) -> Option<String> {
         .filter(|case| case.health.trials == case.health.invalid)
         .map(|case| case.name.as_str())
         .collect();
-    (!missing.is_empty()).then(|| format!("There is no valid trial of: {}.", missing.join(", ")))
+    (!missing.is_empty()).then(|| format!("No trial is valid in: {}.", missing.join(", ")))
 }
 
-/// Cases whose neighbours had next to nothing of their CPUs.
-fn starved(size: &SizeSummary) -> Option<String> {
-    let starved: Vec<String> = size
-        .cases
-        .iter()
-        .filter_map(|case| {
-            let share = case.neighbours.as_ref()?.share.median;
-            let percent = format::percent(share * 100.0);
-            (share < STARVED).then(|| format!("{} {percent}", case.name))
+/// Cases whose neighbours had next to nothing of their CPUs, but for the one that the page begins with.
+fn starved(size: &SizeSummary) -> Vec<String> {
+    let first = size.like_for_like.as_ref().map(|pair| &pair.case);
+    let cases = size.cases.iter().filter(|case| Some(&case.name) != first);
+    let starved = cases.filter_map(|case| {
+        let share = case.neighbours.as_ref()?.share.median;
+        (share < STARVED).then(|| {
+            format!(
+                "{}: the neighbours got only {} of their CPUs, so this case shows little about isolation.",
+                name(&case.name),
+                format::percent(share * 100.0)
+            )
         })
-        .collect();
-    (!starved.is_empty()).then(|| {
-        format!(
-            "Neighbours had little of the CPUs that they could use, and what was measured beside them says little of them: {}.",
-            starved.join(", ")
-        )
-    })
+    });
+    starved.collect()
 }
 
 fn validity(summary: &Summary) -> Option<String> {
@@ -408,7 +453,7 @@ fn readings(size: &SizeSummary) -> Vec<String> {
         let goals: Vec<String> = case.goals.iter().filter_map(bounded).collect();
         (!goals.is_empty()).then(|| {
             format!(
-                "{}: if the invalid trials counted, all of them as lost or all as held, {}.",
+                "{}: if all invalid trials counted as lost, or all as held, {}.",
                 name(&case.name),
                 goals.join(", ")
             )
@@ -447,14 +492,14 @@ pub(crate) fn incomplete(state: &State) -> Option<String> {
     match state {
         State::Finished => None,
         State::Interrupted => Some(
-            "This study was interrupted: what follows is what was measured until then."
+            "This study was interrupted. The figures below are of the trials made until then."
                 .to_owned(),
         ),
         State::Failed(reason) => Some(format!(
-            "This study ended early, and what follows is what was measured until then. What failed: {reason}"
+            "This study failed: {reason}. The figures below are of the trials made until then."
         )),
         State::Unfinished => Some(
-            "This study is not through: it goes on, or was killed. What follows is what was measured until then."
+            "This study is unfinished: it is still running, or was killed. The figures below are of the trials made until then."
                 .to_owned(),
         ),
     }

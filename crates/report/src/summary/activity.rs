@@ -57,9 +57,7 @@ pub(super) fn neighbours<'a>(
     let told = of_trials
         .map(|trial| &trial.activity)
         .chain(deeds.map(|deed| &deed.activity));
-    let seen: Vec<Intensity> = told
-        .filter_map(|activity| serde_json::from_value(activity["neighbours"].clone()).ok())
-        .collect();
+    let seen: Vec<Intensity> = told.filter_map(|activity| activity.neighbours).collect();
     Some(NeighbourShare {
         trials: seen.len(),
         threads: seen.iter().map(|one| one.threads).max()?,
@@ -73,11 +71,11 @@ pub(super) fn neighbours<'a>(
 const BUSY_RATIO_MIN: f64 = 0.05;
 
 /// Accounts of the valid trials. A store may hold none, when whoever made it did not watch.
-fn accounts(trials: &[&TrialRecord]) -> Vec<Activity> {
+fn accounts<'a>(trials: &[&'a TrialRecord]) -> Vec<&'a Activity> {
     trials
         .iter()
         .filter(|trial| trial.result.is_valid())
-        .filter_map(|trial| serde_json::from_value(trial.activity.clone()).ok())
+        .filter_map(|trial| trial.activity.machine.as_ref())
         .collect()
 }
 

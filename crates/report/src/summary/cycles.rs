@@ -88,10 +88,9 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
 
 /// The switch, or what forwards first where there is none.
 fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
-    let told = trial.activity.get("elements")?.clone();
-    let elements: Vec<ElementActivity> = serde_json::from_value(told).ok()?;
-    let switch = elements.iter().position(|element| element.role == "switch");
-    elements.into_iter().nth(switch.unwrap_or(0))
+    let elements = &trial.activity.elements;
+    let switch = elements.iter().find(|element| element.role == "switch");
+    switch.or(elements.first()).cloned()
 }
 
 /// Threads that count frames and no cycles, as Open vSwitch's that forwards without DPDK, tell nothing of these.
@@ -115,7 +114,7 @@ fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
     let looked_at_s = if element.is_kernels {
         trial.request.warm_up_s + result.elapsed_s
     } else {
-        trial.activity["elapsed_s"].as_f64()?
+        trial.activity.machine.as_ref()?.elapsed_s
     };
     let frames = result.forwarding_rate_pps * looked_at_s;
     (frames > 0.0).then(|| element.cpu_time_s * element.tsc_hz as f64 / frames)

@@ -2,6 +2,7 @@
 //! What the results come to: every figure that a report shows is computed here.
 
 mod activity;
+mod alike;
 mod application;
 mod case;
 mod cycles;
@@ -15,7 +16,7 @@ mod tenants;
 mod throughput;
 
 use quietwire_study::{
-    Case, FrameSize, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, TrialRecord,
+    Case, FrameSize, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch, TrialRecord,
 };
 use quietwire_tester::{FrameSizes, InvalidCause};
 use serde::Serialize;
@@ -23,6 +24,7 @@ use serde::Serialize;
 use crate::error::ReportError;
 
 pub use activity::{CpuShare, NeighbourShare, ThreadShare};
+pub use alike::LikeForLike;
 pub use application::Applications;
 pub use case::{CaseSummary, Health};
 pub use cycles::{CyclesPerFrame, Reckoned};
@@ -108,6 +110,8 @@ pub struct SizeSummary {
     pub max_rate_pps: Option<f64>,
     /// The cases, in the file's order.
     pub cases: Vec<CaseSummary>,
+    /// A partitioned case with neighbours against the same without; none if the study has no such two.
+    pub like_for_like: Option<LikeForLike>,
     /// How many tenants there may be; none where none were added.
     pub tenants: Option<TenantsSummary>,
     /// What others published, and what answers to it here. Ratios.
@@ -149,7 +153,7 @@ impl Summary {
             is_simulated: results
                 .runs
                 .iter()
-                .any(|run| run.environment.machine["simulated"] == true),
+                .any(|run| run.environment.is_simulated()),
             is_quick: file.quick,
             rounds: file.rounds,
             trials: results.trials().count(),
@@ -226,6 +230,7 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
         frame_size: size.to_string(),
         mix: mix(size.0),
         max_rate_pps,
+        like_for_like: alike::of_cases(&results.file, &cases),
         tenants: tenants::of_size(results, size),
         published: published::rows(results, &cases),
         cases,
@@ -302,8 +307,15 @@ fn set_against_first(cases: &mut [CaseSummary]) {
     }
 }
 
+/// What is known of a device that quietwire does not start.
+const NOT_OURS: &str =
+    "a device that quietwire does not start: what else runs on its CPUs is unknown";
+
 /// A case in words.
 pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
+    if file.device.switch == Switch::Other {
+        return NOT_OURS.to_owned();
+    }
     let neighbours = match case.neighbours {
         NeighboursIn::None => "no neighbours",
         NeighboursIn::Everywhere if case.keeps_others_off() && case.isolation().is_some() => {
@@ -361,9 +373,8 @@ fn device(file: &StudyFile, case: &Case) -> String {
 fn warnings(results: &StudyResults, case: &Case) -> Vec<String> {
     let mut entries = results.entries.iter().rev();
     let entry = entries.find(|entry| entry.case_name == case.name);
-    let told = entry.and_then(|entry| entry.settings["lab"]["warnings"].as_array());
-    let texts = told.into_iter().flatten().filter_map(|text| text.as_str());
-    texts.map(str::to_owned).collect()
+    let lab = entry.and_then(|entry| entry.facts.lab.as_ref());
+    lab.map(|lab| lab.warnings.clone()).unwrap_or_default()
 }
 
 fn health(trials: &[&TrialRecord]) -> Health {

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use quietwire_search::{Attempt, Findings, MlrEnd, MlrIrregularity, Readings, SearchEnd};
 use quietwire_study::{Goal, StepKind, StepRecord, TrialRecord};
+use quietwire_tester::TrialResult;
 
 use super::case::CaseSummary;
 use super::spread::Spread;
@@ -53,8 +54,13 @@ fn lift_readings(own: &mut [Option<Readings>], stricter: &[Option<Readings>]) {
     for (own, stricter) in own.iter_mut().zip(stricter) {
         if let (Some(own), Some(stricter)) = (own, stricter) {
             let higher = |one: Option<f64>, other| one.into_iter().chain(other).reduce(f64::max);
+            let before = (own.all_lost_pps, own.all_held_pps);
             own.all_lost_pps = higher(own.all_lost_pps, stricter.all_lost_pps);
             own.all_held_pps = higher(own.all_held_pps, stricter.all_held_pps);
+            // A raised reading depends on the invalid trials of the stricter goal.
+            if before != (own.all_lost_pps, own.all_held_pps) {
+                own.invalid_trials = own.invalid_trials.max(stricter.invalid_trials);
+            }
         }
     }
 }
@@ -253,20 +259,14 @@ fn of_rate(
     }
 }
 
-/// Loads of the sweep with the valid results at each, in order of the load.
-fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a quietwire_tester::TrialResult>)> {
+/// Loads of the sweep with the results at each, in order of the load.
+fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a TrialResult>)> {
     let mut loads: Vec<(f64, Vec<_>)> = Vec::new();
     for trial in of_kind(steps, &StepKind::Sweep).flat_map(|step| &step.trials) {
         let load = trial.request.offered_rate_pps;
-        let place = match loads.iter().position(|(known, _)| *known == load) {
-            Some(place) => place,
-            None => {
-                loads.push((load, Vec::new()));
-                loads.len() - 1
-            }
-        };
-        if trial.result.is_valid() {
-            loads[place].1.push(&trial.result);
+        match loads.iter_mut().find(|(known, _)| *known == load) {
+            Some((_, results)) => results.push(&trial.result),
+            None => loads.push((load, vec![&trial.result])),
         }
     }
     loads.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -274,16 +274,20 @@ fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a quietwire_tester::TrialR
 }
 
 pub(super) fn sweep(steps: &Steps<'_>) -> Vec<SweepPoint> {
-    let of_load = |(load_pps, results): (f64, Vec<&quietwire_tester::TrialResult>)| {
-        let spread = |figure: fn(&quietwire_tester::TrialResult) -> f64| {
-            Spread::of(results.iter().map(|result| figure(result)).collect())
-        };
+    let of_load = |(load_pps, all): (f64, Vec<&TrialResult>)| {
+        let valid = || all.iter().filter(|result| result.is_valid());
+        let spread =
+            |figure: fn(&TrialResult) -> f64| Spread::of(valid().map(|it| figure(it)).collect());
         SweepPoint {
             load_pps,
             offered_pps: spread(|result| result.achieved_rate_pps)
                 .map_or(load_pps, |achieved| achieved.median),
             loss_ratio: spread(|result| result.loss_ratio),
             forwarding_pps: spread(|result| result.forwarding_rate_pps),
+            lost_frames: valid().map(|result| result.lost_frames).sum(),
+            offered_frames: valid().map(|result| result.offered_frames).sum(),
+            trials: all.len(),
+            valid_trials: valid().count(),
         }
     };
     loads(steps).into_iter().map(of_load).collect()
@@ -353,6 +357,10 @@ mod tests {
                     offered_pps: *load_pps,
                     loss_ratio: Spread::of(vec![0.0]),
                     forwarding_pps: Spread::of(vec![*forwarded]),
+                    lost_frames: 0,
+                    offered_frames: 1_000_000,
+                    trials: 1,
+                    valid_trials: 1,
                 })
                 .collect();
             points.extend(invalid.iter().map(|load_pps| SweepPoint {
@@ -360,6 +368,10 @@ mod tests {
                 offered_pps: *load_pps,
                 loss_ratio: None,
                 forwarding_pps: None,
+                lost_frames: 0,
+                offered_frames: 0,
+                trials: 1,
+                valid_trials: 0,
             }));
             points
         };

@@ -5,8 +5,8 @@ use quietwire_host::cpu::CpuList;
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::{ElementPlace, Encapsulation, OwnImage, Program};
 use quietwire_lab::{IsolationCase, IsolationPart, NeighbourPlace};
-use quietwire_tester::Directions;
 use quietwire_tester::traffic::Traffic as Description;
+use quietwire_tester::{Directions, TesterIdle};
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
@@ -92,6 +92,9 @@ pub struct TesterSettings {
     /// Whether the tester's thread gets real-time priority, so that neighbours disturb the device and not the tester.
     #[serde(default = "yes")]
     pub realtime: bool,
+    /// What the tester's thread does when nothing is due: poll, or sleep so that neighbours on its CPU get a part of it.
+    #[serde(default)]
+    pub idle: TesterIdle,
     /// Huge pages to use, MiB; 0 for none.
     #[serde(default)]
     pub huge_pages_mib: u32,

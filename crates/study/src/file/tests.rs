@@ -35,14 +35,17 @@ fn refused(old: &str, new: &str, key: &str, says: &str) {
 }
 
 #[test]
-fn the_ready_made_study_is_read_and_takes_at_most_eight_minutes() {
+fn the_ready_made_study_is_read_and_takes_at_most_nine_minutes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
     let (file, text) = StudyFile::read(&root.join("noisy-neighbours.toml")).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
     let names: Vec<_> = file.cases.iter().map(|case| case.name.as_str()).collect();
-    assert_eq!(names, ["quiet", "noisy", "noisy-pinned"]);
+    assert_eq!(
+        names,
+        ["quiet", "noisy", "quiet-partitioned", "noisy-partitioned"]
+    );
     let estimate = Estimate::of(&file);
-    assert!(estimate.duration_s <= 480.0, "{estimate:?}");
+    assert!(estimate.duration_s <= 540.0, "{estimate:?}");
 }
 
 #[test]
@@ -855,4 +858,18 @@ fn published_figures_have_ratios_cases_and_say_where_they_stand() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn the_tester_polls_unless_it_is_to_sleep_between_bursts() {
+    use quietwire_tester::TesterIdle;
+    assert_eq!(parse(SMALL).unwrap().tester.idle, TesterIdle::Poll);
+    let with = |idle: &str| SMALL.replace("[tester]\n", &format!("[tester]\nidle = \"{idle}\"\n"));
+    let sleeping = parse(&with("sleep")).unwrap();
+    assert_eq!(sleeping.tester.idle, TesterIdle::Sleep);
+    // As the shortened study is written and read again.
+    let quick = parse(&sleeping.quick().unwrap()).unwrap();
+    assert_eq!(quick.tester.idle, TesterIdle::Sleep);
+    let error = parse(&with("nap")).unwrap_err().to_string();
+    assert!(error.contains("nap") && error.contains("sleep"), "{error}");
 }

@@ -2,6 +2,7 @@
 //! What a report and a resumed run read.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use quietwire_tester::TrialResult;
 use rusqlite::Row;
@@ -9,11 +10,12 @@ use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use serde::de::DeserializeOwned;
 
 use super::write::{APPLICATION, CONSOLE};
-use super::{Store, StoreError, compact};
+use super::{Store, StoreError, compact, sha256};
+use crate::activity::TrialActivity;
 use crate::bench::{ApplicationSeen, Environment};
 use crate::file::{FrameSize, StudyFile};
 use crate::results::{
-    CaseEntry, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
+    CaseEntry, CaseFacts, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
     StudyResults, TrialRecord,
 };
 
@@ -54,6 +56,29 @@ fn large_columns(schema: i64) -> (&'static str, &'static str) {
 }
 
 impl Store {
+    /// Checks whether a study can be resumed with a store: one that is not there, or that was never written to, can be made. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it is no store, cannot be read, or holds results of another study file.
+    pub fn check_resumable(path: &Path, text: &str) -> Result<(), StoreError> {
+        if !std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) {
+            return Ok(());
+        }
+        let stored: String = Self::open_to_read(path)?.ask(|connection| {
+            connection.query_row("SELECT file_sha256 FROM study", (), |row| row.get(0))
+        })?;
+        let given = sha256(text);
+        if stored == given {
+            return Ok(());
+        }
+        Err(StoreError::OtherStudy {
+            path: path.to_owned(),
+            stored,
+            given,
+        })
+    }
+
     /// Everything that the store holds.
     ///
     /// # Errors
@@ -212,7 +237,7 @@ impl Store {
         Ok(result)
     }
 
-    fn activity(&self, stored: Activity) -> Result<serde_json::Value, StoreError> {
+    fn activity(&self, stored: Activity) -> Result<TrialActivity, StoreError> {
         let what = "the machine's activity";
         let text = match stored {
             Activity::Text(text) => text,
@@ -369,11 +394,16 @@ impl Store {
         )?;
         rows.into_iter()
             .map(|(round, case_name, entered, settings)| {
+                let what = "the settings of a case";
+                let settings: serde_json::Value = self.parsed(what, &settings)?;
+                let facts = CaseFacts::of(&settings)
+                    .map_err(|error| self.damaged(format!("{what} are not understood: {error}")))?;
                 Ok(CaseEntry {
                     round,
                     case_name,
                     entered_unix_ns: ns(entered),
-                    settings: self.parsed("the settings of a case", &settings)?,
+                    settings,
+                    facts,
                 })
             })
             .collect()

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json as json_value};
 
 use super::{Store, StoreError, compact, unix_ns};
+use crate::activity::TrialActivity;
 use crate::bench::{CaseLeftOut, Environment, Measured};
 use crate::file::FrameSize;
 use crate::methods::{Found, StepKind};
@@ -35,7 +36,7 @@ fn json<T: Serialize + DeserializeOwned + PartialEq>(
 }
 
 /// What is stored of the machine's activity.
-fn packed_activity(activity: &Value) -> Result<Vec<u8>, StoreError> {
+fn packed_activity(activity: &TrialActivity) -> Result<Vec<u8>, StoreError> {
     let what = "the machine's activity";
     packed_text(what, &json(what, activity)?)
 }
@@ -235,7 +236,7 @@ impl Store {
         sequence: u32,
         action: &Action,
         observation: &Observation,
-        activity: &Value,
+        activity: &TrialActivity,
     ) -> Result<(), StoreError> {
         let action = json("what a procedure asked for", action)?;
         let observation = json("what was seen of it", observation)?;

@@ -49,6 +49,14 @@ pub struct SweepPoint {
     pub loss_ratio: Option<Spread>,
     /// Forwarding rate over the rounds, frames per second. None when no trial was valid.
     pub forwarding_pps: Option<Spread>,
+    /// Frames lost in all valid trials.
+    pub lost_frames: u64,
+    /// Frames offered in all valid trials.
+    pub offered_frames: u64,
+    /// Trials.
+    pub trials: usize,
+    /// Of those, valid.
+    pub valid_trials: usize,
 }
 
 /// One valid trial.

@@ -26,7 +26,7 @@ fn check(results: &StudyResults) {
     assert_eq!(first.request.offered_rate_pps, 6e6);
     assert_eq!(first.result.lost_frames, 3023);
     assert_eq!(first.result.latency.samples, 5_996_977);
-    assert_eq!(first.activity["elapsed_s"], 1.3);
+    assert_eq!(first.activity.machine.as_ref().unwrap().elapsed_s, 1.3);
     for trial in trials {
         let (every, low_rate) = (&trial.result.variation, &trial.result.low_rate);
         for histogram in [
