@@ -575,7 +575,7 @@ fn what_invalid_trials_may_have_changed_is_told() {
     }
     assert!(told > 0, "no invalid trial of the simulated tester matters");
     let text = text_table(&summary, Some(200));
-    let sentence = "if the invalid trials counted, all of them as lost or all as held, ";
+    let sentence = "if all invalid trials counted as lost, or all as held, ";
     assert!(text.contains(sentence), "{text}");
 }
 
