@@ -144,14 +144,14 @@ fn a_whole_study_has_every_section_and_fits() {
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Finished);
     for section in [
-        "The answer",
+        "<h2>Result</h2>",
         "Throughput",
         "Round trip",
         "Loss against offered load",
         "Latency percentiles",
-        "What each CPU did",
-        "Beside what was published",
-        "How well the tester did",
+        "CPU usage",
+        "Comparison with published figures",
+        "Losses and delays of the tester",
         "Every trial",
         "Every command and setting",
         "The study file",
@@ -371,7 +371,10 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
         assert!(page.contains(words), "{words}");
     }
     let table = text_table(&summary, Some(120));
-    assert!(table.contains("Beside what was published"), "{table}");
+    assert!(
+        table.contains("Comparison with published figures"),
+        "{table}"
+    );
     assert_eq!(
         json(&results).unwrap()["summary"]["sizes"][0]["published"][1]["throughput"][0],
         0.68
@@ -394,11 +397,11 @@ fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() 
     let rate = |case: usize| size.cases[case].goals[0].rate_pps.as_ref().unwrap().median;
     let percent = pair.percent_of_goals[0].unwrap();
     assert!((percent - rate(3) / rate(2) * 100.0).abs() < 1e-9);
-    let answer = &page[page.find("The answer").unwrap()..];
-    assert!(answer.starts_with("The answer</h2><p><b>noisy-partitioned</b> forwards"));
+    let answer = &page[page.find("Result</h2>").unwrap()..];
+    assert!(answer.starts_with("Result</h2><p><b>noisy-partitioned</b> forwards"));
     assert!(answer.contains("of <b>quiet-partitioned</b>'s NDR ("));
     assert!(
-        answer.contains("Its neighbours had 8"),
+        answer.contains("Its neighbours got 8"),
         "{}",
         &answer[..600]
     );
@@ -407,7 +410,7 @@ fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() 
         neighbours.share = 0.042;
     }
     let (_, page) = checked(&results);
-    let told = "had only 4.20\u{202f}% of their CPUs, so this machine cannot show";
+    let told = "got only 4.20\u{202f}% of their CPUs, so this machine cannot show";
     assert!(page.contains(told));
     // Without the quiet twin there is nothing to compare like for like.
     results
@@ -431,7 +434,7 @@ fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
         let share = &told.unwrap().share;
         assert!(share.min > 0.7 && share.max <= 0.9, "{share:?}");
     }
-    assert!(page.contains("How hard the neighbours worked"));
+    assert!(page.contains("Load by neighbours"));
     let told = json(&results).unwrap();
     let case = &told["summary"]["sizes"][0]["cases"][1];
     assert!(case["neighbours"]["share"]["median"].as_f64().unwrap() > 0.7);
@@ -533,7 +536,7 @@ fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
     let percentile = trip.percentiles[0];
     assert_eq!(percentile.own_ns, Some(own.max_ns));
     assert!(percentile.text().starts_with('<'));
-    assert!(page.contains("by its calibration"));
+    assert!(page.contains("Its calibration measured"));
     let shown = page.replace("&lt;", "<");
     assert!(shown.contains(&trip.mean_text()));
 }
@@ -575,7 +578,7 @@ fn what_invalid_trials_may_have_changed_is_told() {
     }
     assert!(told > 0, "no invalid trial of the simulated tester matters");
     let text = text_table(&summary, Some(200));
-    let sentence = "if all invalid trials counted as lost, or all as held, ";
+    let sentence = "if all invalid trials counted as failed, or all as passed, ";
     assert!(text.contains(sentence), "{text}");
 }
 
@@ -946,8 +949,8 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
         ("S", crate::Reckoned::Counted)
     );
     assert_eq!(cycles.cycles.median, 250.0);
-    assert!(page.contains("Cycles a frame") && page.contains(">250<"));
-    assert!(text_table(&summary, Some(120)).contains("cycles a frame"));
+    assert!(page.contains("Cycles per frame") && page.contains(">250<"));
+    assert!(text_table(&summary, None).contains("cycles per frame"));
 
     let (summary, page) = with(None);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
@@ -968,7 +971,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     assert!(page.contains("≤\u{202f}"));
     let (summary, page) = checked(&whole());
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
-    assert!(!page.contains("Cycles a frame"));
+    assert!(!page.contains("Cycles per frame"));
 }
 
 #[test]
@@ -1013,7 +1016,7 @@ fn tenants_are_told_with_what_they_cost() {
     assert!(page.contains("6 tenants hold at") && page.contains("and 7 do not"));
     // A study without trials at a low load says nothing of round trips.
     assert!(!page.contains("Round trip"));
-    assert!(text_table(&summary, Some(160)).contains("each tenant"));
+    assert!(text_table(&summary, None).contains("million cycles per second and tenant"));
 
     // Until it is through, nothing is said of the most; what bounds it otherwise is told.
     let (summary, page) = checked(&results_of(text, bench(), 3));
@@ -1033,11 +1036,11 @@ fn consoles_are_on_the_page_and_in_the_document() {
     bench.console = Some("one\n".repeat(200) + "the <last> line\n");
     let results = results_of(&STUDY, bench, usize::MAX);
     let (_, page) = checked(&results);
-    assert!(page.contains("What guests' consoles said") && page.contains("the &lt;last&gt; line"));
+    assert!(page.contains("Console output of guests") && page.contains("the &lt;last&gt; line"));
     let told = json(&results).unwrap();
     let said = told["consoles"][0]["said"].as_str().unwrap();
     assert_eq!(said.lines().count(), 201);
-    assert!(!checked(&whole()).1.contains("What guests' consoles said"));
+    assert!(!checked(&whole()).1.contains("Console output of guests"));
 }
 
 #[test]
@@ -1062,7 +1065,7 @@ fn losses_are_told_by_their_places() {
     assert_eq!(losses.account.lost_frames, lost);
     let page = html(&results).unwrap();
     assert_well_formed(&page);
-    let table = page.split("Where frames were lost").nth(1).unwrap();
+    let table = page.split("Lost frames by place").nth(1).unwrap();
     assert!(table.contains("S p1: tx_full") && table.contains("neither sent nor counted"));
     let document = json(&results).unwrap();
     let accounts = document["loss_accounts"].as_array().unwrap();
@@ -1089,10 +1092,10 @@ fn losses_are_told_by_their_places() {
         trial.result.loss_account = (index > 0).then_some(why);
     }
     let page = html(&silent).unwrap();
-    assert!(page.contains("have no account: it was busy.") && page.contains("not known"));
+    assert!(page.contains("have no loss data: it was busy.") && page.contains("<td>unknown</td>"));
     let trials = silent.steps.iter_mut().flat_map(|step| &mut step.trials);
     trials.for_each(|trial| trial.result.loss_account = None);
-    assert!(!html(&silent).unwrap().contains("Where frames were lost"));
+    assert!(!html(&silent).unwrap().contains("Lost frames by place"));
     assert_eq!(
         json(&silent).unwrap()["loss_accounts"]
             .as_array()

@@ -144,7 +144,7 @@ fn a_schema_that_is_too_old_is_refused_and_left_alone() {
             ),
             "{error}"
         );
-        assert!(error.to_string().contains("earlier quietwire"), "{error}");
+        assert!(error.to_string().contains("older quietwire"), "{error}");
     }
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
