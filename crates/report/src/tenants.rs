@@ -75,10 +75,10 @@ fn sentence(summary: &TenantsSummary, found: &TenantsFound) -> String {
         _ => format!("{count} tenants"),
     };
     match (found.held, found.broke, &found.bound) {
-        (0, _, Some(why)) => format!("One tenant: no result, because {why}."),
+        (0, _, Some(why)) => format!("One tenant: no result ({why})."),
         (0, ..) => format!("The loss goal does not hold for a single tenant ({goal})."),
         (held, Some(broke), Some(why)) => format!(
-            "{} hold at {goal}. The limit of the switch is unknown: there is no result for {broke}, because {why}.",
+            "{} hold at {goal}. The limit of the switch is unknown: there is no result for {broke} ({why}).",
             tenants(held)
         ),
         (held, Some(broke), None) => {

@@ -9,7 +9,7 @@ fn parse(text: &str) -> Result<StudyFile, FileError> {
     StudyFile::parse(text, Path::new("a/study.toml"))
 }
 
-/// The error for the small study with one text replaced; and the line that differs first.
+/// Returns the error for the small study with one text replaced, and the first line that differs.
 fn error(old: &str, new: &str) -> (String, usize) {
     assert_eq!(
         SMALL.matches(old).count(),
@@ -97,7 +97,7 @@ fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
         "device.link",
         "memif",
     );
-    // A rate at which no schedule makes sense.
+    // A rate too high for a schedule.
     refused(
         "rate-percent = 1\n",
         "rate-pps = 1e300\n",
@@ -112,7 +112,7 @@ fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
     );
 }
 
-/// The small study, whose second case is isolated so.
+/// Returns the small study with these isolation keys in its second case.
 fn isolated(keys: &str) -> String {
     let plain = "name = \"noisy\"\nneighbours = \"everywhere\"\npinning = \"none\"\n";
     assert_eq!(SMALL.matches(plain).count(), 1);
@@ -379,7 +379,7 @@ fn a_method_takes_its_own_keys_only_and_needs_some() {
     assert!(message.contains("search.trials-per-rate: 101"), "{message}");
 }
 
-/// The small study with an MLRsearch whose second goal has this in it too.
+/// Returns the small study with an MLRsearch whose second goal has these additional keys.
 fn with_mlr(more: &str) -> String {
     let steps = "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5";
     assert!(SMALL.contains(steps));
@@ -674,7 +674,7 @@ fn frames_may_be_described_and_faults_in_it_are_named() {
     }
 }
 
-/// The small study with a device that is a topology; `device` are keys of it, `cases` all of its cases.
+/// Parses the small study with a topology as its device; `device` are its keys, `cases` all cases.
 fn of_topologies(device: &str, cases: &str) -> Result<StudyFile, FileError> {
     let (head, _) = SMALL.split_once("[[case]]").unwrap();
     let alone = [
@@ -712,7 +712,7 @@ fn cases_have_devices_of_their_own() {
     let sizes = "[[case]]\nname = \"one\"\n[[case]]\nname = \"many\"\nmac-addresses = 2000\nlink = \"vhost-user\"\n";
     let file = of_topologies(VNET1, sizes).unwrap();
     assert_eq!(file.traffic_of(&file.cases[1]).mac_addresses, 2000);
-    // quietwire's switch alone is what it was, whatever is offered to it.
+    // The standalone quietwire switch has the same description with any traffic.
     assert!(!parse(SMALL).unwrap().runs_in_topologies());
     assert_eq!(scale(&parse(SMALL).unwrap(), 1), None);
 }
@@ -733,7 +733,7 @@ fn a_device_may_be_any_topology_with_guests_and_chains() {
     let text = "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n";
     let described = quietwire_tester::traffic::Traffic::parse(text, Path::new("overlay")).unwrap();
     assert_eq!(trial.traffic.as_deref(), Some(&described));
-    // Written and read again it is the same.
+    // Writing and reading it again does not change it.
     let text = toml::to_string(&file).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
 }
@@ -874,7 +874,7 @@ fn the_tester_polls_unless_it_is_to_sleep_between_bursts() {
     let with = |idle: &str| SMALL.replace("[tester]\n", &format!("[tester]\nidle = \"{idle}\"\n"));
     let sleeping = parse(&with("sleep")).unwrap();
     assert_eq!(sleeping.tester.idle, TesterIdle::Sleep);
-    // As the shortened study is written and read again.
+    // The shortened study is written and read again.
     let quick = parse(&sleeping.quick().unwrap()).unwrap();
     assert_eq!(quick.tester.idle, TesterIdle::Sleep);
     let error = parse(&with("nap")).unwrap_err().to_string();

@@ -172,7 +172,7 @@ fn a_full_disk_is_told_and_what_was_stored_stays() {
         .connection
         .pragma_query_value(None, "page_count", |row| row.get(0))
         .unwrap();
-    // SQLite gives the same error as for a full disk when a file may not grow any more.
+    // SQLite reports a file size limit with the same error as a full disk.
     store
         .connection
         .pragma_update(None, "max_page_count", pages + 12)
