@@ -184,7 +184,7 @@ fn impossible_wishes_are_named() {
         (&["--goal", "NDR"], &["use NAME=RATIO"]),
         (
             &["--goal", "A=0", "--goal", "A=0.1"],
-            &["two goals are called 'A'"],
+            &["two goals have the name 'A'"],
         ),
         (&["--duration", "0s"], &["--duration", "longer than 0"]),
         (&["--duration", "1parsec"], &["--duration"]),
@@ -216,7 +216,7 @@ fn impossible_wishes_are_named() {
         (&["--set", "nosuch.colour=1"], &["nosuch"]),
         (
             &["--set", "trials-per-rate=3"],
-            &["search.trials-per-rate", "has no such key"],
+            &["search.trials-per-rate", "does not support this key"],
         ),
         (&["--max-rate-pps", "0"], &["trials.max-rate-pps"]),
         (&["--max-rate-pps=-5"], &["max-rate-pps"]),
@@ -381,7 +381,7 @@ fn what_a_study_cannot_do_with_traffic_is_named() {
         ),
         (
             "burst = { frames = 4, gap-us = 1.0 }",
-            &["traffic.frames.burst", "leave gap-us out"],
+            &["traffic.frames.burst", "remove gap-us"],
         ),
         ("sizes = 128", &["traffic.frames.sizes", "frame-sizes"]),
         ("colour = 1", &["colour"]),
@@ -831,7 +831,7 @@ fn a_page_does_not_say_what_it_does_not_know_of_the_devices_machine() {
     ];
     assert!(place.ended(&run).status.success());
     let page = fs::read_to_string(place.path("p.html")).unwrap();
-    assert!(!page.contains("no neighbours") && !page.contains("scheduler puts them"));
+    assert!(!page.contains("no neighbours") && !page.contains("placed by the scheduler"));
     assert!(page.contains("what else runs on its CPUs is unknown"));
     assert!(page.contains("Loss at each load"));
 }

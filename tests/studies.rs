@@ -85,7 +85,7 @@ impl Workplace {
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["lock"]);
         let page = fs::read_to_string(self.path("s.html")).unwrap();
-        assert!(page.contains("Beside what was published") || study.ends_with(".toml"));
+        assert!(page.contains("Comparison with published figures") || study.ends_with(".toml"));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
@@ -214,7 +214,7 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
     let output = place.study(&["report", "s.sqlite", "--html", "again.html"]);
     assert!(output.status.success(), "{output:?}");
     let page = fs::read_to_string(place.path("again.html")).unwrap();
-    for words in ["unavailable", "ovs-netdev", "Cycles a frame", "br0"] {
+    for words in ["unavailable", "ovs-netdev", "Cycles per frame", "br0"] {
         assert!(
             page.to_lowercase().contains(&words.to_lowercase()),
             "{words}"
@@ -459,9 +459,9 @@ fn a_dry_run_refuses_what_a_run_refuses() {
     );
     refused(NOISY, &["--tester", "sim"], "has neighbours");
     fs::write(place.path("taken.sqlite"), "text").unwrap();
-    refused(NOISY, &["--store", "taken.sqlite"], "is there already");
+    refused(NOISY, &["--store", "taken.sqlite"], "already exists");
     let resume = ["--resume", "--store", "taken.sqlite"];
-    refused(NOISY, &resume, "not a store of quietwire");
+    refused(NOISY, &resume, "not a quietwire result store");
 
     place.without_programs(&["stress-ng"]);
     assert_refused(&place, NOISY, &[], 3, "stress-ng");

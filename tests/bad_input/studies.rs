@@ -35,7 +35,7 @@ fn impossible_values_in_a_study_are_named_with_line_and_key() {
         (
             "service-cpus = \"0\"",
             "service-cpus = \"1\"",
-            "device.service-cpus: CPU 1 has two roles",
+            "device.service-cpus: CPU 1 is also one of the forwarding-cpus",
         ),
         (
             "forwarding-cpus = \"1\"",
@@ -114,7 +114,7 @@ fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
         (
             "[neighbours]",
             "[address-caching]\nmax-addresses = 5\n[neighbours]",
-            "only a bridge keeps addresses",
+            "only a bridge learns addresses",
         ),
         (
             "link = \"memif\"",
@@ -151,7 +151,7 @@ fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
     );
     refuse(
         &[&["reset", "--set", "rate-percent=5"], &two[..]].concat(),
-        &["not this program's to restart"],
+        &["cannot restart a device that it did not start"],
     );
 }
 
@@ -163,11 +163,11 @@ fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
     for (arguments, parts) in [
         (
             &["--store", "file"] as &[&str],
-            ["file is there already", "--resume"],
+            ["file already exists", "--resume"],
         ),
         (
             &["--store", "file", "--resume"],
-            ["file is not a store", "another path"],
+            ["file is not a quietwire result store", "another path"],
         ),
         (&["--store", "lab"], ["--store lab", "directory"]),
         (
@@ -185,8 +185,8 @@ fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
     }
     assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "no store");
     for (store, part) in [
-        ("absent.sqlite", "there is no store absent.sqlite"),
-        ("file", "file is not a store"),
+        ("absent.sqlite", "store absent.sqlite does not exist"),
+        ("file", "file is not a quietwire result store"),
         ("lab", "lab is a directory"),
     ] {
         place.refused(

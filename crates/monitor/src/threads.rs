@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of the watched processes, of `/proc/PID/task/TID` (proc(5)).
+//! Threads of the watched processes, from `/proc/PID/task/TID` (proc(5)).
 
 use std::path::Path;
 
@@ -9,32 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::ticks::difference;
 
-/// What one thread did.
+/// Activity of one thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadActivity {
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// Its number.
+    /// Thread ID.
     pub tid: i32,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// CPU that it ran on last.
+    /// CPU that it last ran on.
     pub cpu: u32,
-    /// CPU time that it used, seconds.
+    /// CPU time, seconds.
     pub cpu_time_s: f64,
-    /// Times that it went to sleep.
+    /// Voluntary context switches: the thread went to sleep.
     pub voluntary_switches: u64,
-    /// Times that another was run in its place.
+    /// Nonvoluntary context switches: the thread was preempted.
     pub nonvoluntary_switches: u64,
-    /// Times that it was moved to another CPU, where the kernel tells.
+    /// Migrations to another CPU, if the kernel reports them.
     pub migrations: Option<u64>,
 }
 
-/// What the counters of one thread showed.
+/// Counters of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ThreadSeen {
     pub(crate) name: String,
-    /// Ticks since boot: a number may be given to another thread later, with another start.
+    /// Start time in ticks since boot. It distinguishes threads if a thread ID is reused.
     started: u64,
     cpu: u32,
     ticks: u64,
@@ -69,7 +69,7 @@ fn one(thread: &Thread) -> Option<ThreadSeen> {
 }
 
 impl ThreadSeen {
-    /// True when both are sights of one thread.
+    /// Returns true if both snapshots are of the same thread.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.started == other.started
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results to pictures: one HTML page that needs nothing else, one JSON document, one table for a terminal.
+//! Reports of results: a self-contained HTML page, a JSON document, and a table for a terminal.
 //!
-//! What lives here: figures computed from what a store holds ([`Summary`]), and the ways to show them. A page can be
-//! made again from the store alone, on any machine.
+//! Belongs here: the figures, computed from the content of a store ([`Summary`]), and their presentation. A page can be
+//! generated again from the store alone, on any machine.
 //!
-//! What must not: measuring, and knowing anything that is not in the results.
+//! Does not belong here: measurements, and any information that is not in the results.
 
 mod chart;
 mod error;
@@ -41,7 +41,7 @@ pub const JSON_SCHEMA: u32 = 1;
 /// Writes the page to a file.
 ///
 /// # Errors
-/// [`ReportError`]: the results make no sense, or the file cannot be written.
+/// [`ReportError`]: a stored histogram is damaged, or the file is not writable.
 pub fn write_html(results: &StudyResults, path: &Path) -> Result<(), ReportError> {
     let page = html(results)?;
     std::fs::write(path, page).map_err(|error| ReportError::Write {
@@ -50,11 +50,11 @@ pub fn write_html(results: &StudyResults, path: &Path) -> Result<(), ReportError
     })
 }
 
-/// The results as one document for programs: what was computed, and on what it was measured. Every trial with all that
-/// was seen is in the store.
+/// Returns the results as one document for programs: the computed figures, and the machine and software. The store has every trial
+/// with all its data.
 ///
 /// # Errors
-/// [`ReportError`]: the results make no sense.
+/// [`ReportError`]: a stored histogram is damaged.
 pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
     let summary = Summary::of(results)?;
     let runs: Vec<_> = results
@@ -81,7 +81,7 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
     }))
 }
 
-/// The account of each trial that lost frames, or in which counters differ.
+/// Returns the loss account of each trial that lost frames or whose counters differ.
 fn loss_accounts(results: &StudyResults) -> Vec<serde_json::Value> {
     let accounts = results.trials().filter_map(|(step, trial)| {
         let account = trial.result.loss_places()?;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A table of the results of one method.
+//! Table of the results of one method.
 
-/// A table of one method, over all cases and rounds.
+/// Table of one method, over all cases and rounds.
 pub(crate) struct FurtherTable {
     /// Heading.
     pub(crate) title: &'static str,
-    /// What the figures mean, one or two sentences.
+    /// Meaning of the figures, in one or two sentences.
     pub(crate) lead: &'static str,
-    /// Heads of the first columns, which say what a row is of.
+    /// Headers of the first columns, which identify a row.
     pub(crate) labels: &'static [&'static str],
-    /// Heads of the columns behind them.
+    /// Headers of the other columns.
     pub(crate) head: &'static [&'static str],
-    /// A text for each column.
+    /// Cells: a text for each column.
     pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl FurtherTable {
-    /// Returns the table without the columns of case and round if all rows are of one case and one round, which says nothing then.
+    /// Returns the table without the columns for case and round if all rows are of one case and one round.
     pub(crate) fn without_known_labels(mut self) -> Self {
         let known = ["case", "round"];
         let count = self

@@ -10,13 +10,13 @@ use crate::page::words;
 use crate::summary::{CaseSummary, SizeSummary, Summary};
 use crate::terminal_table::TerminalTable;
 
-/// The summary as text: one table for each frame size, and the answer in words. `width` is the terminal's,
+/// Returns the summary as text: one table for each frame size, and the result in words. `width` is the terminal's,
 /// in columns; none if the output is not a terminal.
 #[must_use]
 pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
     let mut text = String::new();
     if summary.is_simulated {
-        text.push_str("SIMULATED: the device is arithmetic, and nothing was measured.\n");
+        text.push_str("SIMULATED: all figures are computed from a model of a device, and nothing was measured.\n");
     }
     if summary.is_quick {
         text.push_str(words::QUICK);
@@ -37,7 +37,9 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
             }
         }
         if !size.published.is_empty() {
-            text.push_str("\n\nBeside what was published, in percent of another configuration\n");
+            text.push_str(
+                "\n\nComparison with published figures, in percent of another configuration\n",
+            );
             text.push_str(&of_published(size, width));
         }
         text.push('\n');
@@ -58,11 +60,11 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
             case.reason
         ));
     }
-    // A terminal's fonts may lack the narrow space.
+    // Fonts of terminals may lack the narrow no-break space.
     text.replace(format::THIN, " ")
 }
 
-/// Stands for a figure that is not known.
+/// Placeholder for an unknown figure.
 const NONE: &str = "–";
 
 fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
@@ -78,12 +80,12 @@ fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
     let others = [
         "forwarded at the highest load, Mpps",
         "mean round trip",
-        "cycles a frame",
+        "cycles per frame",
         "invalid trials",
     ];
     header.extend(others.map(str::to_owned));
     let rows: Vec<Vec<String>> = size.cases.iter().map(row).collect();
-    // Columns without a figure take room from the others.
+    // Columns without figures are omitted.
     let has_figure = |column: &usize| {
         let mut cells = rows.iter().filter_map(|row| row.get(*column));
         rows.is_empty() || cells.any(|cell| cell != NONE)
@@ -102,7 +104,7 @@ fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
     table.to_string()
 }
 
-/// Ratios only.
+/// Returns the table of published figures, which has ratios only.
 fn of_published(size: &SizeSummary, width: Option<u16>) -> String {
     let goals = size.cases.first().map(|case| &case.goals);
     let goals: Vec<&str> = goals

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine did during a trial, as it is stored.
+//! Stored activity of the machine during a trial.
 
 use quietwire_lab::Intensity;
 use quietwire_monitor::Activity;
@@ -9,25 +9,25 @@ use serde_json::{Map, Value, from_value};
 
 use crate::lab_bench::ElementActivity;
 
-/// What the machine did during a trial. Stored as one object: the fields of [`Activity`], beside them `elements` and `neighbours`.
+/// Activity of the machine during a trial. It is stored as one object: the fields of [`Activity`], and `elements` and `neighbours`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TrialActivity {
-    /// CPUs, threads and interrupts; none if nothing watched the machine.
+    /// CPUs, threads and interrupts; none if no monitor ran.
     #[serde(flatten)]
     pub machine: Option<Activity>,
-    /// The device's elements.
+    /// Elements of the device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elements: Vec<ElementActivity>,
-    /// The neighbours; none without neighbours.
+    /// Neighbours; none without neighbours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Intensity>,
 }
 
-/// Key that every account of a machine has.
+/// Key that every stored activity of a machine has.
 const OF_MACHINE: &str = "elapsed_s";
 
 impl<'de> Deserialize<'de> for TrialActivity {
-    /// Earlier versions store `null` if nothing watched the machine.
+    /// Parses stored activity. Earlier versions store `null` if no monitor ran.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let stored = Option::<Map<String, Value>>::deserialize(deserializer)?;
         Self::of(stored.unwrap_or_default()).map_err(D::Error::custom)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies: a study file (TOML) to trials to stored results (SQLite); the loop over rounds, cases, sizes and methods.
+//! Studies: from a study file (TOML) through trials to stored results (SQLite). The loop covers rounds, cases, sizes and methods.
 //!
-//! What lives here: [`StudyFile`], what a study file asks for, checked; [`Store`], where every finished trial is kept;
-//! [`run_study`], which asks the search methods what to try next, has it tried on a [`Bench`] and stores what came
-//! back. The store is all that a report needs.
+//! Belongs here: [`StudyFile`], the checked content of a study file; [`Store`], which keeps every finished trial;
+//! [`run_study`], which asks the search methods for the next trial, runs it on a [`Bench`] and stores the
+//! result. A report requires only the store.
 //!
-//! What must not: packets, sysfs, processes. Whoever implements [`Bench`] has those.
+//! Does not belong here: packets, sysfs, processes. They belong to implementations of [`Bench`].
 
 mod activity;
 mod arrangement;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a study does in each case and at each frame size, step by step; pure, like the methods it drives.
+//! Steps of a study in each case and at each frame size. This module is pure, like the methods that it uses.
 
 use quietwire_search::ConfigError;
 
 use crate::file::{Case, StudyFile};
 use crate::methods::{Common, Estimate, FoundBefore, Machine, Planned, StepKind};
 
-/// Maximum rate that estimates count with before it is known, frames per second: 10-Gbit/s Ethernet.
+/// Maximum rate in estimates before the real one is known, frames per second: 10-Gbit/s Ethernet.
 const RATE_GUESS_PPS: f64 = 14.88e6;
 
 /// A step before its maximum rate is known.
 #[derive(Debug)]
 pub struct StepPlan {
-    /// Its method.
+    /// Method.
     pub kind: StepKind,
     planned: Planned,
     invalid_repeats: u32,
@@ -21,13 +21,13 @@ pub struct StepPlan {
 }
 
 impl Estimate {
-    /// Of a whole study.
+    /// Returns the work of a whole study.
     #[must_use]
     pub fn of(file: &StudyFile) -> Self {
         Self::of_cases(file, file.plain_cases().count(), file.tenants_tried())
     }
 
-    /// Of so many of a study's cases, and of so many numbers of tenants.
+    /// Returns the work for this number of cases and this number of tenant counts.
     #[must_use]
     pub fn of_cases(file: &StudyFile, cases: usize, tenants: usize) -> Self {
         let sizes = u32::try_from(file.traffic.frame_sizes.len()).unwrap_or(u32::MAX);
@@ -48,14 +48,14 @@ impl Estimate {
 }
 
 impl StepPlan {
-    /// The steps of a case at every frame size, in order.
+    /// Returns the steps of a case at every frame size, in order.
     #[must_use]
     pub fn of_case(file: &StudyFile, case: &Case) -> Vec<Self> {
         Self::of(file, case.tenants)
     }
 
-    /// The steps that all cases of so many tenants have, in the order of the methods, some of which take their rates from what was
-    /// found before.
+    /// Returns the steps of all cases with this number of tenants, in the order of the methods. Some methods take their rates from
+    /// results of earlier ones.
     fn of(file: &StudyFile, tenants: Option<u32>) -> Vec<Self> {
         let around = file.surroundings(tenants);
         let methods = file.methods().into_iter();
@@ -70,11 +70,11 @@ impl StepPlan {
         planned.map(step).collect()
     }
 
-    /// The state machine of this step, where `found` is what the steps before it found in the same case, round and frame
+    /// Returns the state machine of this step. `found` has the results of the previous steps in the same case, round and frame
     /// size.
     ///
     /// # Errors
-    /// A rate that a method cannot work with.
+    /// A rate is not usable for the method.
     pub(crate) fn machine(
         &self,
         max_rate_pps: f64,
@@ -83,7 +83,7 @@ impl StepPlan {
         self.planned.work.machine(&self.common(max_rate_pps), found)
     }
 
-    /// What this step takes at most when no trial is invalid.
+    /// Returns the maximum work of this step if no trial is invalid.
     fn bound(&self) -> Estimate {
         self.planned.work.bound(&self.common(RATE_GUESS_PPS))
     }

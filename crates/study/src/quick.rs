@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A study made short, to see that it runs on a machine. What comes of it says so, and is no figure.
+//! Shortened studies (`--quick`), to check that a study runs on a machine. Their results are marked and are not usable as figures.
 
 use crate::file::StudyFile;
 use crate::methods::QUICK_DURATION_S;
 
-/// Longest warm-up and drain, seconds. Devices that share CPUs hold frames for a while.
+/// Maximum warm-up and drain, seconds. Devices that share CPUs hold frames for a while.
 const AROUND_S: f64 = 0.1;
-/// How often an invalid trial is made again.
+/// Maximum number of repeats of an invalid trial.
 const INVALID_REPEATS: u32 = 2;
 
 impl StudyFile {
-    /// The text of a study with the same cases and methods, and as little of each as can be: one round, short trials, coarse
-    /// searches. It says of itself that it is quick.
+    /// Returns the text of a study with the same cases and methods but as little of each as possible: one round, short trials, coarse
+    /// searches. The text is marked as quick.
     ///
     /// # Errors
-    /// Why it cannot be written, in words.
+    /// Why the text cannot be written.
     pub fn quick(&self) -> Result<String, String> {
         let mut file = self.clone();
         file.quick = true;
@@ -24,7 +24,7 @@ impl StudyFile {
         file.trials.warm_up_s = file.trials.warm_up_s.min(AROUND_S);
         file.trials.drain_s = file.trials.drain_s.min(AROUND_S);
         file.trials.invalid_repeats = file.trials.invalid_repeats.min(INVALID_REPEATS);
-        // They are made of the plan again.
+        // The cases of tenants are generated from the plan again.
         file.cases.retain(|case| case.tenants.is_none());
         file.shorten_methods();
         toml::to_string(&file).map_err(|error| error.to_string())

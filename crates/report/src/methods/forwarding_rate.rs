@@ -10,10 +10,10 @@ pub(super) const TABLE: MethodTable = MethodTable {
     lead: "Forwarding rate at the maximum offered load, and the highest forwarding rate at any load (RFC 2285, RFC 2889).",
     labels: LABELS,
     head: &[
-        "maximum load, Mpps",
-        "forwarded of that, Mpps",
-        "most forwarded, Mpps",
-        "at the load, Mpps",
+        "maximum offered load, Mpps",
+        "forwarded at it, Mpps",
+        "highest forwarding rate, Mpps",
+        "at load, Mpps",
     ],
     rows: |case| {
         by_round(case, |figures| match figures {

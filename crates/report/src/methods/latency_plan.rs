@@ -5,12 +5,12 @@ use super::table::{MethodTable, NONE, by_round};
 use crate::format;
 use crate::summary::{LatencyAtLoad, MethodFigures, RoundTrip};
 
-/// Percentiles that the table shows.
+/// Percentiles in the table.
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 pub(super) const TABLE: MethodTable = MethodTable {
     title: "Latency at the rates found",
-    lead: "Round trips at NDR, at PDR, at the last linear step under each, and at parts of one of them. A percentile is shown if there are enough frames for it.",
+    lead: "Round trips at NDR, at PDR, at the last linear step below each, and at percentages of one of them. A percentile is shown if there are enough frames for it.",
     labels: &["case", "round", "load"],
     head: &["Mpps", "lost", "mean", "p50", "p99", "p99.9", "max"],
     rows: |case| {

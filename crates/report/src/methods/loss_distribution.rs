@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Losses of many trials at a few rates.
+//! Loss of many trials at a few rates.
 
 use super::table::{LABELS, MethodTable, by_round, or_none};
 use crate::format;
 use crate::summary::{LossesAtRate, MethodFigures};
 
-/// Heading of the table, and of the plots above it.
+/// Title of the table and of the plots above it.
 pub(crate) const TITLE: &str = "Loss distribution";
 
 pub(super) const TABLE: MethodTable = MethodTable {
@@ -15,8 +15,8 @@ pub(super) const TABLE: MethodTable = MethodTable {
     head: &[
         "rate, Mpps",
         "trials",
-        "left out",
-        "lost in the",
+        "excluded",
+        "loss in the",
         "worst trial",
     ],
     rows: |case| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results of each method as a table of texts, for page and terminal alike; a file each, and all of them in [`ALL`].
+//! Results of each method as a table of texts, for page and terminal. Each method has its file; [`ALL`] lists them.
 
 mod forwarding_rate;
 mod latency_plan;
@@ -25,7 +25,7 @@ const ALL: &[MethodTable] = &[
     procedure::TABLE,
 ];
 
-/// One table for each method that has results.
+/// Returns one table for each method that has results.
 pub(crate) fn tables(size: &SizeSummary) -> Vec<FurtherTable> {
     let of = |table: &MethodTable| FurtherTable {
         title: table.title,

@@ -26,7 +26,7 @@ pub(super) const TABLE: MethodTable = MethodTable {
     },
 };
 
-/// Name, the result in words, and what it was made from.
+/// Returns the name, the result in words, and the parameters.
 fn procedure(
     step: &StepKind,
     findings: Option<&ProcedureFindings>,
@@ -34,7 +34,7 @@ fn procedure(
 ) -> Vec<String> {
     let (result, from) = match findings {
         None => (
-            "not made: the rate that it starts from was not found, or is the highest offered"
+            "not run: the search found no rate to start from, or only the highest one offered"
                 .to_owned(),
             String::new(),
         ),
@@ -66,7 +66,7 @@ fn seconds(seconds: f64) -> String {
     format::time_ns(seconds * 1e9)
 }
 
-/// `; not in time 2 times`; nothing for none.
+/// Returns `; not in time 2 times`, or nothing for none.
 fn times(what: &str, count: usize) -> String {
     if count > 0 {
         format!("; {what} {count} times")
@@ -79,11 +79,11 @@ fn told(found: &ProcedureFindings) -> (String, String) {
     match found {
         ProcedureFindings::BackToBack(found) => (
             format!(
-                "longest burst, frames: {}; buffer {} as implied, {} corrected{}",
+                "longest burst, frames: {}; buffer {} implied, {} corrected{}",
                 mean(found.frames, format::number),
                 or_none(found.implied_buffer_s, seconds),
                 or_none(found.corrected_buffer_s, seconds),
-                times("the longest allowed passed", found.at_limit as usize),
+                times("the longest allowed burst passed", found.at_limit as usize),
             ),
             format!(
                 "{} searches among bursts of up to {} frames in steps of {}, {} apart, sent at {}; throughput {}",
@@ -103,7 +103,7 @@ fn told(found: &ProcedureFindings) -> (String, String) {
             let never = found.recoveries_s.iter().filter(|it| it.is_none()).count();
             (
                 format!(
-                    "recovered after {}{}",
+                    "recovery time {}{}",
                     mean(found.recovery_s, seconds),
                     times("not in time", never)
                 ),
@@ -118,7 +118,7 @@ fn told(found: &ProcedureFindings) -> (String, String) {
             let never = found.outages.iter().filter(|it| it.is_none()).count();
             (
                 format!(
-                    "without frames for {}{}",
+                    "reset time {}{}",
                     mean(found.reset_s, seconds),
                     times("not back in time", never)
                 ),
@@ -131,7 +131,7 @@ fn told(found: &ProcedureFindings) -> (String, String) {
         }
         ProcedureFindings::AddressCaching(found) => (
             format!(
-                "{} addresses kept",
+                "{} addresses learned",
                 at_least(found.capacity_addresses, found.is_limit)
             ),
             format!(

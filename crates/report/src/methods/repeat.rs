@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Searches made many times over.
+//! Repeated searches.
 
 use quietwire_search::Statistics;
 
@@ -9,7 +9,7 @@ use crate::summary::{MethodFigures, RepeatedRates};
 
 pub(super) const TABLE: MethodTable = MethodTable {
     title: "Repeated searches",
-    lead: "The same search many times over: the lower the standard deviation, the more its result can be relied on. The interval is the mean's, by Student's t.",
+    lead: "The same search, repeated: the lower the standard deviation, the more reliable its result. The interval is the confidence interval of the mean (Student's t).",
     labels: LABELS,
     head: &[
         "search for",
@@ -18,8 +18,8 @@ pub(super) const TABLE: MethodTable = MethodTable {
         "deviation, Mpps",
         "interval, Mpps",
         "smallest to largest, Mpps",
-        "trials each",
-        "time each",
+        "trials per search",
+        "time per search",
     ],
     rows: |case| {
         by_round(case, |figures| match figures {

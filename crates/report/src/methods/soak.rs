@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load at which a tiny part is lost.
+//! Load at which a tiny share of the frames is lost.
 
 use quietwire_search::{CriticalLoad, SoakFindings};
 
@@ -9,10 +9,10 @@ use crate::summary::{MethodFigures, soak_end};
 
 pub(super) const TABLE: MethodTable = MethodTable {
     title: "Soak",
-    lead: "An estimate of the load at which the stated part is lost, and its deviation; not a rate that was seen to hold.",
+    lead: "Estimate of the load with the stated loss ratio, and its deviation. It is not a rate that held in a trial.",
     labels: LABELS,
     head: &[
-        "part lost",
+        "loss ratio",
         "critical load, Mpps",
         "deviation, Mpps",
         "stretch, Mpps",

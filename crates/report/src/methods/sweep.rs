@@ -7,7 +7,7 @@ use crate::summary::{CaseSummary, SweepPoint};
 
 pub(super) const TABLE: MethodTable = MethodTable {
     title: "Loss at each load",
-    lead: "Loss ratio over the valid trials at each load: the median of the rounds. Frames are sums over the rounds.",
+    lead: "Loss ratio over the valid trials at each load: the median over the rounds. Frames are sums over the rounds.",
     labels: &["case"],
     head: &[
         "load",

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tables of all methods have in common.
+//! Common parts of the tables of all methods.
 
 use crate::summary::{CaseSummary, MethodFigures, MethodResult};
 
-/// How the results of a method are shown.
+/// Presentation of the results of a method.
 pub(super) struct MethodTable {
-    /// Heading.
+    /// Title.
     pub(super) title: &'static str,
-    /// What the figures mean, one or two sentences.
+    /// Meaning of the figures, in one or two sentences.
     pub(super) lead: &'static str,
-    /// Heads of the first columns, which say what a row is of.
+    /// Headers of the first columns, which identify a row.
     pub(super) labels: &'static [&'static str],
-    /// Heads of the columns behind them.
+    /// Headers of the other columns.
     pub(super) head: &'static [&'static str],
-    /// A text for each column, row by row.
+    /// Cells: a text for each column, row by row.
     pub(super) rows: fn(&CaseSummary) -> Vec<Vec<String>>,
 }
 
-/// Labels of a method that has a result in each round.
+/// Labels of a method with one result for each round.
 pub(super) const LABELS: &[&str] = &["case", "round"];
 
-/// Stands for a figure that is not known.
+/// Placeholder for an unknown figure.
 pub(super) const NONE: &str = "–";
 
-/// Rows of a case with its name and the number of the round in front.
+/// Returns the rows of a case, each preceded by its name and the number of the round.
 pub(super) fn by_round(
     case: &CaseSummary,
     rows: fn(&MethodFigures) -> Vec<Vec<String>>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Further methods: a table each, and the losses of a distribution by percentile.
+//! Further methods: one table each, and loss by percentile of trials for loss distributions.
 
 use maud::{Markup, html};
 

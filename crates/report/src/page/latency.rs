@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The round trip at a low load.
+//! Round trips at a low load.
 
 use maud::{Markup, html};
 use quietwire_tester::{DelayVariation, PERCENTILES, TesterIdle};
@@ -17,8 +17,8 @@ pub(super) fn round_trip(size: &SizeSummary, idle: TesterIdle) -> Markup {
                 None => p.none { "No latency trial is valid." },
                 Some(trip) => {
                     p.lead {
-                        "The time from the tester through the device back to the tester, of every frame, at a low load of "
-                        (format::rate(trip.offered_pps)) ". Marks are means, lines reach from the smallest to the largest. "
+                        "The time of every frame from the tester through the device and back to the tester, at a low load of "
+                        (format::rate(trip.offered_pps)) ". Marks are means; lines extend from the minimum to the maximum. "
                         @if idle == TesterIdle::Sleep {
                             "The tester sleeps between bursts: all times include the time until it wakes up. "
                         }
@@ -32,17 +32,17 @@ pub(super) fn round_trip(size: &SizeSummary, idle: TesterIdle) -> Markup {
     }
 }
 
-/// What is known of the tester's own part.
+/// Renders the share of the tester in all latencies, as far as it is known.
 fn own_part(trip: &RoundTrip) -> Markup {
     html! {
         @match trip.own {
             Some(own) => {
-                "All times include the tester's own part: by its calibration " (format::time_ns(own.min_ns as f64)) ", "
-                (format::time_ns(own.mean_ns)) " and " (format::time_ns(own.max_ns as f64)) " of the smallest, the mean and the largest. "
-                "A time marked with < is an upper bound: more than a tenth of it is the tester's own."
+                "All times include the latency of the tester itself. Its calibration measured " (format::time_ns(own.min_ns as f64)) ", "
+                (format::time_ns(own.mean_ns)) " and " (format::time_ns(own.max_ns as f64)) " (minimum, mean, maximum). "
+                "A time marked with < is an upper bound: more than a tenth of it may be latency of the tester."
             }
             None => {
-                "All times include the tester's own part, which is unknown: the tester is not calibrated."
+                "All times include the latency of the tester itself, which is unknown because the tester is not calibrated."
             }
         }
     }
@@ -128,7 +128,7 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
             h2 { "Latency percentiles" }
             p.lead {
                 "Percentiles of the same frames. A percentile is shown if at least ten frames lie beyond it. "
-                "The largest is a single frame."
+                "The maximum is a single frame."
             }
             (legend(size.cases.iter().map(|case| case.name.as_str())))
             figure { (percentile_chart(&size.cases)) }
@@ -162,7 +162,7 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
     }
 }
 
-/// Delay variation, where trials looked at it.
+/// Renders delay variation, if trials measured it.
 pub(super) fn variation(size: &SizeSummary) -> Markup {
     let trips = || {
         size.cases
@@ -176,9 +176,9 @@ pub(super) fn variation(size: &SizeSummary) -> Markup {
         section {
             h2 { "Delay variation" }
             p.lead {
-                "Of the same trials (RFC 5481). IPDV is a frame's latency less that of the frame sent before it in its flow, "
-                "with its sign, and undefined where either was lost. PDV is a frame's latency less the smallest of its trial. "
-                "From every frame, and from streams of a few frames a second beside them."
+                "Of the same trials (RFC 5481). IPDV is the latency of a frame minus that of the frame sent before it in the same flow, "
+                "with its sign; it is undefined if either frame was lost. PDV is the latency of a frame minus the minimum of its trial. "
+                "Measured on every frame, and on additional streams of a few frames per second."
             }
             div.scroll {
                 table {
@@ -237,7 +237,7 @@ fn variation_rows(case: &str, frames: &str, variation: &DelayVariation) -> Marku
     }
 }
 
-/// A time with its sign.
+/// Formats a time with its sign.
 fn signed_time(ns: i64) -> String {
     let time = format::time_ns(ns.unsigned_abs() as f64);
     match ns.signum() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The comparison like for like: a case with neighbours, and the same case without.
+//! Comparison of a case with neighbours and the same case without.
 
 use quietwire_study::{Case, NeighboursIn, StudyFile};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::case::CaseSummary;
 use super::spread::percent_of;
 
-/// A partitioned case with neighbours, set against the same without.
+/// A partitioned case with neighbours, compared with the same case without.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LikeForLike {
     /// The case with neighbours.
@@ -18,7 +18,7 @@ pub struct LikeForLike {
     pub percent_of_goals: Vec<Option<f64>>,
 }
 
-/// Returns the first partitioned case with neighbours of which the same case without was measured as well.
+/// Returns the first partitioned case with neighbours whose counterpart without neighbours was measured as well.
 pub(super) fn of_cases(file: &StudyFile, cases: &[CaseSummary]) -> Option<LikeForLike> {
     let measured = |case: &Case| cases.iter().find(|known| known.name == case.name);
     file.cases.iter().find_map(|noisy| {
@@ -41,7 +41,7 @@ pub(super) fn of_cases(file: &StudyFile, cases: &[CaseSummary]) -> Option<LikeFo
     })
 }
 
-/// Whether two cases differ in nothing but the neighbours, of which the first has none.
+/// Returns true if two cases differ only in the neighbours, and the first has none.
 fn is_same_without(file: &StudyFile, quiet: &Case, noisy: &Case) -> bool {
     quiet.neighbours == NeighboursIn::None
         && quiet.isolation() == noisy.isolation()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates found, and loss against load.
+//! Rates found by searches, and loss against load.
 
 mod rates;
 
@@ -15,10 +15,10 @@ use super::steps::{Steps, of_kind};
 
 pub use rates::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
-/// Summaries of the goals of one case, in the order of the goals.
+/// Returns the summaries of the goals of one case, in the order of the goals.
 ///
-/// A rate that held for a goal also holds for any goal that allows more loss: if the search for the latter ended below, its
-/// outcome is that of the former, round by round.
+/// A rate that held for a goal also holds for any goal that allows more loss. If the search for the latter ended below, its
+/// outcome is replaced by that of the former, round by round.
 pub(super) fn of_goals<'a>(
     steps: &Steps<'_>,
     goals: impl Iterator<Item = &'a Goal>,
@@ -42,7 +42,7 @@ pub(super) fn of_goals<'a>(
     summaries.collect()
 }
 
-/// How the searches for one goal ended, and what their invalid trials may have changed; one of each for each search.
+/// Outcomes of the searches for one goal, and the readings with their invalid trials counted; one of each for each search.
 #[derive(Clone, Debug, Default)]
 struct Searched {
     outcomes: Vec<SearchOutcome>,
@@ -77,7 +77,7 @@ fn lift(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
                     contradictions,
                 } => SearchOutcome::Held {
                     rate_pps,
-                    // The trials that ended the own search below.
+                    // Trials that ended the goal's own search below.
                     contradictions: contradictions + 1,
                 },
                 other => other,
@@ -99,7 +99,7 @@ fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
                         outcome_of_goal(findings, index),
                         of_run(&attempts, &run, findings).get(index).copied(),
                     ),
-                    // Of both sides, the worst, which is the last.
+                    // If there are two sides, the worst one, which is the last.
                     (_, Some(findings)) => (
                         outcome(step, findings),
                         of_run(&attempts, &run, findings).last().copied(),
@@ -114,14 +114,14 @@ fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
     all
 }
 
-/// The readings of one search of a step.
+/// Returns the readings of one search of a step.
 fn of_run(attempts: &[Attempt], run: &Run<'_>, findings: &Findings) -> Vec<Readings> {
     let own = attempts.get(run.trials.clone()).unwrap_or_default();
     findings.readings(own)
 }
 
 impl SearchOutcome {
-    /// Returns the outcome with the rate that the tester achieved, in the trial that held and fell the shortest of it.
+    /// Returns the outcome with the achieved rate of the tester: that of the trial that held with the lowest one.
     fn achieved(mut self, trials: &[TrialRecord], loss_ratio: f64) -> Self {
         if let Self::Held { rate_pps, .. } | Self::AtLeast { rate_pps } = &mut self {
             let held = trials.iter().filter(|trial| {
@@ -155,15 +155,15 @@ fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
     }
 }
 
-/// One search of a step.
+/// A search of a step.
 struct Run<'a> {
-    /// None if the step is not through.
+    /// None if the step is not finished.
     findings: Option<&'a Findings>,
-    /// Its trials among those of the step.
+    /// Range of its trials in the step.
     trials: Range<usize>,
 }
 
-/// The search of a step, or each of them if it was made many times over.
+/// Returns the search of a step, or each of its repeats.
 fn each_run(step: &StepRecord) -> Vec<Run<'_>> {
     let Some(Findings::Repeat(found)) = step.findings.as_ref().filter(|_| step.is_finished) else {
         return vec![Run {
@@ -204,7 +204,7 @@ fn outcome(step: &StepRecord, findings: &Findings) -> SearchOutcome {
     }
 }
 
-/// Of the goal at `index` in a search for all goals. An irregular result is what it is called, or none.
+/// Returns the outcome of the goal at `index` in a search for all goals.
 fn outcome_of_goal(findings: &Findings, index: usize) -> SearchOutcome {
     let Findings::MlrSearch(found) = findings else {
         return SearchOutcome::Unfinished;
@@ -259,7 +259,7 @@ fn of_rate(
     }
 }
 
-/// Loads of the sweep with the results at each, in order of the load.
+/// Returns the loads of the sweep with the results at each, in ascending order.
 fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a TrialResult>)> {
     let mut loads: Vec<(f64, Vec<_>)> = Vec::new();
     for trial in of_kind(steps, &StepKind::Sweep).flat_map(|step| &step.trials) {
@@ -311,7 +311,7 @@ pub(super) fn set_highest_loads(cases: &mut [CaseSummary]) {
     }
 }
 
-/// The highest load with valid trials in a sweep and in all others that have loads at all.
+/// Returns the highest load with valid trials in this sweep and in all other sweeps with loads.
 fn highest_common(own: &[SweepPoint], others: &[&[SweepPoint]]) -> Option<HighestLoad> {
     own.iter().rev().find_map(|point| {
         let mut others = others.iter().filter(|sweep| !sweep.is_empty());

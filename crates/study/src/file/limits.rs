@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits of values, and faults where they are exceeded.
+//! Limits of values, and their checks.
 
 use super::locate::{At, Fault};
 
-/// Longest counted part of a trial, seconds: over an hour is a slip of the keyboard.
+/// Maximum measurement time of a trial, seconds. A value over an hour is probably a typing error.
 pub(crate) const DURATION_S_MAX: f64 = 3600.0;
 
-/// Most rounds and repeats.
+/// Maximum number of rounds and repeats.
 pub(crate) const REPEATS_MAX: u32 = 10_000;
 
-/// Most trials at one number of tenants.
+/// Maximum number of trials at one number of tenants.
 pub(crate) const TRIALS_AT_NUMBER_MAX: u32 = 100;
 
 pub(crate) type Checked = Result<(), Fault>;
@@ -27,7 +27,7 @@ pub(crate) fn name(text: &str, path: &[At]) -> Checked {
         return fault(
             path,
             format!(
-                "'{text}' is no name; write 1 to 64 letters, digits, '-', '_' and '.', the first not a '.'"
+                "'{text}' is not a valid name (write 1 to 64 letters, digits, '-', '_' and '.', not starting with '.')"
             ),
         );
     }
@@ -38,7 +38,7 @@ pub(crate) fn between(number: u32, low: u32, high: u32, path: &[At]) -> Checked 
     if (low..=high).contains(&number) {
         Ok(())
     } else {
-        fault(path, format!("{number} has to be {low} to {high}"))
+        fault(path, format!("{number} must be {low} to {high}"))
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn duration(seconds: f64, path: &[At]) -> Checked {
     } else {
         fault(
             path,
-            format!("{seconds} has to be above 0 and at most {DURATION_S_MAX} seconds"),
+            format!("{seconds} must be above 0 and at most {DURATION_S_MAX} seconds"),
         )
     }
 }
@@ -59,7 +59,7 @@ pub(crate) fn pause(seconds: f64, path: &[At]) -> Checked {
     } else {
         fault(
             path,
-            format!("{seconds} has to be 0 to {DURATION_S_MAX} seconds"),
+            format!("{seconds} must be 0 to {DURATION_S_MAX} seconds"),
         )
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The study file: what it may say. Keys are in kebab case and carry their unit; a key that is not known is an error.
+//! The study file. Keys are in kebab case and contain their unit; an unknown key is an error.
 
 mod check;
 mod device;
@@ -28,21 +28,21 @@ pub use values::{
 };
 
 impl StudyFile {
-    /// True when addresses are to be learned and looked for, which takes a third port (RFC 2889, section 5.7).
+    /// Returns true if addresses are learned and looked up, which requires a third port (RFC 2889, section 5.7).
     #[must_use]
     pub fn looks_for_addresses(&self) -> bool {
         let mut methods = self.methods().into_iter();
         methods.any(Method::looks_for_addresses)
     }
 
-    /// How long a device whose table nothing here can empty keeps addresses, seconds: the longest that is said.
+    /// Returns the longest configured ageing time, seconds, for a device whose address table quietwire cannot flush.
     #[must_use]
     pub fn ageing_s(&self) -> Option<f64> {
         let methods = self.methods().into_iter();
         methods.filter_map(Method::ageing_s).reduce(f64::max)
     }
 
-    /// What a method sees of the study, in a case of so many tenants.
+    /// Returns the part of the study that a method uses, in a case with this number of tenants.
     pub(crate) fn surroundings(&self, tenants: Option<u32>) -> Surroundings<'_> {
         Surroundings {
             trials: &self.trials,
@@ -66,7 +66,7 @@ impl StudyFile {
         Ok((Self::parse(&text, path)?, text))
     }
 
-    /// Reads and checks the text of a study file. `path` is only told in errors.
+    /// Parses and checks the text of a study file. `path` is used in errors only.
     ///
     /// # Errors
     /// [`FileError`], with file, line and key.

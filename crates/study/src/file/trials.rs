@@ -5,22 +5,22 @@ use serde::{Deserialize, Serialize};
 
 use super::values::MaxRate;
 
-/// `[trials]`: what all trials have in common.
+/// Settings of all trials (`[trials]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Trials {
-    /// How long frames are counted, seconds.
+    /// Measurement time, seconds.
     pub duration_s: f64,
-    /// How long the load is offered before that, seconds.
+    /// Warm-up: time of load before the measurement, seconds.
     #[serde(default = "warm_up_s")]
     pub warm_up_s: f64,
-    /// How long the tester goes on receiving afterwards, seconds.
+    /// Drain: time of receiving after the measurement, seconds.
     #[serde(default = "drain_s")]
     pub drain_s: f64,
-    /// What 100 % means.
+    /// 100 % of the load.
     #[serde(default)]
     pub max_rate_pps: MaxRate,
-    /// How often a trial in which the tester itself failed is made again.
+    /// Maximum number of repeats of a trial in which the tester failed.
     #[serde(default = "invalid_repeats")]
     pub invalid_repeats: u32,
 }
@@ -33,7 +33,7 @@ fn drain_s() -> f64 {
     0.1
 }
 
-/// With one trial in three invalid, a search of a hundred trials gives up in one of a thousand.
+/// If one trial in three is invalid, a search of a hundred trials fails once in a thousand searches.
 fn invalid_repeats() -> u32 {
     10
 }

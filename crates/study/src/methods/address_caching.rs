@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[address-caching]`: how many addresses a switch keeps (RFC 2889, section 5.7).
+//! `[address-caching]`: address caching capacity of a switch (RFC 2889, section 5.7).
 
 use quietwire_search::ConfigError;
 use quietwire_search::procedure::{AddressCaching, AddressCachingConfig};
@@ -16,13 +16,13 @@ use super::step_kind::StepKind;
 use crate::file::limits::{Checked, between};
 use crate::file::locate::At::Key;
 
-/// `[address-caching]`: how many addresses a switch keeps (RFC 2889, section 5.7).
+/// Measurement of the address caching capacity of a switch (`[address-caching]`; RFC 2889, section 5.7).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AddressCachingPlan {
-    /// Most addresses to try.
+    /// Maximum number of addresses to try.
     pub max_addresses: u32,
-    /// The search stops at this many. Default: 1.
+    /// Resolution of the search, addresses. Default: 1.
     #[serde(default = "resolution_addresses")]
     pub resolution_addresses: u32,
     /// Rate of learning frames, frames per second. Default: 1000.
@@ -31,8 +31,8 @@ pub struct AddressCachingPlan {
     /// Rate of frames to learned addresses, frames per second. Default: 10 000.
     #[serde(default = "probe_rate_pps")]
     pub probe_rate_pps: f64,
-    /// How long the device keeps addresses, seconds, which is waited for before each number: only if neither the lab nor a
-    /// simulation can empty its table.
+    /// Ageing time of the device, seconds, waited for before each number of addresses. Only for devices whose table neither the lab nor a
+    /// simulation can flush.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ageing_s: Option<f64>,
 }

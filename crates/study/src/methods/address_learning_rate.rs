@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[address-learning-rate]`: how fast new addresses may come (RFC 2889, section 5.8).
+//! `[address-learning-rate]`: address learning rate of a switch (RFC 2889, section 5.8).
 
 use quietwire_search::ConfigError;
 use quietwire_search::procedure::{AddressLearningRate, AddressLearningRateConfig};
@@ -16,21 +16,21 @@ use super::step_kind::StepKind;
 use crate::file::limits::{Checked, between};
 use crate::file::locate::At::Key;
 
-/// `[address-learning-rate]`: how fast new addresses may come (RFC 2889, section 5.8).
+/// Measurement of the address learning rate (`[address-learning-rate]`; RFC 2889, section 5.8).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AddressLearningRatePlan {
-    /// How many addresses, no more than the switch keeps.
+    /// Number of addresses, at most the address caching capacity of the switch.
     pub addresses: u32,
     /// Highest rate of learning frames to try, frames per second.
     pub max_rate_pps: u32,
-    /// The search stops at this, frames per second. Default: 100.
+    /// Resolution of the search, frames per second. Default: 100.
     #[serde(default = "resolution_pps")]
     pub resolution_pps: u32,
     /// Rate of frames to learned addresses, frames per second. Default: 10 000.
     #[serde(default = "probe_rate_pps")]
     pub probe_rate_pps: f64,
-    /// As for `[address-caching]`.
+    /// Ageing time of the device, as in `[address-caching]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ageing_s: Option<f64>,
 }

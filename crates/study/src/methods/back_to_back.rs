@@ -17,24 +17,24 @@ use crate::file::limits::{Checked, REPEATS_MAX, between, duration};
 use crate::file::locate::At::Key;
 use crate::file::{Percent, SearchMethod};
 
-/// `[back-to-back]`: the longest burst without loss (RFC 2544, section 26.4; RFC 9004).
+/// Search for the longest burst without loss (`[back-to-back]`; RFC 2544, section 26.4; RFC 9004).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BackToBackPlan {
     /// Name of the goal whose rate is the throughput. Default: `NDR`.
     pub goal: Option<String>,
-    /// The throughput in percent of the maximum rate, in place of a goal.
+    /// Throughput in percent of the maximum rate. It replaces a goal.
     pub rate_percent: Option<Percent>,
-    /// Longest burst, seconds of frames at the maximum rate. Default: 2, as RFC 2544 asks.
+    /// Longest burst, seconds of frames at the maximum rate. Default: 2 (RFC 2544).
     #[serde(default = "longest_burst_s")]
     pub longest_burst_s: f64,
-    /// The search for the longest burst stops at this, frames. Default: 1.
+    /// Resolution of the search for the longest burst, frames. Default: 1.
     #[serde(default = "resolution_frames")]
     pub resolution_frames: u32,
-    /// How often that search is made. Default: 50, as RFC 2544 recommends.
+    /// Number of repeats of that search. Default: 50 (RFC 2544).
     #[serde(default = "repeats")]
     pub repeats: u32,
-    /// How long to wait after each burst, seconds. Default: 2, the time of the longest burst, or `drain-s` of `[trials]`,
+    /// Pause after each burst, seconds. Default: 2, the time of the longest burst, or `drain-s` of `[trials]`,
     /// whichever is longest (RFC 9004, section 6.2).
     pub pause_s: Option<f64>,
 }
@@ -55,7 +55,7 @@ fn repeats() -> u32 {
 }
 
 impl BackToBackPlan {
-    /// Returns how long to wait after each burst if trials wait so long for their last frames, seconds.
+    /// Returns the pause after each burst for trials with this drain time, seconds.
     fn pause_s(&self, drain_s: f64) -> f64 {
         self.pause_s
             .unwrap_or(PAUSE_MIN_S.max(self.longest_burst_s).max(drain_s))
@@ -97,7 +97,7 @@ impl Method for BackToBackPlan {
     fn shorten(&mut self) {}
 }
 
-/// The plan, and the names of all goals, in order.
+/// Plan of the work; `goals` are the names of all goals, in order.
 #[derive(Debug)]
 struct Bursts {
     plan: BackToBackPlan,
@@ -110,7 +110,7 @@ impl Work for Bursts {
         let throughput = Throughput::new(plan.goal.as_ref(), plan.rate_percent);
         let throughput_pps = throughput
             .pps(common, &self.goals, found)
-            // A device that takes every rate never has to store frames (RFC 9004, section 4).
+            // A device that forwards every rate never buffers frames (RFC 9004, section 4).
             .filter(|rate_pps| *rate_pps < common.max_rate_pps);
         let Some(throughput_pps) = throughput_pps else {
             return Ok(Machine::Nothing);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many trials a step takes, and how long.
+//! Estimates of the number and duration of trials.
 
-/// Lowest rate of an MLRsearch, as a part of the highest, where the file says nothing.
+/// Lowest rate of an MLRsearch as a share of the highest, if the file sets none.
 pub(crate) const MIN_RATE: f64 = 0.001;
 
-/// Level of confidence intervals, where the file says nothing.
+/// Level of confidence intervals, if the file sets none.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
-/// Longest counted part of a trial with `--quick`, seconds.
+/// Maximum measurement time of a trial with `--quick`, seconds.
 pub(crate) const QUICK_DURATION_S: f64 = 0.15;
 
-/// At most so much is to be done; a study is usually through earlier. For an MLRsearch, which noise can prolong, so much
+/// Upper bound of the work; a study usually needs less. For MLRsearch, which noise can prolong, it is the work
 /// on a quiet device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Trials, when none is invalid.
+    /// Number of trials, if none is invalid.
     pub trials: u32,
-    /// Time that they take, seconds; setting up cases not included.
+    /// Duration of the trials, seconds, without case setups.
     pub duration_s: f64,
 }
 
@@ -36,12 +36,12 @@ impl Estimate {
     }
 }
 
-/// Trials or actions of a halving search over `from` down to steps of `to`.
+/// Returns the trials or actions of a binary search over `from` down to steps of `to`.
 pub(crate) fn halvings(from: f64, to: u32) -> f64 {
     (from / f64::from(to)).log2().ceil().max(0.0) + 1.0
 }
 
-/// So many actions of so many seconds each.
+/// Returns the work of `count` actions with this duration each, seconds.
 pub(crate) fn actions(count: f64, each_s: f64) -> Estimate {
     Estimate {
         trials: count as u32,

@@ -15,14 +15,14 @@ use crate::file::Percent;
 use crate::file::limits::{Checked, fault};
 use crate::file::locate::At::{Index, Key};
 
-/// `[forwarding-rate]`: what comes through of the maximum offered load, and of lower ones.
+/// Measurement of the forwarding rate at the maximum offered load, and at lower loads (`[forwarding-rate]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ForwardingRatePlan {
-    /// Lower loads, percent of the maximum rate, each under 100.
+    /// Lower loads, percent of the maximum rate, each below 100.
     #[serde(default)]
     pub lower_loads_percent: Vec<Percent>,
-    /// Length of each trial, seconds. Default: `duration-s` of `[trials]`; RFC 2889 asks for 30.
+    /// Duration of each trial, seconds. Default: `duration-s` of `[trials]`. RFC 2889 requires 30.
     pub duration_s: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ impl Method for ForwardingRatePlan {
                     Key("lower-loads-percent"),
                     Index(index),
                 ],
-                "the maximum is tried anyway; write loads under 100",
+                "the maximum is always tried (write loads below 100 only)",
             );
         }
         if loads.is_empty() {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates that a search found.
+//! Rates found by a search.
 
 use quietwire_search::Findings;
 
 use super::method::FoundBefore;
 use super::step_kind::StepKind;
 
-/// Returns the rate that was found for a goal: what the page of a study shows. `goals` are the names of all, in order.
+/// Returns the rate of a goal, as shown on the page of a study. `goals` are the names of all goals, in order.
 pub(super) fn rate_of(goal: &str, goals: &[String], found: FoundBefore<'_>) -> Option<f64> {
     found.iter().find_map(|(kind, findings)| match kind {
         StepKind::Search(name) if name == goal => match findings {

@@ -13,7 +13,7 @@ use crate::file::Percent;
 use crate::file::limits::{Checked, REPEATS_MAX, between, duration, fault};
 use crate::file::locate::At::Key;
 
-/// `[latency]`: trials at a low load. Exactly one of the two rates is given.
+/// Trials at a low load (`[latency]`). Exactly one of the two rates is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LatencyProbe {
@@ -21,9 +21,9 @@ pub struct LatencyProbe {
     pub rate_percent: Option<Percent>,
     /// Offered load, frames per second.
     pub rate_pps: Option<f64>,
-    /// How long frames are counted, seconds.
+    /// Measurement time, seconds.
     pub duration_s: f64,
-    /// How many trials.
+    /// Number of trials.
     pub repeats: u32,
 }
 
@@ -32,7 +32,7 @@ impl LatencyProbe {
         match (self.rate_pps, self.rate_percent) {
             (Some(rate), _) => rate,
             (None, Some(percent)) => percent.of(max_rate_pps),
-            // Refused when the file was checked; the method refuses a rate of zero too.
+            // The check of the file reports missing rates; the method rejects a rate of zero.
             (None, None) => 0.0,
         }
     }
@@ -48,7 +48,7 @@ impl Method for LatencyProbe {
             (None, None) | (Some(_), Some(_)) => {
                 return fault(
                     &[Key("latency")],
-                    "give exactly one of rate-percent and rate-pps",
+                    "set exactly one of rate-percent and rate-pps",
                 );
             }
             (None, Some(rate)) => checks::rate(rate, "latency", "rate-pps")?,

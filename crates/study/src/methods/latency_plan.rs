@@ -16,27 +16,27 @@ use crate::file::limits::{Checked, fault};
 use crate::file::locate::At::Key;
 use crate::file::{Percent, SearchMethod};
 
-/// Loads at most: NDR, PDR, a step under each, three parts of one of them.
+/// Maximum number of loads: NDR, PDR, a step below each, three percentages of one of them.
 const LOADS: u32 = 7;
 
-/// `[latency-plan]`: latency at NDR, at PDR, at the last linear step under each, and at 10, 50 and 90 % of one of them.
+/// Latency at NDR, at PDR, at the last linear step below each, and at 10, 50 and 90 % of one of them (`[latency-plan]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LatencyPlanSection {
-    /// Name of the goal that NDR is taken from.
+    /// Name of the goal for NDR.
     #[serde(default = "ndr")]
     pub ndr: String,
-    /// Name of the goal that PDR is taken from.
+    /// Name of the goal for PDR.
     #[serde(default = "pdr")]
     pub pdr: String,
-    /// Which of both 10, 50 and 90 % are of. Default: PDR.
+    /// Base of 10, 50 and 90 %. Default: PDR.
     #[serde(default)]
     pub parts_of: PartsOf,
-    /// First linear step. Default: that of `[search]`.
+    /// First linear step. Default: the value of `[search]`.
     pub start_rate_percent: Option<Percent>,
-    /// Distance of linear steps. Default: that of `[search]`.
+    /// Distance of linear steps. Default: the value of `[search]`.
     pub start_step_percent: Option<Percent>,
-    /// Length of each trial, seconds. Default: `duration-s` of `[trials]`; RFC 2544 asks for 120.
+    /// Duration of each trial, seconds. Default: `duration-s` of `[trials]`. RFC 2544 requires 120.
     pub duration_s: Option<f64>,
 }
 
@@ -49,7 +49,7 @@ fn pdr() -> String {
 }
 
 impl LatencyPlanSection {
-    /// Returns the section with the steps of `[search]` if it has none.
+    /// Returns the section with the steps of `[search]` filled in.
     fn with_steps(&self, around: &Surroundings<'_>) -> Self {
         let search = around.search;
         let start = || search.and_then(|search| search.start_rate_percent);
@@ -82,7 +82,7 @@ impl Method for LatencyPlanSection {
                 return fault(
                     &[Key("latency-plan")],
                     format!(
-                        "{key} is missing, and [search] has none to take: the plan needs it for the linear steps"
+                        "{key} is missing here and in [search] (set it here: the linear steps require it)"
                     ),
                 );
             }
@@ -102,7 +102,7 @@ impl Method for LatencyPlanSection {
     fn shorten(&mut self) {}
 }
 
-/// The plan with its steps, and the names of all goals, in order.
+/// Plan with its steps; `goals` are the names of all goals, in order.
 #[derive(Debug)]
 struct Loads {
     plan: LatencyPlanSection,
@@ -111,7 +111,7 @@ struct Loads {
 
 impl Work for Loads {
     fn machine(&self, common: &Common, found: FoundBefore<'_>) -> Result<Machine, ConfigError> {
-        // What is missing was told when the file was checked; the plan refuses a rate of zero too.
+        // The check of the file reports missing keys; the plan rejects a rate of zero.
         let of_max =
             |percent: Option<Percent>| percent.map_or(0.0, |it| it.of(common.max_rate_pps));
         let plan = latency_plan(
@@ -136,7 +136,7 @@ impl Offered for LatencyPlanSection {
         aliases: &[],
         section: "latency-plan",
         defaults: &[("parts-of", "\"ndr\"")],
-        // Its loads are parts of a rate, so that one lost trial must not lower them.
+        // The loads are percentages of a rate, so a single trial with loss must not lower them.
         search: RateSearch::Always(SearchMethod::BestOfN),
     }];
 }

@@ -15,24 +15,24 @@ use crate::file::limits::{Checked, REPEATS_MAX, between, fault};
 use crate::file::locate::At::Key;
 use crate::file::{Percent, SearchMethod};
 
-/// Most rates.
+/// Maximum number of rates.
 const RATES_MAX: u32 = 1_000;
-/// Rates between worst and best, if the file does not say.
+/// Number of rates between worst and best, if the file sets none.
 const RATES: u32 = 5;
 
-/// `[loss-distribution]`: many trials at each of a few rates. Exactly one of `loads-percent` and `between` is given.
+/// Many trials at each of a few rates (`[loss-distribution]`). Exactly one of `loads-percent` and `between` is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct LossDistributionPlan {
     /// Offered loads, percent of the maximum rate.
     pub loads_percent: Option<Vec<Percent>>,
-    /// Name of a goal: the rates are between what worst-of-N and best-of-N found for it.
+    /// Name of a goal. The rates are between its results of worst-of-N and best-of-N.
     pub between: Option<String>,
-    /// With `between`: number of rates, evenly apart. Default: 5.
+    /// With `between`: number of rates, evenly spaced. Default: 5.
     pub rates: Option<u32>,
-    /// Trials at each rate.
+    /// Number of trials at each rate.
     pub trials: u32,
-    /// Length of each, seconds. Default: `duration-s` of `[trials]`.
+    /// Duration of each trial, seconds. Default: `duration-s` of `[trials]`.
     pub duration_s: Option<f64>,
 }
 
@@ -50,7 +50,7 @@ impl Method for LossDistributionPlan {
                 if self.rates.is_some() {
                     return fault(
                         &at("rates"),
-                        "it goes with between; with loads-percent leave it out",
+                        "this key requires between (with loads-percent, remove it)",
                     );
                 }
                 distinct(loads, "loss-distribution", "loads-percent")
@@ -61,14 +61,14 @@ impl Method for LossDistributionPlan {
                 if search.is_some_and(|search| search.method != SearchMethod::BestAndWorstOfN) {
                     return fault(
                         &at("between"),
-                        "the rates are between worst-of-N and best-of-N, which takes method = \"best-and-worst-of-n\" in [search]; or give loads-percent",
+                        "between requires method = \"best-and-worst-of-n\" in [search] (set it, or use loads-percent)",
                     );
                 }
                 not_repeated(search, &at("between"))
             }
             _ => fault(
                 &[Key("loss-distribution")],
-                "give exactly one of loads-percent and between",
+                "set exactly one of loads-percent and between",
             ),
         }
     }
@@ -121,7 +121,7 @@ impl Work for LossDistributionPlan {
     }
 }
 
-/// Returns what worst-of-N and best-of-N found for a goal; if only one held anywhere, that one twice.
+/// Returns the results of worst-of-N and best-of-N for a goal. If only one of them has a result, it is returned twice.
 fn worst_and_best(goal: &str, found: FoundBefore<'_>) -> Option<(f64, f64)> {
     let (_, findings) = found
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Methods and procedures as one machine, and repeats of invalid trials.
+//! State machine of methods and procedures, and repeats of invalid trials.
 
 use quietwire_search::procedure::{Action, Observation, Procedure, ProcedureResult, ProcedureStep};
 use quietwire_search::{Findings, Method, Outcome, RecordError, Step, TrialRequest};
@@ -7,35 +7,35 @@ use quietwire_search::{Findings, Method, Outcome, RecordError, Step, TrialReques
 use super::application::ApplicationPlan;
 use super::application::seen::ApplicationSeen;
 
-/// A step at work: asks for a trial, is told the outcome, until it is done.
+/// A running step: requests a trial, receives its outcome, and so on until it is finished.
 pub(crate) enum Machine {
     Method(Box<dyn Method>),
     Repeats(Repeats),
     Procedure(Box<dyn Procedure>),
-    /// Applications, with what they saw once they did.
+    /// Application measurements, with their results once available.
     Application(ApplicationPlan, Option<Box<ApplicationSeen>>),
-    /// Nothing can be tried, since what the rates were to come from was not found.
+    /// No trial is possible, because the search found no rate to start from.
     Nothing,
 }
 
-/// A trial that a step asks for.
+/// A trial requested by a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) request: TrialRequest,
-    /// How far the achieved rate may be from the requested one, frames per second: half of the width of a search.
+    /// Allowed error of the achieved rate, frames per second: half of the width of a search.
     pub(crate) tolerance_pps: Option<f64>,
 }
 
-/// What a step wants next.
+/// Next request of a step.
 pub(crate) enum Next {
     Run(Asked),
     Do(Action),
     Apply(ApplicationPlan),
-    /// Nothing more.
+    /// Finished.
     Done(Found),
 }
 
-/// What a step found.
+/// Result of a step.
 pub(crate) enum Found {
     Nothing,
     Search(Findings),
@@ -81,14 +81,14 @@ impl Machine {
         }
     }
 
-    /// Takes what applications saw.
+    /// Records the results of the application measurements.
     pub(crate) fn applied(&mut self, seen: ApplicationSeen) {
         if let Self::Application(_, into) = self {
             *into = Some(Box::new(seen));
         }
     }
 
-    /// Takes what was seen of an action.
+    /// Records the observation of an action.
     pub(crate) fn observe(&mut self, observation: Observation) -> Result<(), RecordError> {
         match self {
             Self::Procedure(procedure) => procedure.record(observation),
@@ -97,11 +97,11 @@ impl Machine {
     }
 }
 
-/// The same trial, a number of times or until one is good enough; an invalid one is made again so many times, then given up.
+/// The same trial, a number of times or until the loss is small enough. An invalid trial is repeated up to a limit, then given up.
 pub(crate) struct Repeats {
     pub(crate) request: TrialRequest,
     pub(crate) left: u32,
-    /// Part lost at which no other trial is wanted; none where all are.
+    /// Loss ratio at or below which no further trial is needed; none if all are needed.
     pub(crate) enough: Option<f64>,
     pub(crate) invalid_in_a_row: u32,
     pub(crate) max_invalid_repeats: u32,

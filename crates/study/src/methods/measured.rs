@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All methods that `quietwire measure` offers.
+//! Methods of `quietwire measure`.
 
 use super::address_caching::AddressCachingPlan;
 use super::address_learning_rate::AddressLearningRatePlan;
@@ -32,7 +32,7 @@ macro_rules! measured {
 
 every_method!(measured);
 
-/// Returns all methods that `quietwire measure` offers.
+/// Returns all methods of `quietwire measure`.
 pub fn measured_methods() -> impl Iterator<Item = &'static MeasuredMethod> {
     ALL.iter().copied().flatten()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a method is to the rest of a study.
+//! The interface between a method and its study.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use super::step_kind::StepKind;
 use crate::file::limits::Checked;
 use crate::file::{SearchMethod, Trials};
 
-/// A section of a study file that measures.
+/// A section of a study file with a measurement.
 pub(crate) trait Method {
-    /// Name of the section.
+    /// Returns the name of the section.
     fn section(&self) -> &'static str;
 
     /// Checks the section.
@@ -23,50 +23,50 @@ pub(crate) trait Method {
     /// The first fault.
     fn check(&self, around: &Surroundings<'_>) -> Checked;
 
-    /// Steps of a case at one frame size, in order.
+    /// Returns the steps of a case at one frame size, in order.
     fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned>;
 
-    /// Makes everything short, for `--quick`.
+    /// Shortens the measurement for `--quick`.
     fn shorten(&mut self);
 
-    /// True for what only quietwire's switch alone can do.
+    /// Returns true if only the standalone quietwire switch supports the method.
     fn is_for_switch_alone(&self) -> bool {
         false
     }
 
-    /// Why a device that the lab does not start cannot be measured; none if it can.
+    /// Returns why a device that the lab does not start cannot be measured; none if it can.
     fn needs_lab(&self) -> Option<&'static str> {
         None
     }
 
-    /// True for methods that look for learned addresses, which takes a third port (RFC 2889, section 5.7).
+    /// Returns true if the method looks up learned addresses, which requires a third port (RFC 2889, section 5.7).
     fn looks_for_addresses(&self) -> bool {
         false
     }
 
-    /// How long the device keeps addresses, seconds, if the section says it.
+    /// Returns the ageing time of the device, seconds, if the section sets it.
     fn ageing_s(&self) -> Option<f64> {
         None
     }
 }
 
-/// What a method sees of its study.
+/// Settings of the study that a method uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings<'a> {
     /// `[trials]`.
     pub(crate) trials: &'a Trials,
     /// `[search]`.
     pub(crate) search: Option<&'a Search>,
-    /// True if the device keeps a table of addresses, or may.
+    /// True if the device has, or may have, an address table.
     pub(crate) has_address_table: bool,
     /// True with `[traffic.frames]`.
     pub(crate) has_own_frames: bool,
-    /// Tenants of the case; none for a case that is not of `[tenants]`.
+    /// Number of tenants of the case; none for a case outside `[tenants]`.
     pub(crate) tenants: Option<u32>,
 }
 
 impl Surroundings<'_> {
-    /// Names of all goals, in order.
+    /// Returns the names of all goals, in order.
     pub(crate) fn goals(&self) -> Vec<String> {
         let goals = self.search.iter().flat_map(|search| &search.goals);
         goals.map(|goal| goal.name.clone()).collect()
@@ -77,7 +77,7 @@ impl Surroundings<'_> {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) kind: StepKind,
-    /// Length of a trial, or of the first one, seconds.
+    /// Duration of a trial, or of the first one, seconds.
     pub(crate) duration_s: f64,
     pub(crate) work: Box<dyn Work>,
 }
@@ -92,27 +92,27 @@ impl Planned {
     }
 }
 
-/// What steps before found, in the same case, round and frame size.
+/// Results of earlier steps in the same case, round and frame size.
 pub(crate) type FoundBefore<'a> = &'a [(StepKind, Findings)];
 
-/// The work of a step.
+/// Work of a step.
 pub(crate) trait Work: fmt::Debug {
     /// Returns the state machine.
     ///
     /// # Errors
-    /// A rate that the method cannot work with.
+    /// A rate is not usable for the method.
     fn machine(&self, common: &Common, found: FoundBefore<'_>) -> Result<Machine, ConfigError>;
 
-    /// Returns the most that is done if no trial is invalid. The maximum rate is a guess here.
+    /// Returns the maximum work if no trial is invalid. The maximum rate is a guess here.
     fn bound(&self, common: &Common) -> Estimate;
 }
 
-/// What all steps are made with.
+/// Settings of all steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Common {
-    /// Length of a trial, or of the first one, seconds.
+    /// Duration of a trial, or of the first one, seconds.
     pub(crate) duration_s: f64,
-    /// How often an invalid trial is made again.
+    /// Maximum number of repeats of an invalid trial.
     pub(crate) invalid_repeats: u32,
     /// 100 % of the load, frames per second.
     pub(crate) max_rate_pps: f64,
@@ -123,7 +123,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Returns what so many trials take.
+    /// Returns the work of this number of trials.
     pub(crate) fn trials(&self, trials: u32) -> Estimate {
         Estimate {
             trials,
@@ -131,7 +131,7 @@ impl Common {
         }
     }
 
-    /// Returns the same trial a number of times, or until so little was lost.
+    /// Returns a step with the same trial a number of times, or until the loss is at most `enough`.
     pub(crate) fn repeats(&self, rate_pps: f64, repeats: u32, enough: Option<f64>) -> Machine {
         Machine::Repeats(Repeats {
             request: TrialRequest {
@@ -146,34 +146,34 @@ impl Common {
     }
 }
 
-/// A method as `quietwire measure` offers it.
+/// A method of `quietwire measure`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredMethod {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// Other names.
+    /// Aliases.
     pub aliases: &'static [&'static str],
     /// Section of the study file.
     pub section: &'static str,
-    /// Keys of the section with their defaults here, as TOML.
+    /// Keys of the section with their defaults in `quietwire measure`, as TOML.
     pub defaults: &'static [(&'static str, &'static str)],
-    /// The search that it is, or that finds its rates.
+    /// Search of the method, or for its rates.
     pub search: RateSearch,
 }
 
-/// The search that a measured method comes with.
+/// Search of a measured method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateSearch {
     /// None.
     No,
-    /// Always this one.
+    /// This one, always.
     Always(SearchMethod),
     /// This one, unless rates are given.
     UnlessRates(SearchMethod),
 }
 
 impl MeasuredMethod {
-    /// Returns the search that it comes with. `has_rates` is true if its rates are given.
+    /// Returns the search. `has_rates` is true if rates are given.
     #[must_use]
     pub fn search(&self, has_rates: bool) -> Option<SearchMethod> {
         match self.search {
@@ -184,7 +184,7 @@ impl MeasuredMethod {
     }
 }
 
-/// The ways in which `quietwire measure` offers a section.
+/// The methods of `quietwire measure` that use a section.
 pub(crate) trait Offered {
     /// All of them.
     const MEASURED: &'static [MeasuredMethod] = &[];

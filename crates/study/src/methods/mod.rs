@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The methods, a file or folder each: the section of a study file, its check, its steps, how `--quick` shortens it, and what
-//! `quietwire measure` calls it. `table.rs` lists them; the keys of study files, the kinds of steps, the estimate and the names that
-//! `measure` takes are made from that table.
+//! The methods. Each has a file or folder: its section of the study file, the check, the steps, the shortening for `--quick`, and its
+//! names in `quietwire measure`. `table.rs` lists them. The keys of study files, the kinds of steps, the estimate and the names in
+//! `measure` are generated from that table.
 
 mod address_caching;
 mod address_learning_rate;

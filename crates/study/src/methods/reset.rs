@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[reset]`: how long nothing is forwarded when the device is restarted (RFC 6201).
+//! `[reset]`: outage of the device during a restart (RFC 6201).
 
 use quietwire_search::ConfigError;
 use quietwire_search::procedure::{Reset, ResetConfig, RestartKind};
@@ -16,21 +16,21 @@ use crate::file::limits::{Checked, REPEATS_MAX, between, duration, fault};
 use crate::file::locate::At::Key;
 use crate::file::{Percent, SearchMethod};
 
-/// `[reset]`: how long nothing is forwarded when the device is restarted (RFC 6201).
+/// Measurement of the outage during a restart (`[reset]`; RFC 6201).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ResetPlan {
-    /// Name of the goal whose rate is offered meanwhile. Default: `NDR`.
+    /// Name of the goal whose rate is offered during the restart. Default: `NDR`.
     pub goal: Option<String>,
-    /// What is offered meanwhile, in percent of the maximum rate, in place of a goal.
+    /// Offered rate during the restart, in percent of the maximum rate. It replaces a goal.
     pub rate_percent: Option<Percent>,
-    /// How it is restarted. Default: `software`, the only kind that the lab can do.
+    /// Kind of restart. Default: `software`, the only kind that the lab supports.
     #[serde(default = "software")]
     pub kind: RestartKind,
-    /// How long to wait for frames to come again, seconds. Default: 60.
+    /// Maximum wait for frames after the restart, seconds. Default: 60.
     #[serde(default = "limit_s")]
     pub limit_s: f64,
-    /// How often. Default: 5.
+    /// Number of restarts. Default: 5.
     #[serde(default = "repeats")]
     pub repeats: u32,
 }
@@ -58,7 +58,7 @@ impl Method for ResetPlan {
         if self.kind != RestartKind::Software {
             return fault(
                 &at("kind"),
-                "only \"software\" can be done: hardware and power need a lab with a switchable socket",
+                "only \"software\" is supported (hardware and power would require switchable power)",
             );
         }
         duration(self.limit_s, &at("limit-s"))?;
@@ -80,11 +80,11 @@ impl Method for ResetPlan {
     }
 
     fn needs_lab(&self) -> Option<&'static str> {
-        Some("the device is not this program's to restart; run a study in which the lab starts it")
+        Some("quietwire cannot restart a device that it did not start (run the study in the lab)")
     }
 }
 
-/// The plan, and the names of all goals, in order.
+/// Plan of the work; `goals` are the names of all goals, in order.
 #[derive(Debug)]
 struct Restarts {
     plan: ResetPlan,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[soak]`: the load at which a tiny part is lost over a long time (FD.io PLRsearch).
+//! `[soak]`: the load at which a tiny share of the frames is lost over a long time (FD.io PLRsearch).
 
 use quietwire_search::{ConfigError, LossRatio, Soak, SoakConfig};
 use serde::{Deserialize, Serialize};
@@ -15,24 +15,24 @@ use crate::file::Percent;
 use crate::file::limits::{Checked, duration, fault};
 use crate::file::locate::At::Key;
 
-/// Longest soak, seconds: a month.
+/// Maximum duration of a soak, seconds: a month.
 const DURATION_S_MAX: f64 = 31.0 * 86_400.0;
 
-/// `[soak]`: the load at which a tiny part is lost over a long time.
+/// Search for the load at which a tiny share of the frames is lost over a long time (`[soak]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SoakPlan {
-    /// The part that may be lost, above 0 and under 1. Default: 1e-7.
+    /// Target loss ratio, above 0 and below 1. Default: 1e-7.
     #[serde(default = "loss_ratio")]
     pub loss_ratio: f64,
-    /// Rate under which nothing is offered. Default: 0.1 %.
+    /// Lowest rate to offer. Default: 0.1 %.
     pub min_rate_percent: Option<Percent>,
-    /// Length of the first trial, seconds. Default: `duration-s` of `[trials]`.
+    /// Duration of the first trial, seconds. Default: `duration-s` of `[trials]`.
     pub first_trial_duration_s: Option<f64>,
-    /// By how much each valid trial is longer than the one before, seconds. Default: 0.1.
+    /// Increment of the duration from one valid trial to the next, seconds. Default: 0.1.
     #[serde(default = "trial_growth_s")]
     pub trial_growth_s: f64,
-    /// How long the valid trials are together, seconds.
+    /// Total duration of the valid trials, seconds.
     pub duration_s: f64,
 }
 
@@ -55,7 +55,7 @@ impl Method for SoakPlan {
             return fault(
                 &at("loss-ratio"),
                 format!(
-                    "{} is not above 0 and under 1; a soak looks for a tiny part, such as 1e-7",
+                    "{} is not above 0 and below 1 (write a tiny ratio, such as 1e-7)",
                     self.loss_ratio
                 ),
             );
@@ -66,7 +66,7 @@ impl Method for SoakPlan {
             return fault(
                 &at("duration-s"),
                 format!(
-                    "{} has to be above 0 and at most {DURATION_S_MAX} seconds",
+                    "{} must be above 0 and at most {DURATION_S_MAX} seconds",
                     self.duration_s
                 ),
             );
@@ -102,7 +102,7 @@ impl Work for SoakPlan {
         Ok(Machine::Method(Box::new(Soak::new(config)?)))
     }
 
-    /// Trials grow until they are as long together as the soak: n of them are n·first + growth·n(n-1)/2.
+    /// Trials grow until their total duration is that of the soak: n trials last n·first + growth·n(n-1)/2.
     fn bound(&self, common: &Common) -> Estimate {
         let (first_s, around_s) = (common.duration_s, common.around_s);
         let half = self.trial_growth_s / 2.0;

@@ -10,13 +10,13 @@ macro_rules! step_kind {
         $(#[$search_doc:meta])* $search:ident: $search_plan:ident,
         $($(#[$doc:meta])* $field:ident: $plan:ident => $kind:ident $name:literal $family:ident,)+
     ) => {
-        /// The method of a step.
+        /// Method of a step.
         #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case", tag = "kind", content = "goal")]
         pub enum StepKind {
-            /// The search for one goal, by its name.
+            /// Search for one goal, by its name.
             Search(String),
-            /// One search for all goals.
+            /// Search for all goals.
             Goals,
             $($(#[$doc])* $kind,)+
         }
@@ -44,7 +44,7 @@ macro_rules! step_kind {
 
 every_method!(step_kind);
 
-/// What a step is made of.
+/// Kind of the elements of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Trials,
@@ -53,13 +53,13 @@ enum Family {
 }
 
 impl StepKind {
-    /// True for a procedure: bursts, overloads, restarts, addresses.
+    /// Returns true for a procedure: bursts, overloads, restarts, addresses.
     #[must_use]
     pub fn is_procedure(&self) -> bool {
         self.family() == Family::Procedure
     }
 
-    /// True for a step that searches for the rate of this goal.
+    /// Returns true for a step that searches for the rate of this goal.
     #[must_use]
     pub fn searches_for(&self, goal: &str) -> bool {
         match self {

@@ -14,7 +14,7 @@ use crate::file::Percent;
 use crate::file::limits::{Checked, fault};
 use crate::file::locate::At::{Index, Key};
 
-/// `[sweep]`: one trial at each load.
+/// Sweep with one trial at each load (`[sweep]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Sweep {
@@ -36,7 +36,7 @@ impl Method for Sweep {
         if loads.is_empty() {
             return fault(
                 &path,
-                "no load is given; write [10, 50, 100], or leave [sweep] out",
+                "no load is given (write [10, 50, 100], for example, or remove [sweep])",
             );
         }
         for (index, load) in loads.iter().enumerate() {
@@ -44,7 +44,7 @@ impl Method for Sweep {
                 return fault(
                     &[path[0], path[1], Index(index)],
                     format!(
-                        "{} is given twice; a sweep tries each load once",
+                        "{} is given twice (a sweep has one trial for each load)",
                         load.get()
                     ),
                 );
@@ -58,7 +58,7 @@ impl Method for Sweep {
     }
 
     fn shorten(&mut self) {
-        // The highest is what cases are compared at.
+        // Cases are compared at the highest load.
         let loads = &mut self.loads_percent;
         loads.drain(..loads.len().saturating_sub(QUICK_LOADS));
     }

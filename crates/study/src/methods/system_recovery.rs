@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[system-recovery]`: how long a device goes on losing after an overload (RFC 2544, section 26.5).
+//! `[system-recovery]`: time until a device recovers from an overload (RFC 2544, section 26.5).
 
 use quietwire_search::ConfigError;
 use quietwire_search::procedure::{SystemRecovery, SystemRecoveryConfig};
@@ -16,21 +16,21 @@ use crate::file::limits::{Checked, REPEATS_MAX, between, duration};
 use crate::file::locate::At::Key;
 use crate::file::{Percent, SearchMethod};
 
-/// `[system-recovery]`: how long a device goes on losing after an overload (RFC 2544, section 26.5).
+/// Measurement of the recovery from an overload (`[system-recovery]`; RFC 2544, section 26.5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SystemRecoveryPlan {
     /// Name of the goal whose rate is the throughput. Default: `NDR`.
     pub goal: Option<String>,
-    /// The throughput in percent of the maximum rate, in place of a goal.
+    /// Throughput in percent of the maximum rate. It replaces a goal.
     pub rate_percent: Option<Percent>,
-    /// How long 110 % of it is offered, seconds. Default: 60, as RFC 2544 asks.
+    /// Duration of the overload at 110 % of the throughput, seconds. Default: 60 (RFC 2544).
     #[serde(default = "overload_s")]
     pub overload_s: f64,
-    /// How long half of that is offered then, seconds. Default: 10.
+    /// Duration at half of that rate afterwards, seconds. Default: 10.
     #[serde(default = "reduced_s")]
     pub reduced_s: f64,
-    /// How often. Default: 5.
+    /// Number of overloads. Default: 5.
     #[serde(default = "repeats")]
     pub repeats: u32,
 }
@@ -80,7 +80,7 @@ impl Method for SystemRecoveryPlan {
     fn shorten(&mut self) {}
 }
 
-/// The plan, and the names of all goals, in order.
+/// Plan of the work; `goals` are the names of all goals, in order.
 #[derive(Debug)]
 struct Overloads {
     plan: SystemRecoveryPlan,

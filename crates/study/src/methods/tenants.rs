@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[tenants]`: chains added to a topology until the loss goal breaks.
+//! `[tenants]`: adds chains to a topology until the loss goal breaks.
 
 use quietwire_lab::topology::CHAINS_MAX;
 use quietwire_search::ConfigError;
@@ -13,21 +13,21 @@ use super::step_kind::StepKind;
 use crate::file::limits::{Checked, TRIALS_AT_NUMBER_MAX, between, fault};
 use crate::file::locate::At::Key;
 
-/// Most tenants with `--quick`.
+/// Maximum number of tenants with `--quick`.
 const QUICK_TENANTS: u32 = 4;
 
-/// `[tenants]`.
+/// Search for the maximum number of tenants (`[tenants]`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TenantsPlan {
-    /// What each is offered, frames per second, summed over directions.
+    /// Load offered to each tenant, frames per second, summed over directions.
     pub rate_pps: f64,
-    /// Part of all frames that may be lost, 0 or more and under 1.
+    /// Allowed loss ratio, 0 or more and below 1.
     pub loss_ratio: f64,
-    /// Trials at each number: the goal breaks once so many in a row have lost too much.
+    /// Trials at each number of tenants: the loss goal breaks once this number of consecutive trials has too much loss.
     #[serde(default = "trials")]
     pub trials: u32,
-    /// The most that are tried.
+    /// Maximum number of tenants.
     #[serde(default = "most")]
     pub most: u32,
 }
@@ -41,7 +41,7 @@ fn most() -> u32 {
 }
 
 impl TenantsPlan {
-    /// What all of so many are offered, frames per second.
+    /// Returns the load offered to this number of tenants together, frames per second.
     #[must_use]
     pub fn offered_pps(&self, tenants: u32) -> f64 {
         self.rate_pps * f64::from(tenants)
@@ -59,7 +59,7 @@ impl Method for TenantsPlan {
             return fault(
                 &at("rate-pps"),
                 format!(
-                    "{:e} has to be above 0, and that of all tenants together at most {OFFERED_RATE_PPS_MAX:e}",
+                    "{:e} must be above 0, and the total rate of all tenants at most {OFFERED_RATE_PPS_MAX:e}",
                     self.rate_pps
                 ),
             );
@@ -68,7 +68,7 @@ impl Method for TenantsPlan {
             return fault(
                 &at("loss-ratio"),
                 format!(
-                    "{} is not in [0, 1); 0 means no loss at all, 0.0001 means 0.01 %",
+                    "{} is not in [0, 1) (0 means no loss, 0.0001 means 0.01 %)",
                     self.loss_ratio
                 ),
             );
@@ -77,7 +77,7 @@ impl Method for TenantsPlan {
         between(self.most, 1, CHAINS_MAX, &at("most"))
     }
 
-    /// Whether the loss goal holds, in cases of `[tenants]` only.
+    /// Returns the trials that check the loss goal, in cases of `[tenants]` only.
     fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
         let Some(tenants) = around.tenants else {
             return Vec::new();
@@ -95,7 +95,7 @@ impl Method for TenantsPlan {
     }
 }
 
-/// Whether the loss goal holds with so many tenants.
+/// Work that checks the loss goal with this number of tenants.
 #[derive(Debug)]
 struct Held {
     plan: TenantsPlan,

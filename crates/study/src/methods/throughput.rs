@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The throughput that a procedure starts from.
+//! Throughput that a procedure starts from.
 
 use super::checks::{known_goal, not_repeated};
 use super::found::rate_of;
@@ -8,20 +8,20 @@ use crate::file::Percent;
 use crate::file::limits::{Checked, fault};
 use crate::file::locate::At::Key;
 
-/// A goal's result, or a part of the maximum rate.
+/// Result of a goal, or a percentage of the maximum rate.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Throughput<'a> {
-    /// What was found for this goal.
+    /// Result of this goal.
     OfGoal(&'a str),
-    /// This part of the maximum rate.
+    /// Percentage of the maximum rate.
     Of(Percent),
 }
 
-/// Without a rate, the goal that is called so.
+/// Goal if neither a goal nor a rate is given.
 const GOAL: &str = "NDR";
 
 impl<'a> Throughput<'a> {
-    /// Of the keys `goal` and `rate-percent`.
+    /// Returns the throughput from the keys `goal` and `rate-percent`.
     pub(super) fn new(goal: Option<&'a String>, rate: Option<Percent>) -> Self {
         match (goal, rate) {
             (_, Some(rate)) => Self::Of(rate),
@@ -43,7 +43,7 @@ impl<'a> Throughput<'a> {
     }
 }
 
-/// At most one of a goal and a rate, and a goal that `[search]` has.
+/// Checks that at most one of a goal and a rate is given, and that `[search]` has the goal.
 pub(super) fn check(
     around: &Surroundings<'_>,
     section: &'static str,
@@ -51,7 +51,7 @@ pub(super) fn check(
     rate: Option<Percent>,
 ) -> Checked {
     if goal.is_some() && rate.is_some() {
-        return fault(&[Key(section)], "give at most one of goal and rate-percent");
+        return fault(&[Key(section)], "set at most one of goal and rate-percent");
     }
     let Throughput::OfGoal(name) = Throughput::new(goal, rate) else {
         return Ok(());

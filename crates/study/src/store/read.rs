@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a report and a resumed run read.
+//! Reading a store, for reports and resumed runs.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,21 +19,21 @@ use crate::results::{
     StudyResults, TrialRecord,
 };
 
-/// A trial or a deed as it is stored, its documents not yet understood.
+/// A stored trial or action, with unparsed documents.
 struct Event {
     sequence: u32,
     run: usize,
     stored_unix_ns: u64,
     asked: String,
     seen: String,
-    /// What belongs to `seen`; nothing for deeds, and before schema 3, where it was part of it.
+    /// Histograms that belong to `seen`; none for actions, and before schema 3, in which they are part of it.
     histograms: Option<Vec<u8>>,
     activity: Activity,
 }
 
-/// What is stored of the machine's activity.
+/// Stored activity of the machine.
 enum Activity {
-    /// Before schema 3.
+    /// Text, before schema 3.
     Text(String),
     Packed(Vec<u8>),
 }
@@ -47,7 +47,7 @@ impl FromSql for Activity {
     }
 }
 
-/// The large columns of a trial and of a deed, by the schema of the file.
+/// Returns the large columns of a trial and of an action, by the schema of the file.
 fn large_columns(schema: i64) -> (&'static str, &'static str) {
     match schema {
         ..3 => ("NULL, activity_json", "NULL, activity_json"),
@@ -56,11 +56,11 @@ fn large_columns(schema: i64) -> (&'static str, &'static str) {
 }
 
 impl Store {
-    /// Checks whether a study can be resumed with a store: one that is not there, or that was never written to, can be made. Changes
+    /// Checks whether a study can be resumed with a store. A missing or empty store is acceptable: the run creates it. Changes
     /// nothing.
     ///
     /// # Errors
-    /// [`StoreError`]: it is no store, cannot be read, or holds results of another study file.
+    /// [`StoreError`]: it is not a store, is not readable, or contains results of another study file.
     pub fn check_resumable(path: &Path, text: &str) -> Result<(), StoreError> {
         if !std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) {
             return Ok(());
@@ -79,10 +79,10 @@ impl Store {
         })
     }
 
-    /// Everything that the store holds.
+    /// Returns the whole content of the store.
     ///
     /// # Errors
-    /// [`StoreError`]: it cannot be read, or what it says makes no sense.
+    /// [`StoreError`]: it is not readable, or its content is invalid.
     pub fn results(&self) -> Result<StudyResults, StoreError> {
         let (file_text, file_sha256, started): (String, String, i64) = self.ask(|connection| {
             connection.query_row(
@@ -92,7 +92,7 @@ impl Store {
             )
         })?;
         let file = StudyFile::parse(&file_text, self.path())
-            .map_err(|error| self.damaged(format!("its study file is not understood: {error}")))?;
+            .map_err(|error| self.damaged(format!("invalid study file: {error}")))?;
         let (runs, run_index) = self.runs()?;
         Ok(StudyResults {
             file,
@@ -107,13 +107,13 @@ impl Store {
         })
     }
 
-    /// The trials of one step, in order.
+    /// Returns the trials of one step, in order.
     pub(crate) fn trials_of(&self, step_id: i64) -> Result<Vec<TrialRecord>, StoreError> {
         let (_, run_index) = self.runs()?;
         self.trials(step_id, &run_index)
     }
 
-    /// What applications saw in one step, once it was through.
+    /// Returns the results of the application measurements of one step, if it finished.
     pub(crate) fn application_of(
         &self,
         step_id: i64,
@@ -135,7 +135,7 @@ impl Store {
             .transpose()
     }
 
-    /// There were no applications until schema 3.
+    /// Returns the column of the application measurements, which is new in schema 4.
     fn application_column(&self) -> &'static str {
         if self.schema < 4 {
             "NULL"
@@ -144,7 +144,7 @@ impl Store {
         }
     }
 
-    /// What was done for one step, in order.
+    /// Returns the actions of one step, in order.
     pub(crate) fn deeds_of(&self, step_id: i64) -> Result<Vec<DeedRecord>, StoreError> {
         let (_, run_index) = self.runs()?;
         self.deeds(step_id, &run_index)
@@ -170,8 +170,8 @@ impl Store {
                     sequence: event.sequence,
                     run: event.run,
                     stored_unix_ns: event.stored_unix_ns,
-                    action: self.parsed("what a procedure asked for", &event.asked)?,
-                    observation: self.parsed("what was seen of it", &event.seen)?,
+                    action: self.parsed("an action of a procedure", &event.asked)?,
+                    observation: self.parsed("an observation of a procedure", &event.seen)?,
                     activity: self.activity(event.activity)?,
                 })
             })
@@ -206,7 +206,7 @@ impl Store {
             .collect()
     }
 
-    /// What happened in one step, by a question for the columns of an [`Event`].
+    /// Returns the events of one step, by a query for the columns of an [`Event`].
     fn events(
         &self,
         question: &str,
@@ -230,9 +230,8 @@ impl Store {
     fn result(&self, text: &str, histograms: Option<&[u8]>) -> Result<TrialResult, StoreError> {
         let mut result = self.parsed("a trial's result", text)?;
         if let Some(histograms) = histograms {
-            compact::put_back(histograms, &mut result).map_err(|error| {
-                self.damaged(format!("a trial's histograms are not understood: {error}"))
-            })?;
+            compact::put_back(histograms, &mut result)
+                .map_err(|error| self.damaged(format!("invalid histograms of a trial: {error}")))?;
         }
         Ok(result)
     }
@@ -249,10 +248,10 @@ impl Store {
     fn unpacked(&self, what: &str, packed: &[u8]) -> Result<String, StoreError> {
         compact::decompressed(packed)
             .and_then(|plain| String::from_utf8(plain).map_err(|error| error.to_string()))
-            .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))
+            .map_err(|error| self.damaged(format!("invalid data for {what}: {error}")))
     }
 
-    /// None were kept until schema 4.
+    /// Returns the consoles, which are new in schema 5.
     fn consoles(&self) -> Result<Vec<ConsoleRecord>, StoreError> {
         if self.schema < 5 {
             return Ok(Vec::new());
@@ -324,10 +323,10 @@ impl Store {
                         kind: self.parsed("a step's kind", &kind)?,
                         is_finished,
                         findings: findings
-                            .map(|text| self.parsed("what a search found", &text))
+                            .map(|text| self.parsed("the findings of a search", &text))
                             .transpose()?,
                         procedure: procedure
-                            .map(|text| self.parsed("what a procedure found", &text))
+                            .map(|text| self.parsed("the findings of a procedure", &text))
                             .transpose()?,
                         application: self.application(seen)?,
                         deeds: self.deeds(id, run_index)?,
@@ -338,7 +337,7 @@ impl Store {
             .collect()
     }
 
-    /// Runs in order, and where each row's is in that list.
+    /// Returns the runs in order, and the index of each row in that list.
     fn runs(&self) -> Result<(Vec<RunRecord>, HashMap<i64, usize>), StoreError> {
         let rows = self.rows(
             "SELECT id, started_unix_ns, ended_unix_ns, how_ended, message, machine_json, versions_json \
@@ -364,7 +363,7 @@ impl Store {
                 Some("finished") => Some(RunEnd::Finished),
                 Some("interrupted") => Some(RunEnd::Interrupted),
                 Some("failed") => Some(RunEnd::Failed(message.unwrap_or_default())),
-                Some(other) => return Err(self.damaged(format!("a run ended as '{other}'"))),
+                Some(other) => return Err(self.damaged(format!("unknown end of a run: '{other}'"))),
             };
             index.insert(id, runs.len());
             runs.push(RunRecord {
@@ -397,7 +396,7 @@ impl Store {
                 let what = "the settings of a case";
                 let settings: serde_json::Value = self.parsed(what, &settings)?;
                 let facts = CaseFacts::of(&settings)
-                    .map_err(|error| self.damaged(format!("{what} are not understood: {error}")))?;
+                    .map_err(|error| self.damaged(format!("invalid data for {what}: {error}")))?;
                 Ok(CaseEntry {
                     round,
                     case_name,
@@ -410,7 +409,7 @@ impl Store {
     }
 
     fn max_rates(&self) -> Result<Vec<MaxRateRecord>, StoreError> {
-        // Until schema 3 a rate held for all cases.
+        // Before schema 4 a rate applies to all cases.
         let case_name = if self.schema < 4 { "''" } else { "case_name" };
         let rows = self.rows(
             &format!("SELECT {case_name}, frame_size, max_rate_pps FROM max_rate ORDER BY rowid"),
@@ -454,12 +453,12 @@ impl Store {
             Err(_) => serde_json::Value::from(text),
         };
         serde_json::from_value(value)
-            .map_err(|error| self.damaged(format!("a frame size is wrong: {error}")))
+            .map_err(|error| self.damaged(format!("invalid frame size: {error}")))
     }
 
     fn parsed<T: DeserializeOwned>(&self, what: &str, text: &str) -> Result<T, StoreError> {
         serde_json::from_str(text)
-            .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))
+            .map_err(|error| self.damaged(format!("invalid data for {what}: {error}")))
     }
 
     fn damaged(&self, reason: String) -> StoreError {
@@ -470,7 +469,7 @@ impl Store {
     }
 }
 
-/// Nanoseconds as they were given; never negative in what we write.
+/// Returns the nanoseconds as stored. quietwire writes no negative ones.
 fn ns(stored: i64) -> u64 {
     u64::try_from(stored).unwrap_or_default()
 }

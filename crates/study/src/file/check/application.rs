@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that `[application]` cannot be measured on.
+//! Devices that do not support `[application]`.
 
 use quietwire_lab::topology::LinkKind;
 
@@ -7,13 +7,13 @@ use super::super::limits::{Checked, fault};
 use super::super::locate::At::{Index, Key};
 use super::super::study_file::StudyFile;
 
-/// Devices whose ports an application can have.
+/// Checks that applications can use the ports of every device.
 pub(super) fn application(file: &StudyFile) -> Checked {
     if file.application.is_none() {
         return Ok(());
     }
     for (index, case) in file.cases.iter().enumerate() {
-        // What makes no sense was told before.
+        // Reported by another check.
         let Ok(graph) = file.device_of(case).graph() else {
             continue;
         };
@@ -23,7 +23,7 @@ pub(super) fn application(file: &StudyFile) -> Checked {
         if !outer.all(|link| link.kind == LinkKind::Veth) {
             return fault(
                 &[Key("case"), Index(index)],
-                "applications talk through interfaces of the kernel's, and this case's device has none on its outer links; choose link = \"veth\"",
+                "[application] requires kernel interfaces, and the device of this case has none on its outer links (set link = \"veth\")",
             );
         }
     }

@@ -5,7 +5,7 @@ use super::super::Device;
 use super::super::limits::{Checked, fault};
 use super::super::locate::At::Key;
 
-/// Largest ring that DPDK's drivers for these links take.
+/// Largest ring size that DPDK's drivers for these links support.
 pub(super) const RING_SIZE_MAX: u16 = 16_384;
 
 pub(super) fn rings(device: &Device) -> Checked {
@@ -17,7 +17,7 @@ pub(super) fn rings(device: &Device) -> Checked {
         if !size.is_power_of_two() || !(64..=RING_SIZE_MAX).contains(&size) {
             return fault(
                 &[Key("device"), Key(key)],
-                format!("{size} has to be a power of two, 64 to {RING_SIZE_MAX}"),
+                format!("{size} must be a power of two from 64 to {RING_SIZE_MAX}"),
             );
         }
     }

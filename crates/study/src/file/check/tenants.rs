@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that `[tenants]` cannot be measured on.
+//! Devices that do not support `[tenants]`.
 
 use super::super::Switch;
 use super::super::limits::{Checked, fault};
 use super::super::locate::At::Key;
 use super::super::study_file::StudyFile;
 
-/// A device of the lab, and a topology that takes any number of chains.
+/// Checks that the lab starts the device, and that the topology supports any number of chains.
 pub(super) fn tenants(file: &StudyFile) -> Checked {
     let Some(plan) = &file.tenants else {
         return Ok(());
@@ -14,7 +14,7 @@ pub(super) fn tenants(file: &StudyFile) -> Checked {
     if file.device.switch == Switch::Other {
         return fault(
             &[Key("tenants")],
-            "the device is \"other\" in [device], which the lab does not start, nor tenants of it",
+            "[tenants] requires a device that the lab starts, and switch is \"other\" in [device] (choose another switch)",
         );
     }
     match file

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[application]`: what applications see of the device: TCP throughput and the round trip of an echo.
+//! `[application]`: TCP throughput and round trips of an echo service through the device.
 
 mod plan;
 pub(crate) mod seen;
@@ -16,9 +16,9 @@ use crate::file::locate::At::Key;
 
 pub use plan::ApplicationPlan;
 
-/// Longest run of either, seconds.
+/// Maximum duration of each measurement, seconds.
 const DURATION_S_MAX: u32 = 3600;
-/// Most connections: iperf3's own limit.
+/// Maximum number of connections: the limit of iperf3.
 const STREAMS_MAX: u32 = 128;
 
 impl Method for ApplicationPlan {

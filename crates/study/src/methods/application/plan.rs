@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of `[application]`.
+//! Keys of `[application]`.
 
 use serde::{Deserialize, Serialize};
 
-/// `[application]`.
+/// Application measurements (`[application]`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ApplicationPlan {
-    /// How long TCP data are sent each way, whole seconds.
+    /// Duration of the TCP measurement in each direction, whole seconds.
     pub tcp_s: u32,
-    /// Connections at a time.
+    /// Number of parallel connections.
     #[serde(default = "one")]
     pub streams: u8,
-    /// How long requests are sent to the echo service, seconds.
+    /// Duration of the echo measurement, seconds.
     pub echo_s: u32,
-    /// Octets of a request.
+    /// Size of a request, octets.
     #[serde(default = "payload")]
     pub payload: u16,
 }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What applications saw.
+//! Results of application measurements.
 
 use quietwire_tester::LatencySummary;
 use serde::{Deserialize, Serialize};
 
-/// What applications saw of the device.
+/// Results of application measurements through the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApplicationSeen {
     /// TCP from the first end to the second.
     pub up: TcpSeen,
-    /// TCP from the second to the first.
+    /// TCP from the second end to the first.
     pub down: TcpSeen,
-    /// Round trips of an echo over UDP, one request at a time.
+    /// Round trips of a UDP echo, one request at a time.
     pub echo: LatencySummary,
 }
 
-/// What came of TCP data one way.
+/// TCP result of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TcpSeen {
-    /// Bits of data a second that arrived.
+    /// Received bits per second of payload.
     pub received_bps: f64,
-    /// Segments sent again, where the kernel says.
+    /// Retransmitted segments, if the kernel reports them.
     pub retransmits: Option<u64>,
-    /// Round-trip time as the sender's kernel has it, microseconds.
+    /// Round-trip time of the sender's kernel, microseconds.
     pub mean_rtt_us: Option<f64>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `[search]` may get wrong: keys that its method does not take or lacks, and numbers that it cannot work with.
+//! Checks of `[search]`: keys that its method does not support or requires, and numbers out of range.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use crate::file::limits::{Checked, REPEATS_MAX, between, duration, fault, name};
 use crate::file::locate::At::{Index, Key};
 use crate::file::{Percent, SearchMethod, Trials};
 
-/// Fewer digits than this and the lowest rate of a search is no rate any more.
+/// Minimum resolution, percent. Below it, rates of trials cannot be distinguished.
 const RESOLUTION_PERCENT_MIN: f64 = 0.001;
 
-/// More trials than this at one rate are a study of their own.
+/// Maximum number of trials at one rate. More trials belong in a loss distribution.
 const TRIALS_AT_RATE_MAX: u32 = 100;
 
-/// The whole section.
+/// Checks the whole section.
 pub(super) fn search(trials: &Trials, search: &Search) -> Checked {
     goals(search)?;
     keys(search)?;
@@ -29,7 +29,7 @@ fn goals(search: &Search) -> Checked {
     if search.goals.is_empty() {
         return fault(
             &[Key("search")],
-            "there is no goal; add a [[search.goal]] with a name and a loss-ratio",
+            "no goal is given (add a [[search.goal]] with a name and a loss-ratio)",
         );
     }
     let mut names = HashSet::new();
@@ -39,17 +39,14 @@ fn goals(search: &Search) -> Checked {
         if !names.insert(&goal.name) {
             return fault(
                 &at("name"),
-                format!(
-                    "two goals are called '{}'; call one something else",
-                    goal.name
-                ),
+                format!("two goals have the name '{}' (rename one)", goal.name),
             );
         }
         if !(0.0..1.0).contains(&goal.loss_ratio) {
             return fault(
                 &at("loss-ratio"),
                 format!(
-                    "{} is not in [0, 1); 0 means no loss at all, 0.0001 means 0.01 %",
+                    "{} is not in [0, 1) (0 means no loss, 0.0001 means 0.01 %)",
                     goal.loss_ratio
                 ),
             );
@@ -58,7 +55,7 @@ fn goals(search: &Search) -> Checked {
     Ok(())
 }
 
-/// Every key that is there is one that the method takes.
+/// Checks that the method supports every given key.
 fn keys(search: &Search) -> Checked {
     use SearchMethod::{BestAndWorstOfN, BestOfN, MlrSearch, SingleRun, WorstOfN};
     let method = search.method;
@@ -95,7 +92,7 @@ fn keys(search: &Search) -> Checked {
         if !is_there && methods == stepping && stepping.contains(&method) {
             return fault(
                 &[Key("search")],
-                format!("{key} is missing; {method} needs it"),
+                format!("{key} is missing ({method} requires it)"),
             );
         }
     }
@@ -112,10 +109,10 @@ fn keys(search: &Search) -> Checked {
 }
 
 fn not_taken(method: SearchMethod) -> String {
-    format!("{method} has no such key; leave it out, or choose another method")
+    format!("{method} does not support this key (remove it, or use another method)")
 }
 
-/// The first key of a goal that only MLRsearch takes.
+/// Returns the first key of a goal that only MLRsearch supports.
 fn mlr_key(goal: &Goal) -> Option<&'static str> {
     let keys = [
         ("exceed-ratio", goal.exceed_ratio.is_some()),
@@ -135,7 +132,7 @@ fn mlr_key(goal: &Goal) -> Option<&'static str> {
         .map(|(key, _)| key)
 }
 
-/// The steps of the searches that step.
+/// Checks the steps of step searches.
 fn steps(search: &Search) -> Checked {
     for (key, trials) in [
         ("best-of", search.best_of),
@@ -144,7 +141,9 @@ fn steps(search: &Search) -> Checked {
         if let Some(trials) = trials.filter(|trials| !(1..=TRIALS_AT_RATE_MAX).contains(trials)) {
             return fault(
                 &[Key("search"), Key(key)],
-                format!("{trials} trials at one rate: write 1 to {TRIALS_AT_RATE_MAX}"),
+                format!(
+                    "{trials} trials at one rate are not supported (write 1 to {TRIALS_AT_RATE_MAX})"
+                ),
             );
         }
     }
@@ -161,7 +160,7 @@ fn steps(search: &Search) -> Checked {
         return fault(
             &path,
             format!(
-                "{resolution} is over start-step-percent, {step}: the step is halved until it is under the resolution, so the resolution has to be smaller"
+                "{resolution} is above start-step-percent, {step} (write a smaller resolution: the search halves the step until it is below the resolution)"
             ),
         );
     }
@@ -169,7 +168,7 @@ fn steps(search: &Search) -> Checked {
         return fault(
             &path,
             format!(
-                "{resolution} is finer than any trial can tell; write {RESOLUTION_PERCENT_MIN} or more"
+                "{resolution} is finer than trials can resolve (write {RESOLUTION_PERCENT_MIN} or more)"
             ),
         );
     }
@@ -177,14 +176,14 @@ fn steps(search: &Search) -> Checked {
         return fault(
             &[Key("search"), Key("start-rate-percent")],
             format!(
-                "{start} is under resolution-percent, {resolution}, which is the lowest rate that a search tries; start higher"
+                "{start} is below resolution-percent, {resolution}, the lowest rate of a search (start higher)"
             ),
         );
     }
     Ok(())
 }
 
-/// The goals of an MLRsearch, with what they leave out filled in.
+/// Checks the goals of an MLRsearch, with their defaults filled in.
 fn mlr_goals(trials: &Trials, search: &Search) -> Checked {
     if search.method != SearchMethod::MlrSearch {
         return Ok(());
@@ -221,14 +220,14 @@ fn repeats(search: &Search) -> Checked {
             match confidence.map(Percent::get) {
                 Some(percent) if percent >= 100.0 => fault(
                     &[Key("search"), Key("confidence-percent")],
-                    "nothing is certain: write a level under 100, such as 95",
+                    "a confidence level must be below 100 (write 95, for example)",
                 ),
                 _ => Ok(()),
             }
         }
         (None, Some(_)) => fault(
             &[Key("search"), Key("confidence-percent")],
-            "a single search has no confidence interval; add repeats = 10, or leave this out",
+            "a single search has no confidence interval (add repeats = 10, or remove this key)",
         ),
         (None, None) => Ok(()),
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[search]`: the search for the throughput, by one of several methods.
+//! `[search]`: the search for the throughput, with a choice of methods.
 
 mod check;
 mod section;
@@ -16,7 +16,7 @@ use work::{ForAll, ForOne};
 
 pub use section::{Goal, Search};
 
-/// Step and resolution of searches with `--quick`, percent of the maximum rate: a few trials each.
+/// Step and resolution of searches with `--quick`, percent of the maximum rate: a few trials for each search.
 const QUICK_STEP_PERCENT: f64 = 50.0;
 const QUICK_RESOLUTION_PERCENT: f64 = 25.0;
 
@@ -32,7 +32,7 @@ impl Method for Search {
     fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
         let duration_s = around.trials.duration_s;
         if self.method == SearchMethod::MlrSearch {
-            // What is no goal was refused when the file was checked.
+            // The check of the file rejects invalid goals.
             let goals = self.goals.iter();
             let goals = goals.filter_map(|goal| goal.mlr(around.trials).ok());
             let work = ForAll::new(self, goals.collect());
@@ -64,7 +64,7 @@ impl Method for Search {
     }
 }
 
-/// A search of one method as `measure` offers it.
+/// Returns a search of one method for `measure`.
 const fn offered(
     name: &'static str,
     method: SearchMethod,
@@ -102,7 +102,7 @@ impl fmt::Display for SearchMethod {
     }
 }
 
-/// Steps of the searches that step, if nothing else is asked for.
+/// Default steps of step searches.
 const STEPS: &[(&str, &str)] = &[
     ("start-rate-percent", "10"),
     ("start-step-percent", "10"),
@@ -110,7 +110,7 @@ const STEPS: &[(&str, &str)] = &[
 ];
 
 impl SearchMethod {
-    /// Returns keys of `[search]` with their defaults in `quietwire measure`, as TOML.
+    /// Returns the keys of `[search]` with their defaults in `quietwire measure`, as TOML.
     #[must_use]
     pub fn measured_defaults(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -119,7 +119,7 @@ impl SearchMethod {
         }
     }
 
-    /// What the rate of a goal is.
+    /// Returns a description of the rate of a goal.
     #[must_use]
     pub fn rate_described(self) -> &'static str {
         match self {

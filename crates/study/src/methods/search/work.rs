@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Searches at work.
+//! Work of searches.
 
 use quietwire_search::{
     BestWorstConfig, ConfigError, LossRatio, MlrGoal, MlrSearchConfig, Reachable, Repeat,
@@ -12,21 +12,21 @@ use super::super::method::{Common, FoundBefore, Work};
 use super::section::{Goal, Search};
 use crate::file::{Percent, SearchMethod};
 
-/// Most trials of one search: far over what any sensible one takes.
+/// Maximum number of trials of one search, far above that of a sensible one.
 const TRIALS_MAX: u32 = 10_000;
-/// Trials at each rate of best-of-N and worst-of-N, if the file does not say.
+/// Trials at each rate of best-of-N and worst-of-N, if the file sets none.
 const TRIALS_PER_RATE: u32 = 5;
-/// Short trials that an MLRsearch takes for a goal before it measures in full, at most, on a quiet device.
+/// Maximum number of short trials of an MLRsearch for a goal before the full ones, on a quiet device.
 const GOAL_SHORT_TRIALS: f64 = 20.0;
 
-/// The search for one goal.
+/// Search for one goal.
 #[derive(Debug)]
 pub(super) struct ForOne {
     search: Search,
     goal: Goal,
 }
 
-/// One search for all goals.
+/// Search for all goals.
 #[derive(Debug)]
 pub(super) struct ForAll {
     search: Search,
@@ -43,7 +43,7 @@ impl ForOne {
 
     fn config(&self, common: &Common) -> Result<SingleRunConfig, ConfigError> {
         let search = &self.search;
-        // What is missing was told when the file was checked; the method refuses a rate of zero too.
+        // The check of the file reports missing keys; the method rejects a rate of zero.
         let of_max =
             |percent: Option<Percent>| percent.map_or(0.0, |it| it.of(common.max_rate_pps));
         Ok(SingleRunConfig {
@@ -121,8 +121,8 @@ impl Work for ForAll {
         machine(&self.search, Repeated::MlrSearch(config))
     }
 
-    /// Two loads measured in full for each goal and as many given up on the way, with the short trials before them: what a
-    /// quiet device stays under. Noise has no bound.
+    /// Returns an upper bound for a quiet device: for each goal two fully measured loads, as many abandoned ones, and the short trials
+    /// before them. There is no bound for noise.
     fn bound(&self, common: &Common) -> Estimate {
         let of_goal = |goal: &MlrGoal| {
             let full_s = goal.final_trial_duration_s + common.around_s;
@@ -140,12 +140,12 @@ impl Work for ForAll {
     }
 }
 
-/// How often a search is made over.
+/// Returns the number of repeats of a search.
 fn repeats(search: &Search) -> u32 {
     search.repeats.unwrap_or(1)
 }
 
-/// The search once, or many times over.
+/// Returns the search, repeated if requested.
 fn machine(search: &Search, repeated: Repeated) -> Result<Machine, ConfigError> {
     Ok(Machine::Method(match (search.repeats, repeated) {
         (Some(runs), repeated) => Box::new(Repeat::new(RepeatConfig {
@@ -159,7 +159,7 @@ fn machine(search: &Search, repeated: Repeated) -> Result<Machine, ConfigError> 
     }))
 }
 
-/// Which searches with several trials at a rate a method makes; none for another method.
+/// Returns which searches with several trials at a rate a method runs; none for another method.
 fn sides(method: SearchMethod) -> Option<Sides> {
     match method {
         SearchMethod::BestOfN => Some(Sides::Best),
